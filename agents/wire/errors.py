@@ -1,0 +1,48 @@
+"""The root of the agents' errors, and what the wire refuses."""
+
+from typing import Any, Dict, Optional
+
+
+class AgentError(Exception):
+    """What failed, on which node or launcher, and what to do next.
+
+    ``code`` is a word for programs (docs/protocol.md lists them), ``exit_status`` what a command
+    that dies of this error ends with.
+    """
+
+    code = "internal"
+    exit_status = 125
+
+    def __init__(
+        self, message: str, hint: str = "", *, code: Optional[str] = None, exit_status: Optional[int] = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code is not None:
+            self.code = code
+        if exit_status is not None:
+            self.exit_status = exit_status
+
+    def as_message(self) -> Dict[str, Any]:
+        """The ``error`` member of a reply."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "exit_status": self.exit_status}
+
+    @classmethod
+    def from_message(cls, error: Any) -> "AgentError":
+        """The error a reply carried; a malformed one becomes a plain internal error."""
+        if not isinstance(error, dict):
+            return cls("the peer answered with an error that has no text")
+        status = error.get("exit_status")
+        return cls(
+            str(error.get("message", "the peer gave no reason")),
+            str(error.get("hint", "")),
+            code=str(error.get("code", "internal")),
+            exit_status=status if isinstance(status, int) and 0 < status < 256 else None,
+        )
+
+
+class WireError(AgentError):
+    """Bytes that are no frame, or a frame that is no message: the connection is of no more use."""
+
+    code = "protocol"

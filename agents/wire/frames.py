@@ -1,0 +1,82 @@
+"""Frames: one byte of kind, four of length (big-endian), then the payload. Sans-IO.
+
+Source: docs/protocol.md. Bytes go in by :meth:`Decoder.feed`, whole frames come out; what goes
+out is made by :func:`frame` and :func:`output`.
+"""
+
+import struct
+from typing import List, Tuple
+
+from agents.wire.errors import WireError
+
+CONTROL, STDIN, STDOUT, STDERR, COMMON = range(5)
+KINDS = frozenset((CONTROL, STDIN, STDOUT, STDERR, COMMON))
+
+#: Largest payload in bytes, by kind: a plan for 10,368 ranks is well under 1 MiB, an environment under 2.
+MAX_CONTROL = 8 << 20
+MAX_DATA = 1 << 20
+LIMITS = {CONTROL: MAX_CONTROL, COMMON: MAX_CONTROL, STDIN: MAX_DATA, STDOUT: MAX_DATA, STDERR: MAX_DATA}
+
+_HEADER = struct.Struct("!BI")
+_RANK = struct.Struct("!I")
+HEADER_SIZE = _HEADER.size
+
+Frame = Tuple[int, bytes]
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """One frame as bytes. WireError when the payload is over the kind's limit."""
+    if len(payload) > LIMITS[kind]:
+        raise WireError(f"a frame of {len(payload)} bytes is over the limit of {LIMITS[kind]} for its kind {kind}")
+    return _HEADER.pack(kind, len(payload)) + payload
+
+
+def output(kind: int, rank: int, data: bytes) -> bytes:
+    """A STDOUT or STDERR frame: the rank (4 bytes) and what it wrote."""
+    return _HEADER.pack(kind, 4 + len(data)) + _RANK.pack(rank) + data
+
+
+def split_output(payload: bytes) -> Tuple[int, bytes]:
+    """Rank and bytes of a STDOUT or STDERR payload."""
+    if len(payload) < 4:
+        raise WireError("an output frame without a rank")
+    return _RANK.unpack_from(payload)[0], payload[4:]
+
+
+class Decoder:
+    """Bytes to frames. One a connection; after a WireError the connection has to be closed.
+
+    ``limit`` caps every payload below the kind's own limit (for peers that have not said who they are).
+    """
+
+    __slots__ = ("_buffer", "_limit")
+
+    def __init__(self, limit: int = MAX_CONTROL) -> None:
+        self._buffer = bytearray()
+        self._limit = limit
+
+    def feed(self, data: bytes) -> List[Frame]:
+        """The frames that became whole with ``data``, in order."""
+        buffer = self._buffer
+        buffer += data
+        frames: List[Frame] = []
+        start = 0
+        while len(buffer) - start >= HEADER_SIZE:
+            kind, length = _HEADER.unpack_from(buffer, start)
+            if kind not in KINDS:
+                raise WireError(f"no frame begins with byte {kind}: the peer does not speak this protocol")
+            if length > LIMITS[kind] or length > self._limit:
+                raise WireError(f"a frame of {length} bytes of kind {kind} is over the limit")
+            end = start + HEADER_SIZE + length
+            if len(buffer) < end:
+                break
+            frames.append((kind, bytes(buffer[start + HEADER_SIZE : end])))
+            start = end
+        if start:
+            del buffer[:start]
+        return frames
+
+    @property
+    def pending(self) -> int:
+        """Bytes held that are not a whole frame yet."""
+        return len(self._buffer)

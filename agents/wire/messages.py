@@ -1,0 +1,190 @@
+"""Which messages there are: for every service its operations, their keys and the keys' types.
+
+The one table that docs/protocol.md explains and tests run. Unknown keys are ignored, unknown
+operations refused; so number N and N-1 of the protocol work together.
+"""
+
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from agents.wire.control import Message
+from agents.wire.errors import AgentError, WireError
+
+PROTOCOL = 1
+OLDEST = 1  # the oldest number that this build still works with
+
+ROLES = frozenset(("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod"))
+
+Types = Dict[str, Tuple[type, ...]]
+
+_int, _str, _list, _dict, _bool = (int,), (str,), (list,), (dict,), (bool,)
+_num = (int, float)
+_none = type(None)
+
+
+class Shape(NamedTuple):
+    """Keys that must be there and keys that may be, with their types."""
+
+    required: Types
+    optional: Types = {}
+
+
+def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Shape:
+    return Shape(required, optional or {})
+
+
+HELLO = _shape({"build": _str, "name": _str}, protocol=_int, role=_str)
+
+#: What a CPA is asked. ``id`` numbers a request on its connection, the reply repeats it as ``re``.
+CPA: Dict[str, Shape] = {
+    "allocate": _shape(
+        {
+            "size": (int, _none),
+            "wanted": (dict, _none),
+            "exclude": (dict, _none),
+            "cpus_per_task": _int,
+            "overcommit": _bool,
+            "partition": (int, _none),
+            "cookie": (str, _none),
+            "placement": _str,
+            "wait_s": _num,
+            "resources": _dict,
+        },
+        key=_str,
+        login=_str,
+        pid=_int,
+        pid_started=_int,
+        command=_str,
+    ),
+    "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
+    "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
+    "node_failed": _shape(launcher=_int, cookie=_str, node=_str, reason=_str),
+    "partition_create": _shape(
+        {"size": (int, _none), "wanted": (dict, _none), "exclude": (dict, _none), "user": _str, "placement": _str},
+        key=_str,
+        batch_job=_str,
+    ),
+    "partition_destroy": _shape({"force": _bool}, partition=_int, cookie=_str),
+    "set_mode": _shape(wanted=_dict, mode=_str),
+    "reserve": _shape({"user": (str, _none)}, wanted=_dict),
+    "launchers_of": _shape(login=_str),
+    "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
+    "node_up": _shape({"agent": _str}, node=_str, boot_id=_str, incarnation=_int, address=_str, processors=_int),
+    "node_suspect": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "node_down": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "idle": _shape(),
+}
+
+#: What an RCA is told by launchers and PCTs, and asked by anybody of this mesh.
+RCA: Dict[str, Shape] = {
+    "register": _shape({"launcher": (int, _none)}, pid=_int, pid_started=_int),
+    "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
+    "launcher": _shape(launcher=_int),
+    "unregister": _shape(),
+    "register_node": _shape(
+        {"agent": _str}, node=_str, boot_id=_str, incarnation=_int, address=_str, pid=_int, processors=_int
+    ),
+    "status": _shape(),
+}
+
+#: What a PCT is asked, besides hosting a launch.
+PCT: Dict[str, Shape] = {
+    "status": _shape(),
+    "kill_launch": _shape({"grace_s": _num}, launcher=_int),
+}
+
+KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}
+
+#: The tree of a launch, from the launcher towards the ranks.
+DOWN: Dict[str, Shape] = {
+    "load": _shape(
+        {"credential": _str},
+        launcher=_int,
+        partition=_int,
+        mesh=_str,
+        nodes=_list,
+        size=_int,
+        nnodes=_int,
+        fanout=_int,
+        window=_int,
+        pending_s=_num,
+        input=(str, int),
+    ),
+    "go": _shape(ranks=_list),
+    "signal": _shape({"ranks": (list, _none)}, signal=_int),
+    "kill": _shape(),
+    "credit": _shape(bytes=_int),
+    "eof": _shape(),
+    "done": _shape(),
+}
+
+#: The tree of a launch, from the ranks towards the launcher.
+UP: Dict[str, Shape] = {
+    "ready": _shape(ranks=_list),
+    "failed": _shape({"rank": (int, _none), "hint": _str}, node=_str, message=_str, fault=_str, exit_status=_int),
+    "exits": _shape(ranks=_list),
+    "closed": _shape(ranks=_list),
+    "lost": _shape(nodes=_list, reason=_str),
+    "note": _shape(node=_str, message=_str),
+    "credit": _shape(bytes=_int),
+    "finished": _shape({"unclean": _list}),
+}
+
+#: What an observer tells a yod; yod answers with the event stream.
+YOD: Dict[str, Shape] = {
+    "attach": _shape({"replay": _bool, "output": _bool}),
+    "signal": _shape({"ranks": (list, _none)}, signal=_int),
+    "kill": _shape(),
+    "eof": _shape(),
+}
+
+
+def hello(role: str, name: str = "") -> Message:
+    """The first message on every connection, from both ends."""
+    return {"op": "hello", "protocol": PROTOCOL, "role": role, "name": name}
+
+
+def check_hello(message: Message) -> str:
+    """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
+    if message.get("op") != "hello":
+        raise WireError("the first message on a connection is a hello")
+    _check_keys("hello", HELLO, message)
+    theirs, role = message["protocol"], message["role"]
+    if not OLDEST <= theirs <= PROTOCOL + 1:  # a newer peer speaks our number too, if only one ahead
+        raise WireError(
+            f"the peer speaks protocol {theirs}, this build {OLDEST} to {PROTOCOL}",
+            "bring both to the same version of Redmesh",
+        )
+    if role not in ROLES:
+        raise WireError(f"no role is called {str(role)[:40]!r}")
+    return str(role)
+
+
+def check(table: Dict[str, Shape], message: Message) -> str:
+    """The operation of ``message``, which has every key ``table`` asks for, of the right type.
+
+    AgentError with code ``unknown_op`` or ``invalid``.
+    """
+    op = message.get("op")
+    shape = table.get(op) if isinstance(op, str) else None
+    if shape is None:
+        raise AgentError(f"no operation here is called {str(op)[:40]!r}", code="unknown_op")
+    _check_keys(str(op), shape, message)
+    return str(op)
+
+
+def _check_keys(op: str, shape: Shape, message: Message) -> None:
+    for key, types in shape.required.items():
+        if key not in message:
+            raise AgentError(f"{op} needs {key!r}", code="invalid")
+        _check_type(op, key, types, message[key])
+    for key, types in shape.optional.items():
+        if key in message:
+            _check_type(op, key, types, message[key])
+
+
+def _check_type(op: str, key: str, types: Tuple[type, ...], value: Any) -> None:
+    # bool is an int to Python and must not pass for a count
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise AgentError(f"{op}: {key!r} has the wrong type", code="invalid")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise AgentError(f"{op}: {key!r} is out of range", code="invalid")
