@@ -80,6 +80,7 @@ RCA: Dict[str, Shape] = {
     "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
     "launcher": _shape(launcher=_int),
     "unregister": _shape(),
+    "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
     "register_node": _shape(
         {"agent": _str}, node=_str, boot_id=_str, incarnation=_int, address=_str, pid=_int, processors=_int
     ),

@@ -1,0 +1,91 @@
+"""A blocking client for request and reply: commands, the clean-up executable, tests."""
+
+import socket
+from typing import List, Optional
+
+from agents.link.sockets import connect
+from agents.wire.control import Message, control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, Decoder, Frame
+from agents.wire.messages import check_hello, hello
+
+
+class Unreachable(AgentError):
+    """Nobody answers at a daemon's address."""
+
+    code = "unreachable"
+
+
+class Client:
+    """One connection to a daemon at a Unix socket ``path``. Usable as a context manager.
+
+    Unreachable when nobody listens or the daemon goes, or is silent for ``timeout_s``; AgentError as the daemon says.
+    """
+
+    def __init__(self, path: str, role: str, timeout_s: float = 5.0) -> None:
+        self.path = path
+        self._decoder = Decoder()
+        self._frames: List[Frame] = []
+        self._next = 0
+        self._greeted = False
+        try:
+            self.sock = connect(path, timeout_s)
+            self.sock.sendall(control(hello(role)))
+        except OSError as error:
+            raise Unreachable(f"nobody answers at {path}: {error.strerror or error}") from None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.sock.close()
+
+    def tell(self, message: Message) -> None:
+        """Send what has no reply."""
+        try:
+            self.sock.sendall(control(message))
+        except OSError as error:
+            raise Unreachable(f"{self.path}: {error.strerror or error}") from None
+
+    def call(self, message: Message, timeout_s: Optional[float] = None) -> Message:
+        """The reply to a request."""
+        if timeout_s is not None:
+            self.sock.settimeout(timeout_s)
+        self._next += 1
+        self.tell(dict(message, id=self._next))
+        while True:
+            reply = self.receive()
+            if reply.get("re") == self._next:
+                if "error" in reply:
+                    raise AgentError.from_message(reply["error"])
+                return reply
+
+    def receive(self) -> Message:
+        """The next control message that is no hello."""
+        while True:
+            kind, payload = self.receive_frame()
+            if kind != CONTROL:
+                raise WireError(f"a frame of kind {kind} where a message was expected")
+            message = decode(payload)
+            if self._greeted:
+                return message
+            check_hello(message)
+            self._greeted = True
+
+    def receive_frame(self) -> Frame:
+        """The next frame, whatever its kind; the peer's hello included."""
+        while not self._frames:
+            try:
+                data = self.sock.recv(256 << 10)
+            except socket.timeout:
+                raise Unreachable(f"{self.path}: no answer in time") from None
+            except OSError as error:
+                raise Unreachable(f"{self.path}: {error.strerror or error}") from None
+            if not data:
+                raise Unreachable(f"{self.path}: the connection ended")
+            self._frames = self._decoder.feed(data)
+        return self._frames.pop(0)

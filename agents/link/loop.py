@@ -1,0 +1,130 @@
+"""One small event loop over epoll: descriptors, timers, signals. Single thread, safe to leave after a fork."""
+
+import heapq
+import os
+import select
+import signal
+import time
+from typing import Callable, Dict, List, Optional, Tuple
+
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+BROKEN = select.EPOLLHUP | select.EPOLLERR
+
+
+class Timer:
+    """A call that is due at ``due`` (monotonic seconds), unless it is cancelled."""
+
+    __slots__ = ("callback", "due")
+
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due = due
+        self.callback: Optional[Callable[[], None]] = callback
+
+    def cancel(self) -> None:
+        """The call will not be made."""
+        self.callback = None
+
+
+class Loop:
+    """Waits for descriptors and calls back. ``run`` returns after ``stop``."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._watched: Dict[int, Callable[[int], None]] = {}
+        self._masks: Dict[int, int] = {}
+        self._timers: List[Tuple[float, int, Timer]] = []
+        self._count = 0
+        self._running = False
+        self._signals: Dict[int, Callable[[], None]] = {}
+        self._wakeup: Optional[Tuple[int, int]] = None
+
+    def watch(self, fd: int, mask: int, callback: Callable[[int], None]) -> None:
+        """Call ``callback(events)`` when ``fd`` is ready; a later watch of the same fd replaces this one."""
+        if fd in self._watched:
+            if self._masks[fd] != mask:
+                self._epoll.modify(fd, mask)
+        else:
+            self._epoll.register(fd, mask)
+        self._watched[fd] = callback
+        self._masks[fd] = mask
+
+    def unwatch(self, fd: int) -> None:
+        """Forget ``fd``; call it before the descriptor is closed."""
+        if self._watched.pop(fd, None) is not None:
+            del self._masks[fd]
+            try:
+                self._epoll.unregister(fd)
+            except OSError:
+                pass  # closed already
+
+    def after(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` once, ``delay_s`` seconds from now."""
+        timer = Timer(time.monotonic() + delay_s, callback)
+        self._count += 1
+        heapq.heappush(self._timers, (timer.due, self._count, timer))
+        return timer
+
+    def on_signal(self, number: int, callback: Callable[[], None]) -> None:
+        """Call ``callback`` from the loop (never from the handler) when the signal arrives."""
+        if self._wakeup is None:
+            reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._wakeup = (reader, writer)
+            signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            self.watch(reader, READ, self._on_wakeup)
+        self._signals[number] = callback
+        signal.signal(number, lambda _number, _frame: None)
+
+    def _on_wakeup(self, _events: int) -> None:
+        assert self._wakeup is not None
+        try:
+            arrived = os.read(self._wakeup[0], 4096)
+        except BlockingIOError:
+            return
+        for number in dict.fromkeys(arrived):
+            callback = self._signals.get(number)
+            if callback is not None:
+                callback()
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`."""
+        self._running = True
+        while self._running:
+            self.run_once(None)
+
+    def stop(self) -> None:
+        """Let :meth:`run` return after the callbacks of this round."""
+        self._running = False
+
+    def run_once(self, timeout_s: Optional[float]) -> None:
+        """Wait at most ``timeout_s`` (None: until something happens), then make the calls that are due."""
+        wait = self._until_timer()
+        if timeout_s is not None:
+            wait = timeout_s if wait is None else min(wait, timeout_s)
+        for fd, events in self._epoll.poll(-1 if wait is None else wait):
+            callback = self._watched.get(fd)
+            if callback is not None:
+                callback(events)
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            due, timer.callback = timer.callback, None
+            if due is not None:
+                due()
+
+    def _until_timer(self) -> Optional[float]:
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's loop without touching what it watches."""
+        self._epoll.close()
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(-1)
+            for number in self._signals:
+                signal.signal(number, signal.SIG_DFL)
+            for fd in self._wakeup:
+                os.close(fd)
+            self._wakeup = None
+        self._watched.clear()
+        self._timers.clear()

@@ -1,0 +1,100 @@
+"""The server's side of request and reply: accept, greet, check, hand requests over in order of arrival."""
+
+import socket
+from typing import Any, Callable, Dict, Optional
+
+from agents.link.link import Link
+from agents.link.loop import READ, Loop
+from agents.link.sockets import Peer, listen, peer
+from agents.wire.control import Message, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL
+from agents.wire.messages import Shape, check, check_hello, hello
+
+
+class Session:
+    """One accepted connection. ``state`` is the daemon's own to use."""
+
+    def __init__(self, server: "Server", sock: socket.socket) -> None:
+        self.server = server
+        self.peer: Peer = peer(sock)
+        self.role = ""
+        self.state: Any = None
+        self.link = Link(server.loop, sock, self._on_frame, self._on_end)
+
+    def reply(self, request: Message, answer: Message) -> None:
+        """Answer a request that carried an id."""
+        if "id" in request:
+            self.link.send(dict(answer, re=request["id"]))
+
+    def refuse(self, request: Message, error: AgentError) -> None:
+        """Answer a request with an error."""
+        self.reply(request, {"error": error.as_message()})
+
+    @property
+    def open(self) -> bool:
+        """Whether the peer is still there, as far as we know."""
+        return self.link.sock is not None
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        if kind != CONTROL:
+            raise WireError(f"a frame of kind {kind} where a request was expected")
+        message = decode(payload)
+        if not self.role:
+            self.role = check_hello(message)
+            self.link.send(hello(self.server.role, self.server.name))
+            return
+        try:
+            op = check(self.server.table, message)
+            self.server.on_request(self, op, message)
+        except WireError:
+            raise
+        except AgentError as error:
+            self.refuse(message, error)
+
+    def _on_end(self, _link: Link, reason: str) -> None:
+        self.server.sessions.pop(id(self), None)
+        self.server.on_session_end(self, reason)
+
+
+class Server:
+    """Listens at ``path`` and calls ``on_request(session, op, message)`` for every request in ``table``."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        role: str,
+        table: Dict[str, Shape],
+        on_request: Callable[[Session, str, Message], None],
+        on_session_end: Callable[[Session, str], None] = lambda _session, _reason: None,
+        *,
+        name: str = "",
+        may_connect: Optional[Callable[[Peer], bool]] = None,
+    ) -> None:
+        self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
+        self.on_request, self.on_session_end = on_request, on_session_end
+        self._may_connect = may_connect
+        self.sessions: Dict[int, Session] = {}
+        self.sock = listen(path)
+        loop.watch(self.sock.fileno(), READ, self._on_accept)
+
+    def _on_accept(self, _events: int) -> None:
+        while True:
+            try:
+                sock, _ = self.sock.accept()
+            except OSError:
+                return
+            if self._may_connect is not None and not self._may_connect(peer(sock)):
+                sock.close()
+                continue
+            session = Session(self, sock)
+            self.sessions[id(session)] = session
+
+    def close(self) -> None:
+        """Stop listening and let every session go."""
+        self.loop.unwatch(self.sock.fileno())
+        self.sock.close()
+        for session in list(self.sessions.values()):
+            session.link.close()
+        self.sessions.clear()

@@ -1,0 +1,122 @@
+"""Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED."""
+
+import errno
+import os
+import socket
+import stat
+import struct
+from typing import NamedTuple
+
+from agents.wire.errors import AgentError
+
+_CREDENTIALS = struct.Struct("3i")
+_LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, as the kernel saw it when the connection was made."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class UnsafeDirectory(AgentError):
+    """A directory for sockets that somebody else could write to."""
+
+    code = "unsafe"
+
+
+def own_directory(path: str, *, create: bool = True) -> str:
+    """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else."""
+    if create:
+        parent = os.path.dirname(path)
+        if parent and not os.path.isdir(parent):
+            os.makedirs(parent, mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise UnsafeDirectory(
+            f"{path} must be a directory of yours that nobody else can enter (mode 0700)",
+            "remove it, or point XDG_RUNTIME_DIR to a directory of your own",
+        )
+    return path
+
+
+def _short(path: str) -> "tuple[str, int]":
+    # A long path goes through a descriptor of its directory; the caller closes it.
+    if len(os.fsencode(path)) <= _LONGEST:
+        return path, -1
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{directory}/{os.path.basename(path)}", directory
+
+
+def listen(path: str, backlog: int = 1024) -> socket.socket:
+    """A listening socket at ``path`` (mode 0600), replacing a dead one. AgentError when somebody listens there."""
+    short, directory = _short(path)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            try:
+                sock.bind(short)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                _remove_dead(path, short)
+                sock.bind(short)
+            os.chmod(short, 0o600)
+            sock.listen(backlog)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    finally:
+        if directory >= 0:
+            os.close(directory)
+
+
+def _remove_dead(path: str, short: str) -> None:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        probe.connect(short)
+    except ConnectionRefusedError:
+        os.unlink(short)
+    except FileNotFoundError:
+        pass
+    else:
+        raise AgentError(f"somebody listens at {path} already", "is the same daemon running twice?", code="in_use")
+    finally:
+        probe.close()
+
+
+def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
+    """A blocking connection to the socket at ``path``, whose owner is the caller or root.
+
+    OSError as connect(2) has it; UnsafeDirectory when the listener is some other user.
+    """
+    short, directory = _short(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(short)
+        owner = peer(sock).uid
+        if owner not in (0, os.geteuid()):
+            raise UnsafeDirectory(
+                f"the daemon at {path} belongs to uid {owner}, not to you",
+                "remove the socket, or point XDG_RUNTIME_DIR to a directory of your own",
+            )
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        if directory >= 0:
+            os.close(directory)
+
+
+def peer(sock: socket.socket) -> Peer:
+    """The process at the other end of a Unix socket."""
+    return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
