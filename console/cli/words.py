@@ -1,0 +1,186 @@
+"""Command lines of the original's kind, driven by one table for each command.
+
+A word (``-list``) may be shortened to any prefix that no other word of the original shares (``-l``),
+and has a GNU twin (``--list``). Words of the original win over words that came later: ``-l`` is
+``-list`` however many newer words begin with l. The same table makes the help and the docs page.
+
+argparse is not used: it has neither rule, and costs yod 6 ms of the 30 it takes (docs/decisions).
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from console.errors import UsageError
+
+Value = str | int | float | bool | list[str]
+
+
+class Word(NamedTuple):
+    """One option. ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``."""
+
+    name: str
+    kind: str
+    help: str
+    twin: str = ""  # the GNU long form, without dashes; the name itself when empty
+    letter: str = ""  # a short form that is no prefix of the name
+    metavar: str = ""
+    original: bool = False  # a word of the first yod or pingd
+    group: str = "Options"
+
+    @property
+    def long(self) -> str:
+        return self.twin or self.name
+
+
+class Parsed(NamedTuple):
+    """Values by the words' names (only those given), and what followed the options."""
+
+    values: dict[str, Value]
+    rest: list[str]
+
+
+def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:
+    """Read ``arguments``. With ``stop`` the first that is no option ends the options (``yod -sz 4 program -sz``).
+
+    UsageError for a word that is unknown or ambiguous, or a value that does not fit.
+    """
+    values: dict[str, Value] = {}
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            rest += waiting
+            break
+        if len(argument) < 2 or argument[0] != "-":
+            if stop:
+                rest += [argument, *waiting]
+                break
+            rest.append(argument)
+            continue
+        word, value = _split(table, argument)
+        if word.kind == "flag":
+            if value is not None:
+                raise UsageError(f"{_shown(word)} takes no value")
+            values[word.name] = True
+            continue
+        if value is None:
+            if not waiting:
+                raise UsageError(f"{_shown(word)} needs a value", word.help)
+            value = waiting.pop(0)
+        converted = _convert(word, value)
+        before = values.get(word.name)
+        values[word.name] = (
+            [*before, *converted] if isinstance(before, list) and isinstance(converted, list) else converted
+        )
+    return Parsed(values, rest)
+
+
+def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
+    if argument.startswith("--"):
+        name, equals, value = argument[2:].partition("=")
+        return _find_long(table, name), value if equals else None
+    name, equals, value = argument[1:].partition("=")
+    for word in table:
+        # srun's -n4: a letter with its value grown on, only where no word could be meant
+        if word.letter and name[0] == word.letter and name[1:].isdigit() and word.kind != "flag":
+            return word, name[1:]
+    return _find(table, name), value if equals else None
+
+
+def _find(table: Sequence[Word], name: str) -> Word:
+    for word in table:
+        if name in (word.name, word.letter) and name:
+            return word
+    for originals in (True, False):
+        matches = [word for word in table if word.original is originals and word.name.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise UsageError(
+                f"-{name} may be " + " or ".join(f"-{word.name}" for word in matches), "write more of the word"
+            )
+    raise _unknown(table, f"-{name}")
+
+
+def _find_long(table: Sequence[Word], name: str) -> Word:
+    matches = [word for word in table if word.long == name] or [word for word in table if word.long.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(
+            f"--{name} may be " + " or ".join(f"--{word.long}" for word in matches), "write more of the word"
+        )
+    raise _unknown(table, f"--{name}")
+
+
+def _unknown(table: Sequence[Word], argument: str) -> UsageError:
+    import difflib  # only for somebody who has mistyped
+
+    known = [f"-{word.name}" for word in table] + [f"--{word.long}" for word in table]
+    near = difflib.get_close_matches(argument, known, 1)
+    return UsageError(f"no option is called {argument}", f"did you mean {near[0]}?" if near else "-help lists them")
+
+
+def _convert(word: Word, value: str) -> Value:
+    if word.kind == "int":
+        if value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+        raise UsageError(f"{_shown(word)} takes a whole number, not {value!r}")
+    if word.kind == "seconds":
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if 0 <= seconds < 1e9:
+            return seconds
+        raise UsageError(f"{_shown(word)} takes a number of seconds, not {value!r}")
+    if word.kind == "texts":
+        return [value]
+    if "|" in word.kind and value not in word.kind.split("|"):
+        raise UsageError(f"{_shown(word)} takes {word.kind.replace('|', ', ')}, not {value!r}")
+    return value
+
+
+def _shown(word: Word) -> str:
+    return f"-{word.name}"
+
+
+def help_text(usage: str, about: str, table: Sequence[Word], width: int = 100) -> str:
+    """The help page of a command: usage, what it is, every word by group."""
+    lines = [f"usage: {usage}", "", about]
+    groups = list(dict.fromkeys(word.group for word in table))
+    for group in groups:
+        lines += ["", f"{group}:"]
+        for word in table:
+            if word.group == group:
+                lines += _help_lines(word, width)
+    return "\n".join(lines) + "\n"
+
+
+def forms(word: Word) -> str:
+    """How the word is written: ``-sz N, -n N, --size N``."""
+    metavar = "" if word.kind == "flag" else " " + (word.metavar or word.kind)
+    shorter = [f"-{word.letter}{metavar}"] if word.letter else []
+    return ", ".join([f"-{word.name}{metavar}", *shorter, f"--{word.long}{metavar}"])
+
+
+def _help_lines(word: Word, width: int) -> list[str]:
+    left, indent = forms(word), 34
+    lines, line = [], ""
+    for part in word.help.split():
+        if line and len(line) + len(part) + 1 > width - indent:
+            lines.append(line)
+            line = ""
+        line = f"{line} {part}" if line else part
+    lines.append(line)
+    first = f"  {left:<{indent - 4}}  {lines[0]}" if len(left) <= indent - 4 else f"  {left}\n{' ' * indent}{lines[0]}"
+    return [first, *(" " * indent + line for line in lines[1:])]
+
+
+def complain(command: str, error: Exception) -> int:
+    """Tell an error with ``message`` and ``hint`` on stderr; returns its exit status."""
+    message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
+    print(f"{command}: {message}" + (f" ({hint})" if hint else ""), file=sys.stderr)
+    return int(getattr(error, "exit_status", 125))

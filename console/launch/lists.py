@@ -1,0 +1,122 @@
+"""Lists of processors and nodes, as people write them: ``25..35,112..140,160`` and ``node[001-064],login1``.
+
+Numbers are processor ids; names mean all processors of those nodes.
+"""
+
+from typing import Any
+
+from console.errors import UsageError
+
+#: As many names as one bracket expression may make: more than any machine has, less than memory.
+MOST = 1_000_000
+
+
+def parse_list(text: str) -> dict[str, Any]:
+    """The protocol's ``wanted``: ``{"processors": [[first, last], …], "nodes": [name, …]}``, in the order written.
+
+    UsageError for what is no list, a range that runs backwards, or a processor or node named twice.
+    """
+    processors: list[list[int]] = []
+    nodes: list[str] = []
+    for item in _items(text):
+        if item[0].isdigit():
+            processors.append(_range(item))
+        else:
+            nodes += _names(item)
+    _refuse_twice(processors, nodes)
+    return {"processors": processors, "nodes": nodes}
+
+
+def fold(ids: list[int]) -> str:
+    """The inverse for processor ids, in their order: ``[0, 1, 2, 8]`` → ``0..2,8``."""
+    runs: list[list[int]] = []
+    for number in ids:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in runs)
+
+
+def _items(text: str) -> list[str]:
+    items, depth, item = [], 0, ""
+    for char in text + ",":
+        if char == "," and depth == 0:
+            if not item.strip():
+                raise UsageError(f"an empty place in the list {text!r}", "write it like 0..3,8,node[001-064]")
+            items.append(item.strip())
+            item = ""
+            continue
+        depth += (char == "[") - (char == "]")
+        if depth not in (0, 1):
+            raise UsageError(f"the brackets in {text!r} do not match")
+        item += char
+    if depth:
+        raise UsageError(f"the brackets in {text!r} do not match")
+    return items
+
+
+def _number(text: str, whole: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise UsageError(f"{whole!r} is neither a processor number, a range like 25..35, nor a node's name")
+    return int(text)
+
+
+def _range(item: str) -> list[int]:
+    first, dots, last = item.partition("..")
+    if not dots:
+        first, _, last = item.partition("-")
+    low, high = _number(first, item), _number(last or first, item)
+    if (dots and not last) or high < low:
+        raise UsageError(f"the range {item!r} runs backwards or has no end")
+    return [low, high]
+
+
+def _names(item: str) -> list[str]:
+    before, bracket, rest = item.partition("[")
+    if not bracket:
+        if not _is_name(item):
+            raise UsageError(f"{item!r} is no node's name")
+        return [item]
+    inside, _, after = rest.partition("]")
+    heads = []
+    for part in inside.split(","):
+        first, dash, last = part.partition("-")
+        low, high = _number(first, item), _number(last if dash else first, item)
+        if high < low:
+            raise UsageError(f"the range {part!r} in {item!r} runs backwards")
+        if high - low >= MOST or len(heads) + high - low >= MOST:
+            raise UsageError(f"{item!r} names more than {MOST} nodes")
+        heads += [f"{before}{number:0{len(first)}d}" for number in range(low, high + 1)]
+    tails = _names_after(after)
+    if len(heads) * len(tails) > MOST:
+        raise UsageError(f"{item!r} names more than {MOST} nodes")
+    names = [head + tail for head in heads for tail in tails]
+    if not _is_name(names[0]):
+        raise UsageError(f"{item!r} is no node's name")
+    return names
+
+
+def _names_after(text: str) -> list[str]:
+    if "[" in text:
+        return _names(text)
+    if text and not _is_name("x" + text):
+        raise UsageError(f"{text!r} cannot stand in a node's name")
+    return [text]
+
+
+def _is_name(text: str) -> bool:
+    return text[0].isalpha() and text.isascii() and all(char.isalnum() or char in "-._" for char in text)
+
+
+def _refuse_twice(processors: list[list[int]], nodes: list[str]) -> None:
+    end = -1
+    for first, last in sorted(processors):
+        if first <= end:
+            raise UsageError(f"the list names processor {first} twice")
+        end = last
+    seen: set[str] = set()
+    for name in nodes:
+        if name in seen:
+            raise UsageError(f"the list names node {name} twice")
+        seen.add(name)
