@@ -1,0 +1,247 @@
+"""One frozen, typed settings object: defaults < TOML < ``REDMESH_*`` < options.
+
+Every yod begins here, so nothing is imported that bare Python has not loaded already; the TOML reader,
+and the search for the nearest known key, come in only when there is a file, or a mistake in it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import stat
+import sys
+
+from console.errors import ConsoleError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, NoReturn
+
+    Value = str | int | float | tuple[str, ...]
+
+TEXT, PATH, COUNT, SECONDS, NAMES = "text", "path", "whole number", "number", "list of names"
+
+#: Every key: name, kind, default, smallest value, meaning. docs/configuration.md repeats it, and a test compares.
+KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
+    ("database", TEXT, "", 0, "the system database as viewers open it; empty: SQLite in the state directory"),
+    ("cpa_database_file", PATH, "", 0, "a file of mode 0600 with the URL the CPAs open; empty: the same as `database`"),
+    ("processors", COUNT, 0, 0, "processors of a personal mesh; 0: as many as this machine has cores"),
+    ("nodes", COUNT, 1, 1, "PCTs the processors of a personal mesh are spread over"),
+    ("cpas", COUNT, 1, 1, "CPAs of a personal mesh"),
+    ("hosts", NAMES, (), 0, "machines of a mesh over SSH; with any, yod starts no personal mesh"),
+    ("fanout", COUNT, 32, 2, "children of a node in the tree of a launch"),
+    ("idle_minutes", SECONDS, 30.0, 0, "minutes without a launch after which a mesh that yod started ends"),
+    ("batch_accounts", NAMES, (), 0, "accounts of the batch system, who may create partitions in the batch pool"),
+    ("admins", NAMES, (), 0, "accounts who may change allocation modes and reserve; root and the owner always may"),
+    ("cleanup", PATH, "", 0, "the executable that kills what a dead launcher left; empty: our own"),
+    ("suspect_s", SECONDS, 5.0, 0, "seconds without a beat after which a node is suspect"),
+    ("down_s", SECONDS, 15.0, 0, "seconds without a beat after which a node is down"),
+    ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
+    ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
+    ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
+)
+_BY_NAME = {key[0]: key for key in KEYS}
+
+
+class ConfigurationError(ConsoleError):
+    """A configuration that cannot be used; says where the value came from."""
+
+    exit_status = 2
+
+
+class Settings:
+    """What this command works with. ``where[key]`` tells which layer a value came from."""
+
+    __slots__ = (*_BY_NAME, "_runtime", "file", "mesh", "state_dir", "where")
+
+    database: str
+    cpa_database_file: str
+    processors: int
+    nodes: int
+    cpas: int
+    hosts: tuple[str, ...]
+    fanout: int
+    idle_minutes: float
+    batch_accounts: tuple[str, ...]
+    admins: tuple[str, ...]
+    cleanup: str
+    suspect_s: float
+    down_s: float
+    silent_s: float
+    history_days: int
+    history_rows: int
+    state_dir: str  # STATE of docs/architecture.md
+    mesh: str  # CRC-32 of STATE's path
+    file: str  # the TOML file that was read, or ""
+    where: dict[str, str]
+    _runtime: str
+
+    def __init__(self, values: Mapping[str, Value], where: dict[str, str], file: str, environ: Mapping[str, str]):
+        put = object.__setattr__
+        for name, _kind, default, _least, _meaning in KEYS:
+            put(self, name, values.get(name, default))
+        put(self, "where", where)
+        put(self, "file", file)
+        put(self, "state_dir", state_directory(environ))
+        put(self, "mesh", f"{binascii.crc32(os.fsencode(self.state_dir)):08x}")
+        put(self, "_runtime", runtime_directory(environ))
+        if not self.database:
+            put(self, "database", f"sqlite://{self.state_dir}/mesh.db")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("settings do not change; load them again")
+
+    @property
+    def run_dir(self) -> str:
+        """RUN of the mesh that lives in STATE: where ``mesh up`` put it, whatever XDG_RUNTIME_DIR is here.
+
+        A login over ssh and a job of cron often differ in that variable, and must still find the same mesh.
+        """
+        try:
+            return os.readlink(f"{self.state_dir}/run")
+        except OSError:
+            return self.new_run_dir
+
+    @property
+    def new_run_dir(self) -> str:
+        """Where a mesh started now would have its sockets."""
+        return f"{self._runtime}/{self.mesh}"
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds without a launch after which an auto-started mesh ends."""
+        return self.idle_minutes * 60
+
+
+def state_directory(environ: Mapping[str, str]) -> str:
+    """STATE: ``$XDG_STATE_HOME/redmesh``, links resolved so that one directory has one name."""
+    home = environ.get("XDG_STATE_HOME", "")
+    if not home.startswith("/"):  # the XDG specification: a relative path is to be ignored
+        home = os.path.expanduser("~/.local/state")
+    return os.path.realpath(f"{home}/redmesh")
+
+
+def runtime_directory(environ: Mapping[str, str]) -> str:
+    """Above RUN: ``$XDG_RUNTIME_DIR/redmesh``, else ``/tmp/redmesh-UID``."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    try:
+        # set but another's (su keeps it) or gone: the fallback
+        if runtime.startswith("/") and os.stat(runtime).st_uid == os.geteuid():
+            return os.path.join(os.path.realpath(runtime), "redmesh")
+    except OSError:
+        pass
+    return f"/tmp/redmesh-{os.geteuid()}"
+
+
+def load(
+    overrides: Mapping[str, object] | None = None, *, config: str = "", environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings for a command whose options were ``overrides`` (None: not given) and ``--config``.
+
+    ConfigurationError for a file that cannot be read, a key that is not known, a value of the wrong type.
+    """
+    values: dict[str, Value] = {}
+    where: dict[str, str] = {}
+    file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
+    if file:
+        folder = os.path.dirname(os.path.abspath(file))
+        for name, raw in _read_toml(file).items():
+            if name not in _BY_NAME:
+                raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
+            values[name] = _typed(name, raw, file, folder)
+            where[name] = file
+    for name in _BY_NAME:
+        variable = f"REDMESH_{name.upper()}"
+        if variable in environ:
+            values[name] = _parsed(name, environ[variable], variable)
+            where[name] = variable
+    for name, option in (overrides or {}).items():
+        if option is not None:
+            word = f"--{name.replace('_', '-')}"
+            values[name] = _parsed(name, option, word) if isinstance(option, str) else _typed(name, option, word, "")
+            where[name] = word
+    settings = Settings(values, where, file, environ)
+    if settings.suspect_s > settings.down_s:
+        raise ConfigurationError(
+            f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
+            "a node is suspect before it is down",
+        )
+    return settings
+
+
+def _find(environ: Mapping[str, str]) -> str:
+    try:
+        status = os.stat("mesh.toml")
+    except OSError:
+        status = None
+    if status is not None and stat.S_ISREG(status.st_mode):
+        if status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022:
+            return os.path.abspath("mesh.toml")
+        sys.stderr.write(
+            "redmesh: ./mesh.toml is left out: it must belong to you or root and be writable by nobody else"
+            " (chmod go-w mesh.toml)\n"
+        )
+    home = environ.get("XDG_CONFIG_HOME", "")
+    if not home.startswith("/"):
+        home = os.path.expanduser("~/.config")
+    path = f"{home}/redmesh/mesh.toml"
+    return path if os.path.exists(path) else ""
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}", "--config names a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}", "docs/configuration.md has an example") from None
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, _BY_NAME, 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_BY_NAME)}"
+
+
+def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
+    """A value that has a type already (TOML's, or an option's), checked."""
+    kind = _BY_NAME[name][1]
+    if kind == NAMES:
+        if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
+            return tuple(raw)
+    elif kind in (TEXT, PATH):
+        if isinstance(raw, str):
+            return _path(raw, folder) if kind == PATH else raw
+    elif isinstance(raw, int | float) and not isinstance(raw, bool) and (kind == SECONDS or isinstance(raw, int)):
+        return _large_enough(name, raw if kind == COUNT else float(raw), origin)
+    raise ConfigurationError(f"{origin}: {name} must be a {kind}, not {raw!r}")
+
+
+def _parsed(name: str, text: str, origin: str) -> Value:
+    """A value that came as text, from the environment or the command line. Lists are separated by commas."""
+    kind = _BY_NAME[name][1]
+    if kind == NAMES:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if kind in (TEXT, PATH):
+        return _path(text, os.getcwd()) if kind == PATH else text
+    try:
+        number = int(text) if kind == COUNT else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{origin}: {text!r} is no {kind}") from None
+    return _large_enough(name, number, origin)
+
+
+def _large_enough(name: str, number: int | float, origin: str) -> int | float:
+    least = _BY_NAME[name][3]
+    if not least <= number < 1 << 31:  # not-a-number fails too
+        raise ConfigurationError(f"{origin}: {name} must be at least {least}, not {number}")
+    return number
+
+
+def _path(text: str, folder: str) -> str:
+    return os.path.join(folder, os.path.expanduser(text)) if text else ""
