@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 
-from console.errors import ConsoleError
+from console.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,10 +44,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
 _BY_NAME = {key[0]: key for key in KEYS}
 
 
-class ConfigurationError(ConsoleError):
+class ConfigurationError(UsageError):
     """A configuration that cannot be used; says where the value came from."""
-
-    exit_status = 2
 
 
 class Settings:
