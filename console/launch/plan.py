@@ -1,0 +1,187 @@
+"""From what the CPA gave to who runs where: ranks over nodes, and the load message that says so."""
+
+from __future__ import annotations
+
+from console.errors import ConsoleError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from console.launch.request import Request
+
+#: Bytes of output that may be on their way to yod, by what it makes of them. A label may be six times
+#: as long as what it labels, an object of --json eighty times; yod stays under 64 MiB all the same.
+WINDOW = 16 << 20
+WINDOW_LABELLED = 2 << 20
+WINDOW_JSON = 256 << 10
+
+#: Variables of launchers around or before us: a rank that sees them believes in another job.
+FOREIGN = (
+    b"SLURM_",
+    b"PMI_",
+    b"PMIX_",
+    b"PALS_",
+    b"OMPI_COMM_WORLD_",
+    b"OMPI_UNIVERSE_SIZE",
+    b"MPI_LOCALRANKID",
+    b"MPI_LOCALNRANKS",
+    b"HYDI_",
+    b"HYDRA_",
+    b"FLUX_",
+    b"YOD_",
+    b"REDMESH_ALLOCATION_COOKIE",
+    b"REDMESH_ADMIN_COOKIE",
+    b"REDMESH_CPA_DATABASE",
+)
+
+
+class PlacedNode:
+    """A node of the launch: its processors and its ranks, each in rank order."""
+
+    __slots__ = ("address", "id", "name", "processors", "ranks")
+
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self.id: int = node["id"]
+        self.name: str = node["name"]
+        self.address: str = node["address"]
+        self.processors: list[int] = []
+        self.ranks: list[int] = []
+
+
+class Plan:
+    """Who runs where. ``nodes[0]`` hosts rank 0; ``node_of[r]`` is the index of rank r's node."""
+
+    __slots__ = ("first_processor", "node_of", "nodes", "size")
+
+    def __init__(self, size: int, nodes: list[PlacedNode], node_of: list[int], cpus_per_task: int) -> None:
+        self.size, self.nodes, self.node_of = size, nodes, node_of
+        self.first_processor = [0] * size
+        for node in nodes:
+            for position, rank in enumerate(node.ranks):
+                self.first_processor[rank] = node.processors[position * cpus_per_task % len(node.processors)]
+
+
+def place(
+    given: list[dict[str, Any]], size: int | None, cpus_per_task: int, distribution: str, *, overcommit: bool
+) -> Plan:
+    """Deal ``size`` ranks (None: as many as there is room for) over the nodes of an allocation.
+
+    ConsoleError when a rank would have to be cut in two.
+    """
+    # A place is room for one rank: cpus_per_task processors of one node.
+    places: list[tuple[int, list[int]]] = []  # index into nodes, processors
+    nodes: list[PlacedNode] = []
+    index: dict[str, int] = {}
+    for part in given:
+        at = index.setdefault(part["name"], len(nodes))
+        if at == len(nodes):
+            nodes.append(PlacedNode(part))
+        processors: list[int] = part["processors"]
+        nodes[at].processors += processors
+        whole = len(processors) // cpus_per_task or int(overcommit and bool(processors))
+        places += [(at, processors[k * cpus_per_task : (k + 1) * cpus_per_task]) for k in range(whole)]
+    if size is None:
+        size = len(places)
+    if not size or (size > len(places) and not overcommit):
+        raise ConsoleError(
+            f"{len(places)} of {size} ranks find {cpus_per_task} processors on one node",
+            "ask for fewer -cpus-per-task, or other nodes with -list",
+        )
+    if distribution == "cyclic":
+        places = _round_robin(places, len(nodes))
+    if size <= len(places):
+        chosen = places[:size]
+    elif distribution == "cyclic":
+        chosen = [places[rank % len(places)] for rank in range(size)]
+    else:
+        chosen = [places[rank * len(places) // size] for rank in range(size)]
+    return _dealt(nodes, chosen, size, cpus_per_task, overcommit=overcommit)
+
+
+def _round_robin(places: list[tuple[int, list[int]]], nodes: int) -> list[tuple[int, list[int]]]:
+    columns: list[list[tuple[int, list[int]]]] = [[] for _ in range(nodes)]
+    for place_ in places:
+        columns[place_[0]].append(place_)
+    longest = max(map(len, columns))
+    return [column[row] for row in range(longest) for column in columns if row < len(column)]
+
+
+def _dealt(
+    nodes: list[PlacedNode],
+    chosen: list[tuple[int, list[int]]],
+    size: int,
+    cpus_per_task: int,
+    *,
+    overcommit: bool,
+) -> Plan:
+    for rank, (at, _) in enumerate(chosen):
+        nodes[at].ranks.append(rank)
+    if not overcommit:
+        # The PCT deals a node's processors to its ranks in order; what no rank uses stands behind.
+        for at, node in enumerate(nodes):
+            dealt = [processor for where, processors in chosen if where == at for processor in processors]
+            taken = set(dealt)
+            node.processors = dealt + [processor for processor in node.processors if processor not in taken]
+    used = [node for node in nodes if node.ranks]
+    number = {node.name: at for at, node in enumerate(used)}
+    return Plan(size, used, [number[nodes[at].name] for at, _ in chosen], cpus_per_task)
+
+
+def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """The ``load`` for the root PCT."""
+    return {
+        "op": "load",
+        "launcher": reply["launcher"],
+        "partition": reply["partition"],
+        "mesh": reply["mesh"],
+        "size": plan.size,
+        "nnodes": len(plan.nodes),
+        "fanout": request.fanout,
+        "window": window(request),
+        "pending_s": reply["pending_s"],
+        "input": request.input,
+        "nodes": [
+            {
+                "id": node.id,
+                "name": node.name,
+                "index": at,
+                "address": node.address,
+                "processors": node.processors,
+                "ranks": node.ranks,
+            }
+            for at, node in enumerate(plan.nodes)
+        ],
+    }
+
+
+def common_message(request: Request, size: int) -> dict[str, Any]:
+    """The part of the load that is the same on every node."""
+    return {
+        "segments": [
+            {
+                "first": 0,
+                "count": size,
+                "path": request.path.decode("latin-1"),
+                "argv": [argument.decode("latin-1") for argument in request.argv],
+            }
+        ],
+        "env": [(name + b"=" + value).decode("latin-1") for name, value in forwarded(request.environ)],
+        "cwd": request.cwd.decode("latin-1"),
+        "umask": request.umask,
+        "cpus_per_task": request.cpus_per_task,
+        "hold": "exec",
+    }
+
+
+def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The launcher's own environment without other launchers' variables and without cookies."""
+    return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]
+
+
+def window(request: Request) -> int:
+    """Bytes of output the tree may have on its way to us."""
+    if request.json:
+        return WINDOW_JSON
+    return WINDOW_LABELLED if request.label else WINDOW
