@@ -1,0 +1,65 @@
+"""What the standard library has no name for: prctl and ptrace, through ctypes.
+
+ctypes costs 5 ms to import, so only what forks ranks imports this; the keeper
+imports it once, before it forks its PCTs.
+"""
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
+_PTRACE_O_EXITKILL = 0x100000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
+_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
+_ptrace = _libc.ptrace
+_ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+_ptrace.restype = ctypes.c_long
+
+
+def _fail() -> None:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children from now on (see prctl(2))."""
+    if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        _fail()
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Be sent ``number`` when the parent dies; the caller checks getppid afterwards. Cleared by a setuid exec."""
+    if _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+        _fail()
+
+
+def set_name(name: bytes) -> None:
+    """What ps and top call this process (15 bytes)."""
+    buffer = ctypes.create_string_buffer(name[:15])
+    _prctl(_PR_SET_NAME, ctypes.addressof(buffer), 0, 0, 0)
+
+
+def trace_me() -> None:
+    """Let the parent trace us: the next exec stops before its first instruction. OSError where that is not allowed."""
+    if _ptrace(_PTRACE_TRACEME, 0, None, None):
+        _fail()
+
+
+def kill_with_tracer(pid: int) -> None:
+    """A stopped tracee dies with us instead of running on (a tracer's end lets its tracees go)."""
+    _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL)
+
+
+def resume(pid: int, number: int) -> None:
+    """Let a tracee that stopped for a signal have it and go on, still traced."""
+    _ptrace(_PTRACE_CONT, pid, None, number)
+
+
+def release(pid: int) -> None:
+    """Let a stopped tracee run, untraced. OSError (ESRCH) when it is gone."""
+    if _ptrace(_PTRACE_DETACH, pid, None, None):
+        _fail()
