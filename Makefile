@@ -1,0 +1,43 @@
+# make         sets up .venv (python3-venv is fetched by root where it is missing)
+# make demo    a parallel program from a bare clone, watched, and nothing left of it
+# make test    the whole suite; fetches the servers it tests against where root may
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+.PHONY: all demo test check bench screenshots clean
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+DEV := $(VENV)/.dev
+
+all: $(READY)
+	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
+
+$(READY): pyproject.toml constraints.txt
+	@tools/venv.sh $(VENV) .
+
+$(DEV): $(READY) pyproject.toml constraints.txt
+	@tools/venv.sh $(VENV) '.[dev]'
+
+demo: $(READY)
+	@$(PY) demo/run.py
+
+test: $(DEV)
+	@tools/test.sh $(PY) $(TESTS)
+
+check: $(DEV)
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations agents/wire agents/link agents/pct agents/keeper
+
+bench: $(DEV)
+	@$(PY) -m tests.bench
+
+screenshots: $(DEV)
+	@$(PY) -m tests.support.screenshots
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,291 @@
+"""The personal mesh on this machine: up, adopted after its keeper was killed, and down again.
+
+Everything here is done under ``STATE/up.lock``, so that ten yods that find no mesh start one.
+"""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from agents.link.client import Client, Unreachable
+from agents.link.sockets import own_directory
+from agents.wire.errors import AgentError
+from console.deploy.logs import tail
+from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
+from console.errors import ConsoleError
+from console.settings import Settings
+
+#: What a new keeper may take until every node is up: this, and as much more for each node.
+UP_S, UP_EACH_S = 15.0, 0.05
+DOWN_S = 30.0
+_POLL_S = 0.005
+
+
+class Up(NamedTuple):
+    """A mesh that is up, and whether this call started it (``started``) or gave it a new keeper (``adopted``)."""
+
+    size: Size
+    started: bool
+    adopted: bool
+    took_s: float
+
+
+class MeshFailed(ConsoleError):
+    """A mesh that did not come up; the message carries the end of the daemons' logs."""
+
+
+def up(settings: Settings, *, auto: bool = False) -> Up:
+    """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up."""
+    begun = time.monotonic()
+    if settings.hosts:
+        raise ConsoleError(
+            f"the configuration ({settings.where.get('hosts', '')}) names hosts; this version starts meshes"
+            " on this machine only",
+            "take `hosts` out, or set REDMESH_HOSTS to nothing",
+        )
+    size = wanted_size(settings)
+    with _directories(settings), locked(settings):
+        config = read_config(settings)
+        if config is not None and lives(config):
+            _refuse_other_size(settings, size, size_of(config))
+            adopted = not keeper_lives(config)
+            if adopted:
+                _start(settings, config)
+            return Up(size_of(config), False, adopted, time.monotonic() - begun)
+        config = keeper_config(settings, size, os.urandom(4).hex(), auto=auto)
+        _define(settings, config)
+        _write_config(settings, config)
+        _start(settings, config)
+        return Up(size, True, False, time.monotonic() - begun)
+
+
+def down(settings: Settings, *, force: bool = False) -> bool:
+    """End the mesh and every launch on it; False when none was up. ConsoleError when it will not end."""
+    if not os.path.isdir(settings.state_dir):
+        return False
+    with locked(settings):
+        config = read_config(settings)
+        if config is None or not lives(config):
+            _forget(settings, config)
+            return False
+        if not keeper_lives(config):
+            _spawn(config)  # it adopts what its predecessor left, and can end it
+            _until(lambda: keeper_lives(config), UP_S, "the keeper that is to end the mesh does not answer")
+        _end(settings, config, force)
+        return True
+
+
+def read_config(settings: Settings) -> dict[str, Any] | None:
+    """``keeper.json``, as the last ``mesh up`` wrote it; None when there is none."""
+    try:
+        with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
+            config: dict[str, Any] = json.load(file)
+            return config
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        path = f"{settings.state_dir}/keeper.json"
+        raise ConsoleError(f"{path} cannot be read: {error}", f"rm {path}") from None
+
+
+def keeper_lives(config: dict[str, Any]) -> bool:
+    """Whether the mesh's keeper answers."""
+    return answers(f"{config['run']}/keeper.sock")
+
+
+def lives(config: dict[str, Any]) -> bool:
+    """Whether any daemon of the mesh answers."""
+    run = config["run"]
+    if not os.path.isdir(run):
+        return False
+    names = ["keeper", "rca", *(f"cpa-{n}" for n in range(config["cpas"])), *(n["name"] for n in config["nodes"])]
+    return any(answers(f"{run}/{name}.sock") for name in names)
+
+
+def answers(path: str) -> bool:
+    """Whether somebody of ours listens at ``path``. AgentError when it is somebody else."""
+    try:
+        Client(path, "admin", 1.0).close()
+    except Unreachable:
+        return False
+    return True
+
+
+@contextmanager
+def locked(settings: Settings) -> Iterator[None]:
+    """One ``mesh up`` or ``mesh down`` at a time."""
+    fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _directories(settings: Settings) -> Iterator[None]:
+    """Our directories, made where missing; ConsoleError, naming the place, when one cannot be."""
+    try:
+        own_directory(settings.state_dir)
+        own_directory(f"{settings.state_dir}/log")
+    except OSError as error:
+        raise ConsoleError(
+            f"{error.filename or settings.state_dir}: {error.strerror}", "XDG_STATE_HOME names another place for state"
+        ) from None
+    yield
+
+
+def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
+    # only what was asked for is compared: a plain `mesh up` beside a mesh of any size is fine
+    for key in Size._fields:
+        if key in settings.where and getattr(size, key) != getattr(there, key) and getattr(settings, key):
+            raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
+
+
+def _define(settings: Settings, config: dict[str, Any]) -> None:
+    from console.deploy.schema import define
+
+    url = cpa_url(settings)
+    if config["database_file"] and config["database_file"] != settings.cpa_database_file:
+        write_private(config["database_file"], url + "\n")
+    define(url, config)
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    new = f"{path}.new"
+    try:
+        os.unlink(new)
+    except FileNotFoundError:
+        pass
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(new, path)
+
+
+def _write_config(settings: Settings, config: dict[str, Any]) -> None:
+    own_directory(os.path.dirname(config["run"]))
+    own_directory(config["run"])
+    write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
+    link = f"{settings.state_dir}/run"
+    try:
+        os.unlink(link)
+    except FileNotFoundError:
+        pass
+    os.symlink(config["run"], link)
+
+
+def _spawn(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    """A keeper, detached from this terminal and from any launch this command runs in."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
+    state = config["state"]
+    with open(f"{state}/log/keeper.stderr", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environ,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _start(settings: Settings, config: dict[str, Any]) -> None:
+    """Start the keeper and wait until every node is up; else take all down again and say why."""
+    from console.deploy.schema import nodes_up
+
+    begun_at = time.time()
+    keeper = _spawn(config)
+    count = len(config["nodes"])
+    deadline = time.monotonic() + UP_S + UP_EACH_S * count
+    cause = ""
+    while (there := nodes_up(settings.database)) < count:
+        status = keeper.poll()
+        if status is not None:
+            cause = f"the keeper ended with status {status}"
+            break
+        if time.monotonic() > deadline:
+            cause = f"{there} of {count} nodes came up within {UP_S + UP_EACH_S * count:.0f} s"
+            break
+        time.sleep(_POLL_S)
+    else:
+        keeper.returncode = 0  # it stays; nobody is to wait for it
+        return
+    said = tail(f"{config['state']}/log", begun_at)
+    _end_by_force(settings, config, keeper)
+    raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
+
+
+def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
+    try:
+        with Client(f"{config['run']}/keeper.sock", "admin", DOWN_S) as keeper:
+            keeper.call({"op": "down", "force": force})
+    except Unreachable as error:
+        if not _lock_is_free(settings):
+            raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
+    _until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
+    _forget(settings, config)
+
+
+def _end_by_force(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> None:
+    try:
+        _end(settings, config, True)
+    except (ConsoleError, AgentError):
+        pass  # what it could not end it has no ears for
+    if keeper.poll() is None:
+        keeper.terminate()
+        try:
+            keeper.wait(5)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait()
+    _forget(settings, config)
+
+
+def _lock_is_free(settings: Settings) -> bool:
+    """Whether no keeper holds ``mesh.lock``. Asked only under up.lock, so no keeper is about to take it."""
+    try:
+        fd = os.open(f"{settings.state_dir}/mesh.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _forget(settings: Settings, config: dict[str, Any] | None) -> None:
+    """Remove what a mesh that has ended leaves outside its state directory."""
+    runs = {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}
+    for run in runs:
+        if os.path.isdir(run) and not os.path.islink(run) and os.lstat(run).st_uid == os.geteuid():
+            import shutil
+
+            shutil.rmtree(run, ignore_errors=True)
+        try:
+            os.rmdir(os.path.dirname(run))
+        except OSError:
+            pass  # other meshes of the same user, or gone already
+    try:
+        os.unlink(f"{settings.state_dir}/run")
+    except FileNotFoundError:
+        pass
+
+
+def _until(true: Any, timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise ConsoleError(f"{what} within {timeout_s:.0f} s", "its log is in the state directory, under log/")
+        time.sleep(_POLL_S)

@@ -1,0 +1,118 @@
+"""What a personal mesh consists of: its nodes, and the file that tells the keeper."""
+
+import os
+from typing import Any, NamedTuple
+
+from console.errors import ConsoleError, UsageError
+from console.settings import Settings
+
+#: More PCTs than this on one machine is a slip of the keyboard, not a wish.
+MOST_NODES = 4096
+MOST_PROCESSORS = 1 << 20
+
+
+class Size(NamedTuple):
+    """How large a mesh is."""
+
+    processors: int
+    nodes: int
+    cpas: int
+
+    def __str__(self) -> str:
+        cpas = "" if self.cpas == 1 else f", {self.cpas} CPAs"
+        return f"{_count(self.processors, 'processor')} on {_count(self.nodes, 'node')}{cpas}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def wanted_size(settings: Settings) -> Size:
+    """The size that options and configuration ask for. UsageError when it makes no sense."""
+    processors = settings.processors or max(len(os.sched_getaffinity(0)), settings.nodes)
+    if processors < settings.nodes:
+        raise UsageError(
+            f"{processors} processors cannot be spread over {settings.nodes} nodes", "every node needs at least one"
+        )
+    if settings.nodes > MOST_NODES or processors > MOST_PROCESSORS or settings.cpas > 64:
+        raise UsageError(
+            f"a personal mesh has at most {MOST_PROCESSORS} processors, {MOST_NODES} nodes and 64 CPAs",
+            "they all run on this machine",
+        )
+    return Size(processors, settings.nodes, settings.cpas)
+
+
+def spread(size: Size) -> list[dict[str, Any]]:
+    """The nodes ``n0``…, the processors dealt to them in runs of about the same length."""
+    each, more = divmod(size.processors, size.nodes)
+    nodes, first = [], 0
+    for index in range(size.nodes):
+        count = each + (index < more)
+        nodes.append({"id": index + 1, "name": f"n{index}", "processors": list(range(first, first + count))})
+        first += count
+    return nodes
+
+
+def login_name(nodes: list[dict[str, Any]]) -> str:
+    """The login processor's name: this machine's, unless a node has it already."""
+    name = os.uname().nodename.partition(".")[0] or "login"
+    return f"{name}-login" if any(node["name"] == name for node in nodes) else name
+
+
+def size_of(config: dict[str, Any]) -> Size:
+    """The size of a mesh that was planned before."""
+    nodes = config["nodes"]
+    return Size(sum(len(node["processors"]) for node in nodes), len(nodes), config["cpas"])
+
+
+def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -> dict[str, Any]:
+    """What ``keeper.json`` says (docs/architecture.md)."""
+    nodes = spread(size)
+    file = cpa_url_file(settings)
+    return {
+        "mesh": settings.mesh,
+        "run": settings.new_run_dir,
+        "state": settings.state_dir,
+        "boot_id": boot_id,
+        "login": login_name(nodes),
+        "auto": auto,
+        "idle_s": settings.idle_s,
+        "fanout": settings.fanout,
+        "database": None if file else settings.database,
+        "database_file": file,
+        "nodes": nodes,
+        "cpas": size.cpas,
+        "cleanup": settings.cleanup or None,
+        "batch_accounts": list(settings.batch_accounts),
+        "admins": list(settings.admins),
+        "suspect_s": settings.suspect_s,
+        "down_s": settings.down_s,
+        "silent_s": settings.silent_s,
+        "history_days": settings.history_days,
+        "history_rows": settings.history_rows,
+    }
+
+
+def cpa_url_file(settings: Settings) -> str | None:
+    """The 0600 file with the CPAs' URL; None where the database is SQLite, which has no password to hide."""
+    if settings.cpa_database_file:
+        return settings.cpa_database_file
+    return f"{settings.state_dir}/cpa.url" if settings.database.startswith("mysql:") else None
+
+
+def cpa_url(settings: Settings) -> str:
+    """The URL the CPAs open the database with. ConsoleError when its file is not there or not private."""
+    if not settings.cpa_database_file:
+        return settings.database
+    path = settings.cpa_database_file
+    try:
+        with open(path) as file:
+            status = os.fstat(file.fileno())
+            url = file.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConsoleError(f"cpa_database_file {path}: {getattr(error, 'strerror', error)}") from None
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:
+        raise ConsoleError(f"{path} holds a password and must be yours, with mode 0600", f"chmod 600 {path}")
+    if "://" not in url:
+        raise ConsoleError(f"{path} holds no database URL", "one line: mysql://user:password@host/redmesh")
+    return url

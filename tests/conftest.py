@@ -1,0 +1,5 @@
+"""Fixtures that every test may use."""
+
+from tests.support.mesh import mesh
+
+__all__ = ["mesh"]

@@ -1,0 +1,213 @@
+"""Real personal meshes for tests: brought up through the command line, in directories of their own.
+
+Whatever happens in a test, its mesh is taken down afterwards, and a process, socket or file that it left
+behind is removed and fails the test.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+BIN = Path(sys.executable).parent
+Run = subprocess.CompletedProcess[str]
+
+
+class PrivateMesh:
+    """A state directory and a runtime directory of one's own, and the commands run in them."""
+
+    def __init__(self, processors: int = 4, nodes: int = 2, cpas: int = 1, database: str = "", **variables: str):
+        self.size = (processors, nodes, cpas)
+        # short, because a socket's path is
+        self.home = Path(tempfile.mkdtemp(prefix="redmesh-t-", dir="/tmp"))
+        self.work = self.home / "work"  # where the commands run
+        for name in ("state", "config", "work", "run"):
+            (self.home / name).mkdir(mode=0o700)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "YOD_", "XDG_"))}
+        self.env = {
+            **kept,
+            "XDG_STATE_HOME": str(self.home / "state"),
+            "XDG_RUNTIME_DIR": str(self.home / "run"),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "PATH": f"{BIN}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+            **variables,
+        }
+        if database:
+            self.env["REDMESH_DATABASE"] = database
+        self.state = self.home / "state" / "redmesh"
+        self._started: list[subprocess.Popen[Any]] = []
+        self._shm = set(os.listdir("/dev/shm"))
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the sockets are."""
+        return Path(os.readlink(self.state / "run"))
+
+    @property
+    def database(self) -> str:
+        """The viewer's URL of the system database."""
+        return self.env.get("REDMESH_DATABASE") or f"sqlite://{self.state}/mesh.db"
+
+    def run(
+        self,
+        *command: str,
+        check: bool = False,
+        timeout_s: float = 60.0,
+        input: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Run:
+        """Run a command (``yod``, ``mesh`` …) to its end; with ``check`` it must end with 0."""
+        done = subprocess.run(
+            command,
+            env={**self.env, **(env or {})},
+            cwd=self.work,
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=timeout_s,
+        )
+        if check:
+            assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, *command: str, **options: Any) -> "subprocess.Popen[Any]":
+        """Start a command; it is killed at the end of the test if it still runs."""
+        env = {**self.env, **options.pop("env", {})}
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen(command, env=env, cwd=self.work, **options)
+        self._started.append(process)
+        return process
+
+    def json(self, *command: str) -> Any:
+        """What a command with ``--json`` prints."""
+        return json.loads(self.run(*command, "--json", check=True).stdout)
+
+    def up(self, *options: str) -> Run:
+        """``mesh up`` of this mesh's size."""
+        processors, nodes, cpas = self.size
+        size = ("--processors", str(processors), "--nodes", str(nodes), "--cpas", str(cpas))
+        return self.run("mesh", "up", *size, *options, check=True)
+
+    def down(self) -> Run:
+        """``mesh down``, whatever runs."""
+        return self.run("mesh", "down", "--force")
+
+    def keeper(self) -> dict[str, Any]:
+        """What the keeper says: its pid, and each daemon's name, pid and restarts."""
+        from agents.link.client import Client
+
+        with Client(str(self.run_dir / "keeper.sock"), "admin") as client:
+            return client.call({"op": "status"})
+
+    def pid_of(self, daemon: str) -> int:
+        """The process of ``keeper``, ``rca``, ``cpa-0``, ``n0`` …"""
+        told = self.keeper()
+        if daemon == "keeper":
+            return int(told["pid"])
+        return next(int(one["pid"]) for one in told["daemons"] if one["name"] == daemon)
+
+    def kill(self, daemon: str, number: int = signal.SIGKILL) -> int:
+        """Signal a daemon; returns the pid it had."""
+        pid = self.pid_of(daemon)
+        os.kill(pid, number)
+        return pid
+
+    def processes(self) -> dict[int, str]:
+        """Every process that carries this mesh's state directory in its environment, with its command line.
+
+        Zombies have no environment left and are not among them.
+        """
+        mark = f"XDG_STATE_HOME={self.env['XDG_STATE_HOME']}".encode()
+        found = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                        words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                        found[int(entry)] = b" ".join(words).decode("utf-8", "replace").strip()
+                except OSError:
+                    pass  # it has gone meanwhile, or is another user's
+        return found
+
+    def close(self) -> list[str]:
+        """Take the mesh down and remove what is left of it; returns what should not have been there."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+        left = []
+        try:
+            down = self.run("mesh", "down", "--force", timeout_s=40)
+            if down.returncode:
+                left.append(f"mesh down ended with {down.returncode}: {down.stderr.strip()}")
+        except subprocess.TimeoutExpired:
+            left.append("mesh down did not end within 40 s")
+        left += self._processes_left()
+        left += [f"file {path}" for path in (self.home / "run").rglob("*") if not path.is_dir()]
+        ours = self.home.name
+        left += [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - self._shm if ours in name]
+        if left:
+            left += [self.logs()]
+        shutil.rmtree(self.home, ignore_errors=True)
+        return left
+
+    def logs(self, lines: int = 12) -> str:
+        """The end of every daemon's log."""
+        parts = []
+        for path in sorted((self.state / "log").glob("*")):
+            text = path.read_text(errors="replace").splitlines()[-lines:]
+            if text:
+                parts.append(f"--- {path.name}\n" + "\n".join(text))
+        return "\n".join(parts)
+
+    def _processes_left(self) -> list[str]:
+        try:
+            wait_until(lambda: not self.processes(), "no process of the mesh is left", 3.0)
+            return []
+        except AssertionError:
+            left = self.processes()
+        while self.processes():
+            for pid in self.processes():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        return [f"process {pid}: {command}" for pid, command in left.items()]
+
+
+MakeMesh = Callable[..., PrivateMesh]
+
+
+@pytest.fixture
+def mesh() -> Iterator[MakeMesh]:
+    """``mesh(processors=4, nodes=2, cpas=1, database="", up=True, VARIABLE="…")`` makes a PrivateMesh that is up."""
+    made: list[PrivateMesh] = []
+
+    def make(*args: Any, up: bool = True, **options: Any) -> PrivateMesh:
+        made.append(PrivateMesh(*args, **options))
+        if up:
+            made[-1].up()
+        return made[-1]
+
+    left = []
+    try:
+        yield make
+    finally:
+        for one in made:
+            left += one.close()
+    assert not left, "left behind:\n" + "\n".join(left)

@@ -1,0 +1,36 @@
+#!/bin/bash
+# test.sh PYTHON [TESTS…] - the test suite, after fetching the programs it drives (as root, on Debian).
+# No service is ever started: while packages are unpacked, policy-rc.d says no.
+set -u
+python=$1; shift
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+
+declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [tmux]=tmux)
+missing=()
+for program in "${!provider[@]}"; do
+  PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${provider[$program]}")
+done
+
+policy=/usr/sbin/policy-rc.d
+fetch() {
+  local made=0 status=0
+  if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy && made=1; fi
+  { apt-get -o DPkg::Lock::Timeout=300 update &&
+    apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@"; } >/dev/null 2>"${log:=$(mktemp)}" || status=1
+  if [ $status -ne 0 ]; then tail -5 "$log" >&2; fi
+  rm -f "$log"; if [ $made = 1 ]; then rm -f $policy; fi
+  return $status
+}
+
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "redmesh: fetching ${missing[*]} (no service is started)" >&2
+    fetch "${missing[@]}" || echo "redmesh: NOT FETCHED: ${missing[*]}; the tests that need them will be SKIPPED" >&2
+  else
+    echo "redmesh: MISSING: ${missing[*]}; the tests that need them will be SKIPPED" >&2
+    echo "redmesh:   sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+  fi
+fi
+
+# stderr into stdout, so that pytest's closing line is the last one wherever both are kept
+exec "$python" -m pytest "$@" 2>&1 </dev/null
