@@ -1,0 +1,36 @@
+"""``python -m agents.rca --config keeper.json``"""
+
+import os
+import signal
+import sys
+
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.rca.config import ConfigError, read
+from agents.rca.daemon import Rca
+from agents.wire.errors import AgentError
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    try:
+        if len(arguments) != 2 or arguments[0] != "--config":
+            raise ConfigError("usage: python -m agents.rca --config FILE")
+        config = read(arguments[1])
+        loop = Loop()
+        rca = Rca(loop, config, Journal(os.path.join(config.state, "log", "rca.jsonl"), "rca"), os.geteuid())
+        rca.start()
+    except AgentError as error:
+        print(f"rca: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
+        return error.exit_status
+    except OSError as error:
+        print(f"rca: {error}", file=sys.stderr)
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.on_signal(number, rca.stop)
+    loop.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""What an RCA reads from keeper.json (docs/architecture.md)."""
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from agents.wire.errors import AgentError
+
+
+class ConfigError(AgentError):
+    """A keeper.json that an RCA cannot work with."""
+
+    code = "invalid"
+    exit_status = 2
+
+
+class Config(NamedTuple):
+    """The RCA's part of keeper.json."""
+
+    run: str
+    state: str
+    login: str
+    boot_id: str
+    cpas: int
+    nodes: tuple[str, ...]
+    suspect_s: float
+    down_s: float
+    silent_s: float
+
+    @property
+    def socket(self) -> str:
+        """Where the RCA listens."""
+        return os.path.join(self.run, "rca.sock")
+
+    def cpa_socket(self, number: int) -> str:
+        """Where CPA ``number`` listens."""
+        return os.path.join(self.run, f"cpa-{number}.sock")
+
+
+def read(path: str) -> Config:
+    """The configuration in ``path``. ConfigError naming the file and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            whole: dict[str, Any] = json.load(file)
+        return Config(
+            run=str(whole["run"]),
+            state=str(whole["state"]),
+            login=str(whole["login"]),
+            boot_id=str(whole["boot_id"]),
+            cpas=int(whole.get("cpas", 1)),
+            nodes=tuple(str(node["name"]) for node in whole.get("nodes", ())),
+            suspect_s=float(whole.get("suspect_s", 5.0)),
+            down_s=float(whole.get("down_s", 15.0)),
+            silent_s=float(whole.get("silent_s", 10.0)),
+        )
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except KeyError as error:
+        raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no keeper.json: {error}", "run: mesh up") from None

@@ -1,0 +1,85 @@
+"""The RCA's way to its CPAs: one connection at a time, to any that answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.sockets import connect
+from agents.wire.errors import AgentError
+
+RETRY_S = 0.25  # between rounds over all CPAs; a refused Unix connection costs some microseconds
+ANSWER_S = 15.0  # a clean-up (10 s) and a database that does not answer (5 s) fit in
+
+Then = Callable[[dict[str, Any] | None, AgentError | None], None]
+
+
+class Cpas:
+    """Keeps a connection to one of ``paths``; ``on_connected`` and ``on_lost`` follow its coming and going."""
+
+    def __init__(
+        self, loop: Loop, paths: list[str], on_connected: Callable[[], None], on_lost: Callable[[str], None]
+    ) -> None:
+        self._loop, self._paths = loop, paths
+        self._on_connected, self._on_lost = on_connected, on_lost
+        self._caller: Caller | None = None
+        self._at = 0
+        self._asked: dict[int, float] = {}  # calls without an answer yet, and when they are overdue
+        self._count = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a CPA to talk to, as far as we know."""
+        return self._caller is not None
+
+    @property
+    def path(self) -> str:
+        """The CPA we talk to, or try next."""
+        return self._paths[self._at]
+
+    def start(self) -> None:
+        """Connect, to the first that answers, and go on trying until one does."""
+        for _ in self._paths:
+            try:
+                sock = connect(self.path, timeout_s=0.5)
+            except (OSError, AgentError):
+                self._at = (self._at + 1) % len(self._paths)
+                continue
+            self._caller = Caller(self._loop, sock, "rca", self._on_end)
+            self._asked.clear()
+            self._on_connected()
+            return
+        self._loop.after(RETRY_S, self.start)
+
+    def call(self, message: dict[str, Any], now: float, then: Then) -> None:
+        """Ask; ``then`` gets the reply or the error, whose code is ``gone`` where there is no CPA (any more)."""
+        if self._caller is None:
+            then(None, AgentError("no CPA answers", code="gone"))
+            return
+        self._count += 1
+        number = self._count
+        self._asked[number] = now + ANSWER_S
+
+        def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+            self._asked.pop(number, None)
+            then(reply, error)
+
+        self._caller.call(message, answered)
+
+    def tick(self, now: float) -> None:
+        """Leave a CPA that has let a call wait for too long."""
+        if self._caller is not None and self._asked and min(self._asked.values()) <= now:
+            self._caller.close()
+            self._on_end(self._caller, f"no answer within {ANSWER_S:.0f} s")
+
+    def close(self) -> None:
+        """Let go of the CPA."""
+        if self._caller is not None:
+            self._caller.close()
+
+    def _on_end(self, _caller: Caller, reason: str) -> None:
+        self._caller = None
+        self._asked.clear()
+        self._on_lost(reason)
+        self._at = (self._at + 1) % len(self._paths)
+        self._loop.after(0, self.start)

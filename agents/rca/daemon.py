@@ -1,0 +1,301 @@
+"""The RCA's sockets, timers and looks at /proc around its machines (launchers, nodes, outbox)."""
+
+import time
+from typing import Any
+
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.link.server import Server, Session
+from agents.pct.processes import alive, state
+from agents.rca import launchers, nodes
+from agents.rca.config import Config
+from agents.rca.cpas import Cpas
+from agents.rca.outbox import Event, Outbox
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from agents.wire.messages import RCA
+
+TICK_S = 0.25
+REGISTER_AGAIN_S = 5.0  # what launchers and PCTs get to find a new RCA
+STOPPED = "T"  # the state letter of a process that job control has stopped
+LATE_S = 1.0  # a tick this late means that we ourselves did not run
+
+
+class KnownNode:
+    """A node's machine, what its PCT said at its registration, and the session it beats on."""
+
+    __slots__ = ("facts", "machine", "session")
+
+    def __init__(self, machine: nodes.Node, facts: Message, session: Session | None) -> None:
+        self.machine, self.facts, self.session = machine, facts, session
+
+
+class Rca:
+    """One RCA. ``start`` listens and begins; the loop does the rest."""
+
+    def __init__(self, loop: Loop, config: Config, journal: Journal, owner: int) -> None:
+        self.loop, self.config, self.journal, self.owner = loop, config, journal, owner
+        self.outbox = Outbox()
+        self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
+        self.nodes: dict[str, KnownNode] = {}
+        self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
+        self.cpas = Cpas(
+            loop,
+            [config.cpa_socket(number) for number in range(max(1, config.cpas))],
+            self._on_cpa_connected,
+            self._on_cpa_lost,
+        )
+        self._ticked_at = self._began_at = time.monotonic()
+        self._missing_told = False
+
+    def start(self) -> None:
+        """Listen, look for a CPA, begin to tick."""
+        self.server = Server(
+            self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login
+        )
+        self.journal.write("started", socket=self.config.socket)
+        self.cpas.start()
+        self.loop.after(TICK_S, self._tick)
+
+    def stop(self) -> None:
+        """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
+        self.journal.write("stopped")
+        self.cpas.close()
+        self.server.close()
+        self.loop.stop()
+
+    # --- what launchers and PCTs say
+
+    def _on_request(self, session: Session, op: str, message: Message) -> None:
+        getattr(self, "_do_" + op)(session, message)
+
+    def _do_register(self, session: Session, message: Message) -> None:
+        pid, pid_started = message["pid"], message["pid_started"]
+        if session.peer.pid != pid or pid_started <= 0 or not alive(pid, pid_started):
+            raise AgentError("a launcher registers itself, with its own pid and start time", code="denied")
+        launcher = launchers.Launcher(pid, pid_started, message.get("launcher"), time.monotonic())
+        self.launchers[id(session)] = (launcher, session)
+        self.unregistered.pop((pid, pid_started), None)
+        session.reply(message, {})
+
+    def _do_launcher(self, session: Session, message: Message) -> None:
+        self._launcher_of(session).launcher = message["launcher"]
+
+    def _do_beat(self, session: Session, _message: Message) -> None:
+        now = time.monotonic()
+        if isinstance(session.state, KnownNode):
+            if session.state.session is session:
+                self._tell_node(session.state, session.state.machine.handle(nodes.Event.BEAT, now))
+        else:
+            self._launcher_of(session).handle(launchers.Event.BEAT, now)
+
+    def _do_unregister(self, session: Session, message: Message) -> None:
+        self._launcher_of(session).handle(launchers.Event.UNREGISTER, time.monotonic())
+        del self.launchers[id(session)]
+        session.reply(message, {})
+
+    def _do_finish(self, session: Session, message: Message) -> None:
+        launcher, now = self._launcher_of(session), time.monotonic()
+        launcher.launcher = message["launcher"]
+        if launchers.Action.RELAY_FINISH in launcher.handle(launchers.Event.FINISH, now):
+            finish = {key: value for key, value in message.items() if key not in ("id", "re")}
+            about = {"launcher": launcher.launcher, "pid": launcher.pid, "pid_started": launcher.pid_started}
+            self.outbox.put(("finish", launcher.launcher), finish, about, now)
+            self.journal.write("finish_kept", **about)
+            self._send_due(now)
+        session.reply(message, {})
+
+    def _launcher_of(self, session: Session) -> launchers.Launcher:
+        known = self.launchers.get(id(session))
+        if known is None:
+            raise AgentError("nobody has registered on this connection", "register first", code="invalid")
+        return known[0]
+
+    def _do_register_node(self, session: Session, message: Message) -> None:
+        if session.peer.uid not in (0, self.owner) or session.peer.pid != message["pid"]:
+            raise AgentError("a PCT registers itself, and belongs to the mesh's owner", code="denied")
+        name, now = message["node"], time.monotonic()
+        known = self.nodes.get(name)
+        if known is None:
+            known = self.nodes[name] = KnownNode(nodes.Node(now), message, session)
+        elif known.session is not None and _is_newer(known.facts, message):
+            raise AgentError(f"{name} has a newer PCT than this one", code="denied")
+        known.facts, known.session = message, session
+        session.state = known
+        self._tell_node(known, known.machine.handle(nodes.Event.REGISTER, now))
+        session.reply(message, {})
+
+    def _do_status(self, session: Session, message: Message) -> None:
+        session.reply(
+            message,
+            {
+                "launchers": [
+                    {"pid": each.pid, "pid_started": each.pid_started, "launcher": each.launcher}
+                    for each, _ in self.launchers.values()
+                ],
+                "nodes": [{"node": name, "state": each.machine.state.value} for name, each in self.nodes.items()],
+                "events": len(self.outbox),
+            },
+        )
+
+    def _on_session_end(self, session: Session, reason: str) -> None:
+        now = time.monotonic()
+        known = session.state
+        if isinstance(known, KnownNode) and known.session is session:
+            known.session = None
+            known.machine.handle(nodes.Event.LINK_ENDED, now, reason)
+        if id(session) in self.launchers:
+            launcher, _ = self.launchers.pop(id(session))
+            self._act(launcher, launcher.handle(launchers.Event.LINK_ENDED, now, "it is gone without a word"), now)
+
+    # --- what time shows
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        gap, self._ticked_at = now - self._ticked_at - TICK_S, now
+        if gap > LATE_S:  # we were stopped: nobody else is to blame for it
+            for launcher, _ in self.launchers.values():
+                launcher.forgive(gap)
+            for known in self.nodes.values():
+                known.machine.forgive(gap)
+            self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
+            self._began_at += gap
+            self.journal.write("late", seconds=round(gap, 3))
+        self._look_at_launchers(now)
+        self._look_at_unregistered(now)
+        for known in self.nodes.values():
+            self._tell_node(known, known.machine.tick(now, self.config.suspect_s, self.config.down_s))
+        self._tell_missing_nodes(now)
+        self.cpas.tick(now)
+        self._send_due(now)
+        self.loop.after(TICK_S, self._tick)
+
+    def _look_at_launchers(self, now: float) -> None:
+        for key, (launcher, session) in list(self.launchers.items()):
+            if not launcher.wants_look(now):
+                continue
+            there, stopped = alive(launcher.pid, launcher.pid_started), state(launcher.pid) == STOPPED
+            self._act(launcher, launcher.seen(there, stopped, self.config.silent_s, now), now)
+            if launcher.state in launchers.OVER:
+                del self.launchers[key]
+                session.link.close()
+                self.server.sessions.pop(key, None)
+
+    def _look_at_unregistered(self, now: float) -> None:
+        for (pid, pid_started), since in list(self.unregistered.items()):
+            if not alive(pid, pid_started):
+                self._report_lost(pid, pid_started, None, "its process is gone", now)
+            elif now - since >= REGISTER_AGAIN_S and state(pid) != STOPPED:
+                self._report_lost(pid, pid_started, None, f"not registered within {REGISTER_AGAIN_S:.0f} s", now)
+            else:
+                continue
+            del self.unregistered[pid, pid_started]
+
+    def _tell_missing_nodes(self, now: float) -> None:
+        # a PCT that died while there was no RCA never registers: the database must not show it up for ever
+        if self._missing_told or now - self._began_at < REGISTER_AGAIN_S:
+            return
+        self._missing_told = True
+        for name in self.config.nodes:
+            if name not in self.nodes:
+                facts = {"node": name, "boot_id": self.config.boot_id, "incarnation": 0}
+                known = self.nodes[name] = KnownNode(nodes.Node(now), facts, None)
+                known.machine.reason = "its PCT has not registered"
+                self._tell_node(known, (nodes.Action.TELL_DOWN,))
+
+    # --- what CPAs are told
+
+    def _act(self, launcher: launchers.Launcher, actions: tuple[launchers.Action, ...], now: float) -> None:
+        if launchers.Action.REPORT_LOST in actions:
+            self._report_lost(launcher.pid, launcher.pid_started, launcher.launcher, launcher.reason, now)
+
+    def _report_lost(self, pid: int, pid_started: int, launcher: int | None, reason: str, now: float) -> None:
+        message = {
+            "op": "launcher_lost",
+            "login": self.config.login,
+            "pid": pid,
+            "pid_started": pid_started,
+            "reason": reason,
+        }
+        about = {"launcher": launcher, "pid": pid, "pid_started": pid_started}
+        self.outbox.put(("lost", pid, pid_started), message, about, now)
+        self.journal.write("launcher_lost", reason=reason, **about)
+        self._send_due(now)
+
+    def _tell_node(self, known: KnownNode, actions: tuple[nodes.Action, ...]) -> None:
+        for action in actions:
+            now = time.monotonic()
+            facts = known.facts
+            message = {"op": action.value, "node": facts["node"], "boot_id": facts["boot_id"]}
+            message["incarnation"] = facts["incarnation"]
+            if action is nodes.Action.TELL_UP:
+                message.update(
+                    address=facts["address"], processors=facts["processors"], agent=str(facts.get("agent", ""))
+                )
+            else:
+                message["reason"] = known.machine.reason
+            self.outbox.put(("node", facts["node"]), message, {"node": facts["node"]}, now)
+            self.journal.write(action.value, node=facts["node"], reason=known.machine.reason)
+            self._send_due(now)
+
+    def _send_due(self, now: float) -> None:
+        if self.cpas.connected:
+            for event in self.outbox.due(now):
+                self._send(event, now)
+
+    def _send(self, event: Event, now: float) -> None:
+        def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+            if error is None:
+                self.outbox.acknowledged(event)
+                if event.message["op"] == "node_up":
+                    self.outbox.hasten(time.monotonic())
+            elif error.code != "gone":  # else on_cpa_lost has put it back
+                self._on_refused(event, error)
+
+        self.cpas.call(event.message, now, answered)
+
+    def _on_refused(self, event: Event, error: AgentError) -> None:
+        now = time.monotonic()
+        op = event.message["op"]
+        given_up = self.outbox.refused(event, error.code, now)
+        self.journal.write("refused", op=op, code=error.code, reason=error.message, given_up=given_up, **event.about)
+        if given_up and op == "finish":
+            # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
+            self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
+
+    def _on_cpa_connected(self) -> None:
+        now = time.monotonic()
+        self.journal.write("cpa_connected", socket=self.cpas.path)
+        for known in self.nodes.values():
+            action = nodes.TELLING.get(known.machine.state)
+            if action is not None:
+                self._tell_node(known, (action,))
+        self.cpas.call({"op": "launchers_of", "login": self.config.login}, now, self._on_launchers_of)
+        self._send_due(now)
+
+    def _on_cpa_lost(self, reason: str) -> None:
+        self.journal.write("cpa_lost", socket=self.cpas.path, reason=reason)
+        self.outbox.disconnected(time.monotonic())
+
+    def _on_launchers_of(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        # asked at every new connection: whoever died with a CPA in the middle of its request is found here
+        if reply is None:
+            if error is not None and error.code != "gone":
+                self.loop.after(1.0, self._ask_again)
+            return
+        now = time.monotonic()
+        registered = {(each.pid, each.pid_started) for each, _ in self.launchers.values()}
+        for entry in reply["launchers"]:
+            who = (int(entry["pid"]), int(entry["pid_started"]))
+            if who not in registered:
+                self.unregistered.setdefault(who, now)
+        self._look_at_unregistered(now)
+
+    def _ask_again(self) -> None:
+        if self.cpas.connected:
+            message = {"op": "launchers_of", "login": self.config.login}
+            self.cpas.call(message, time.monotonic(), self._on_launchers_of)
+
+
+def _is_newer(facts: Message, than: Message) -> bool:
+    return bool(facts["boot_id"] == than["boot_id"] and facts["incarnation"] > than["incarnation"])

@@ -1,0 +1,109 @@
+"""A launcher as its RCA sees it: a pure machine, one for each registered connection.
+
+The daemon looks (at sockets, at /proc, at the clock) and tells the machine what it saw.
+"""
+
+from enum import Enum
+
+LOOK_AFTER_S = 2.0  # two beats missed: look whether the process is there at all
+
+
+class State(Enum):
+    """What is known about the launcher."""
+
+    REGISTERED = "registered"  # beats, or has not been silent for long
+    STOPPED = "stopped"  # silent because of job control (^Z): no reason to end its job
+    ENDING = "ending"  # has left its finish with us
+    LOST = "lost"  # gone without a word: a CPA has to clean up
+    GONE = "gone"  # has unregistered, or ended after its finish
+
+
+class Event(Enum):
+    """What can be seen of a launcher."""
+
+    BEAT = "beat"
+    QUIET = "quiet"  # silent for silent_s, and not stopped
+    QUIET_STOPPED = "quiet, stopped"  # silent, and in state T
+    DIED = "died"  # its process is gone, or the pid is another's
+    FINISH = "finish"
+    UNREGISTER = "unregister"
+    LINK_ENDED = "link ended"
+
+
+class Action(Enum):
+    """What the daemon has to do."""
+
+    REPORT_LOST = "tell a CPA launcher_lost"
+    RELAY_FINISH = "tell a CPA finish"
+
+
+S, E, A = State, Event, Action
+
+TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
+    (S.REGISTERED, E.BEAT): (S.REGISTERED, ()),
+    (S.REGISTERED, E.QUIET): (S.LOST, (A.REPORT_LOST,)),
+    (S.REGISTERED, E.QUIET_STOPPED): (S.STOPPED, ()),
+    (S.REGISTERED, E.DIED): (S.LOST, (A.REPORT_LOST,)),
+    (S.REGISTERED, E.FINISH): (S.ENDING, (A.RELAY_FINISH,)),
+    (S.REGISTERED, E.UNREGISTER): (S.GONE, ()),
+    (S.REGISTERED, E.LINK_ENDED): (S.LOST, (A.REPORT_LOST,)),
+    (S.STOPPED, E.BEAT): (S.REGISTERED, ()),
+    (S.STOPPED, E.QUIET): (S.REGISTERED, ()),  # continued just now: its silence counts from here
+    (S.STOPPED, E.QUIET_STOPPED): (S.STOPPED, ()),
+    (S.STOPPED, E.DIED): (S.LOST, (A.REPORT_LOST,)),
+    (S.STOPPED, E.FINISH): (S.ENDING, (A.RELAY_FINISH,)),
+    (S.STOPPED, E.UNREGISTER): (S.GONE, ()),
+    (S.STOPPED, E.LINK_ENDED): (S.LOST, (A.REPORT_LOST,)),
+    (S.ENDING, E.BEAT): (S.ENDING, ()),
+    (S.ENDING, E.QUIET): (S.ENDING, ()),  # its finish is with us: nothing is left to lose
+    (S.ENDING, E.QUIET_STOPPED): (S.ENDING, ()),
+    (S.ENDING, E.DIED): (S.GONE, ()),
+    (S.ENDING, E.FINISH): (S.ENDING, (A.RELAY_FINISH,)),  # said again: the same event to the CPA
+    (S.ENDING, E.UNREGISTER): (S.GONE, ()),
+    (S.ENDING, E.LINK_ENDED): (S.GONE, ()),
+}
+
+OVER = frozenset((State.LOST, State.GONE))  # nothing that comes later changes these
+
+
+class Launcher:
+    """One registered launcher. ``now`` is monotonic seconds, always the caller's."""
+
+    __slots__ = ("heard_at", "launcher", "pid", "pid_started", "reason", "state")
+
+    def __init__(self, pid: int, pid_started: int, launcher: int | None, now: float) -> None:
+        self.pid, self.pid_started, self.launcher = pid, pid_started, launcher
+        self.heard_at = now
+        self.state = State.REGISTERED
+        self.reason = ""
+
+    def handle(self, event: Event, now: float, reason: str = "") -> tuple[Action, ...]:
+        """Take what was seen; the actions it asks for."""
+        if self.state in OVER:
+            return ()
+        before = self.state
+        self.state, actions = TRANSITIONS[before, event]
+        if event is Event.BEAT or (before is State.STOPPED and self.state is State.REGISTERED):
+            self.heard_at = now
+        if self.state is State.LOST:
+            self.reason = reason
+        return actions
+
+    def wants_look(self, now: float) -> bool:
+        """Whether its silence is long enough to look for its process."""
+        return self.state is State.STOPPED or now - self.heard_at >= LOOK_AFTER_S
+
+    def seen(self, alive: bool, stopped: bool, silent_s: float, now: float) -> tuple[Action, ...]:
+        """Take what a look at its process showed."""
+        silence = now - self.heard_at
+        if not alive:
+            return self.handle(Event.DIED, now, "its process is gone")
+        if stopped:
+            return self.handle(Event.QUIET_STOPPED, now)
+        if self.state is State.STOPPED or silence >= silent_s:
+            return self.handle(Event.QUIET, now, f"silent for {silence:.0f} s")
+        return ()
+
+    def forgive(self, gap_s: float) -> None:
+        """Time in which we ourselves did not run is no silence of theirs."""
+        self.heard_at += gap_s

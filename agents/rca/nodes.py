@@ -1,0 +1,99 @@
+"""A node's PCT as its RCA sees it: a pure machine, one for each node that ever registered."""
+
+from enum import Enum
+
+GRACE_S = 0.5  # a PCT that connects again within this was never down
+
+
+class State(Enum):
+    """What the mesh is told about the node, and what is known beyond it."""
+
+    UP = "up"
+    SUSPECT = "suspect"  # silent for suspect_s
+    DETACHED = "detached"  # its connection ended a moment ago
+    DOWN = "down"
+
+
+class Event(Enum):
+    """What can be seen of a PCT."""
+
+    REGISTER = "register"
+    BEAT = "beat"
+    SILENT = "silent"  # for suspect_s
+    SILENT_LONG = "silent long"  # for down_s
+    LINK_ENDED = "link ended"
+    GRACE_OVER = "grace over"
+
+
+class Action(Enum):
+    """What a CPA has to be told."""
+
+    TELL_UP = "node_up"
+    TELL_SUSPECT = "node_suspect"
+    TELL_DOWN = "node_down"
+
+
+S, E, A = State, Event, Action
+
+TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
+    # a registration is always told: the address, the incarnation or our CPA's knowledge may be new
+    (S.UP, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.UP, E.BEAT): (S.UP, ()),
+    (S.UP, E.SILENT): (S.SUSPECT, (A.TELL_SUSPECT,)),
+    (S.UP, E.SILENT_LONG): (S.DOWN, (A.TELL_DOWN,)),
+    (S.UP, E.LINK_ENDED): (S.DETACHED, ()),
+    (S.SUSPECT, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.SUSPECT, E.BEAT): (S.UP, (A.TELL_UP,)),
+    (S.SUSPECT, E.SILENT): (S.SUSPECT, ()),
+    (S.SUSPECT, E.SILENT_LONG): (S.DOWN, (A.TELL_DOWN,)),
+    (S.SUSPECT, E.LINK_ENDED): (S.DETACHED, ()),
+    (S.DETACHED, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.DETACHED, E.GRACE_OVER): (S.DOWN, (A.TELL_DOWN,)),
+    (S.DOWN, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.DOWN, E.BEAT): (S.UP, (A.TELL_UP,)),
+    (S.DOWN, E.SILENT): (S.DOWN, ()),
+    (S.DOWN, E.SILENT_LONG): (S.DOWN, ()),
+    (S.DOWN, E.LINK_ENDED): (S.DOWN, ()),
+}
+
+#: What a CPA that knows nothing has to hear about a node in this state (a detached one: when the grace is over).
+TELLING = {State.UP: Action.TELL_UP, State.SUSPECT: Action.TELL_SUSPECT, State.DOWN: Action.TELL_DOWN}
+
+
+class Node:
+    """One node. ``now`` is monotonic seconds, always the caller's."""
+
+    __slots__ = ("detached_at", "heard_at", "reason", "state")
+
+    def __init__(self, now: float, state: State = State.DOWN) -> None:
+        self.state = state
+        self.heard_at = self.detached_at = now
+        self.reason = ""
+
+    def handle(self, event: Event, now: float, reason: str = "") -> tuple[Action, ...]:
+        """Take what was seen; the actions it asks for. KeyError for what cannot be seen in this state."""
+        self.state, actions = TRANSITIONS[self.state, event]
+        if event in (Event.BEAT, Event.REGISTER):
+            self.heard_at = now
+        elif event is Event.LINK_ENDED:
+            self.detached_at = now
+        if actions:
+            self.reason = reason
+        return actions
+
+    def tick(self, now: float, suspect_s: float, down_s: float) -> tuple[Action, ...]:
+        """Take the passing of time."""
+        if self.state is State.DETACHED:
+            if now - self.detached_at >= GRACE_S:
+                return self.handle(Event.GRACE_OVER, now, "its PCT is gone")
+            return ()
+        silence = now - self.heard_at
+        if silence >= down_s:
+            return self.handle(Event.SILENT_LONG, now, f"no beat for {silence:.0f} s")
+        if silence >= suspect_s:
+            return self.handle(Event.SILENT, now, f"no beat for {silence:.0f} s")
+        return ()
+
+    def forgive(self, gap_s: float) -> None:
+        """Time in which we ourselves did not run is no silence of theirs."""
+        self.heard_at += gap_s

@@ -1,0 +1,81 @@
+"""Events that wait for a CPA: first in first out, each repeated until it is acknowledged. Pure.
+
+One event per subject: what is newer about a node replaces what was not acknowledged yet.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+FIRST_S = 1.0
+LONGEST_S = 5.0
+
+#: Codes that no repetition will change.
+FINAL = frozenset(("invalid", "unknown_op", "denied", "expired"))
+
+
+class Event:
+    """Something a CPA has to hear. ``about`` says what for, in the log's words (never a cookie)."""
+
+    __slots__ = ("about", "delay_s", "due", "in_flight", "message", "subject", "unclean")
+
+    def __init__(self, subject: Hashable, message: dict[str, Any], about: dict[str, Any], now: float) -> None:
+        self.subject, self.message, self.about = subject, message, about
+        self.due = now
+        self.delay_s = FIRST_S
+        self.in_flight = False
+        self.unclean = False
+
+
+class Outbox:
+    """The events of one RCA. ``now`` is monotonic seconds, always the caller's."""
+
+    def __init__(self) -> None:
+        self._events: dict[Hashable, Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, subject: Hashable, message: dict[str, Any], about: dict[str, Any], now: float) -> None:
+        """Queue ``message``; one about the same subject that says the same goes on as it is."""
+        waiting = self._events.get(subject)
+        if waiting is not None:
+            if waiting.message == message:
+                return
+            del self._events[subject]  # the newer word goes to the end of the queue
+        self._events[subject] = Event(subject, message, about, now)
+
+    def due(self, now: float) -> list[Event]:
+        """The events to send now, oldest first; they are in flight from here on."""
+        ready = [event for event in self._events.values() if not event.in_flight and event.due <= now]
+        for event in ready:
+            event.in_flight = True
+        return ready
+
+    def acknowledged(self, event: Event) -> None:
+        """A CPA has done what the event asks for."""
+        if self._events.get(event.subject) is event:
+            del self._events[event.subject]
+
+    def refused(self, event: Event, code: str, now: float) -> bool:
+        """A CPA has answered with an error; whether the event is given up."""
+        if code in FINAL:
+            self.acknowledged(event)
+            return True
+        event.in_flight = False
+        event.unclean = code == "unclean"
+        event.due = now + event.delay_s
+        # an unclean node will take its time; a database that is back must find us soon
+        event.delay_s = min(LONGEST_S, event.delay_s * 2) if event.unclean else FIRST_S
+        return False
+
+    def disconnected(self, now: float) -> None:
+        """No CPA holds our events any longer: all of them go to the next one."""
+        for event in self._events.values():
+            event.in_flight = False
+            event.due = now
+
+    def hasten(self, now: float) -> None:
+        """A node has come up: what could not be cleaned may be clean now."""
+        for event in self._events.values():
+            if event.unclean and not event.in_flight:
+                event.due, event.delay_s = now, FIRST_S
