@@ -1,0 +1,331 @@
+"""The system database as the writers see it: one call runs one whole transaction.
+
+A transaction begins by locking the mesh row, so transactions are in one order everywhere and the mesh's change
+counter is that order. It is retried whole, from outside, when the database asks for it, and never when the
+connection was lost: then it may have happened, and only the caller's idempotency key can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import peewee as pw
+
+from db import drivers
+from db.drivers import Meaning
+from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.schema_version import SCHEMA_VERSION, check_version
+from db.url import sqlite_path, without_password
+from db.writer_lock import WriterLock
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+PATIENCE_S = 3.0
+WAL_CHECKPOINT_BYTES = 4 << 20
+COMMITS_BETWEEN_LOOKS = 64
+
+#: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
+NOW = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "mysql": "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
+}
+
+
+class Transaction:
+    """What one transaction sees and does; lives as long as the function given to ``Store.run``."""
+
+    __slots__ = (
+        "boot_id",
+        "changed",
+        "counter",
+        "next_launcher",
+        "next_partition",
+        "now",
+        "stamp",
+        "store",
+        "trimmed_to",
+    )
+
+    def __init__(self, store: Store, row: Row) -> None:
+        self.store = store
+        self.boot_id: str = row[0]
+        self.counter: int = row[1]
+        self.next_partition: int = row[2]
+        self.next_launcher: int = row[3]
+        self.trimmed_to: int = row[4]
+        self.now: float = row[5]
+        self.stamp = self.counter + 1
+        self.changed = False
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        return self.store.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+
+    def row(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        return self.store.execute(sql, params).fetchone()  # type: ignore[no-any-return]
+
+    def change(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Runs a statement that changes rows (and stamps them); how many rows it matched."""
+        self.changed = True
+        return self.store.execute(sql, params).rowcount  # type: ignore[no-any-return]
+
+    def insert(self, table: str, values: dict[str, Any]) -> None:
+        """One row, stamped with this transaction's number."""
+        columns = ", ".join(f"`{name}`" for name in values)
+        marks = ", ".join("?" * len(values))
+        self.change(
+            f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, {self.stamp})", tuple(values.values())
+        )
+
+    def event(
+        self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None
+    ) -> None:
+        """A line for people, in the same transaction as what it tells of."""
+        self.insert(
+            "event",
+            {"at": self.now, "kind": kind, "node": node, "launcher": launcher, "partition": partition, "text": text},
+        )
+
+    def finish(self) -> None:
+        """The last statement: the counter goes up by one when anything changed."""
+        if self.changed:
+            self.store.execute(
+                "UPDATE mesh SET counter = ?, next_partition = ?, next_launcher = ?, trimmed_to = ? WHERE id = 1",
+                (self.stamp, self.next_partition, self.next_launcher, self.trimmed_to),
+            )
+
+
+class Store:
+    """A writer's connection, made when it is first needed and made again after it was lost. Not for two threads."""
+
+    def __init__(self, url: str, patience_s: float = PATIENCE_S, any_schema: bool = False) -> None:
+        self.url = without_password(url)
+        self.patience_s = patience_s
+        self.any_schema = any_schema
+        self._commits = 0
+        self._texts: dict[str, str] = {}
+        self._lock: WriterLock | None = None
+        self._path = ""
+        self.db: pw.Database
+        if sqlite_path(url) is not None:
+            self.dialect = "sqlite"
+            self.db, self._path = drivers.open_sqlite(url)
+            self._lock = WriterLock(self._path + ".lock")
+        else:
+            self.dialect = "mysql"
+            self.db, self._galera = drivers.open_mysql(url, patience_s)
+        for_update = " FOR UPDATE" if self.dialect == "mysql" else ""
+        self.now_sql = NOW[self.dialect]
+        self._first = (
+            f"SELECT boot_id, counter, next_partition, next_launcher, trimmed_to, {self.now_sql} "
+            f"FROM mesh WHERE id = 1{for_update}"
+        )
+
+    def run(self, work: Callable[[Transaction], T]) -> T:
+        """Runs ``work`` as one transaction and gives back what it returned.
+
+        It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
+        that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
+        """
+        deadline = time.monotonic() + self.patience_s
+        pause_s = 0.001
+        while True:
+            try:
+                return self._once(work, deadline)
+            except pw.PeeweeException as error:
+                self._settle(error)
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailable(
+                        f"the system database is busy: {drivers.reason(error)}", "try again"
+                    ) from error
+            time.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(pause_s * 2, 0.1)
+
+    def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        """Rows outside every lock, each statement by itself."""
+        for last in (False, True):
+            self.connect()
+            try:
+                return self.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+            except pw.PeeweeException as error:
+                if drivers.meaning(error) is not Meaning.FAULT and not last:
+                    self._drop()  # reading twice does no harm
+                    continue
+                self._settle(error)
+                raise DatabaseUnavailable(f"the system database is busy: {drivers.reason(error)}") from error
+        raise AssertionError("the second round returns or raises")
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """One statement on the open connection; ``?`` marks parameters on both databases. Errors are peewee's."""
+        if self.dialect == "mysql":
+            text = self._texts.get(sql)
+            if text is None:
+                text = sql.replace("%", "%%").replace("?", "%s")
+                if len(self._texts) < 500:
+                    self._texts[sql] = text
+            sql = text
+        return self.db.execute_sql(sql, params)  # type: ignore[no-untyped-call]
+
+    def connect(self) -> None:
+        """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
+        if not self.db.is_closed():
+            return
+        if self._path and not self.any_schema and not os.path.exists(self._path):
+            raise SchemaError(f"there is no system database at {self._path}", "start the mesh: mesh up")
+        try:
+            if self._path:
+                drivers.make_sqlite_file(self._path)
+            self.db.connect()
+            if self.dialect == "mysql":
+                self._refuse_galera()
+            if not self.any_schema:
+                check_version(lambda sql: self.execute(sql).fetchall(), self.url)
+        except pw.PeeweeException as error:
+            self._drop()
+            raise self._unavailable(error) from error
+        except StoreError:
+            self._drop()
+            raise
+
+    def writer(self) -> WriterLock | None:
+        """The lock around whatever writes outside ``run`` (migrations)."""
+        return self._lock
+
+    def checkpoint(self) -> None:
+        """Moves the write-ahead log into the database file, as far as readers allow. SQLite only."""
+        if self._lock is None:
+            return
+        self.connect()
+        self._lock.acquire(self.patience_s)
+        try:
+            self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the connection; on SQLite under the writers' lock, since the last one to close checkpoints."""
+        if self._lock is None:
+            self._drop()
+            return
+        if not self.db.is_closed():
+            try:
+                self._lock.acquire(self.patience_s)
+            except DatabaseUnavailable:
+                pass  # whoever holds it is not the last
+        self._drop()
+        self._lock.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _once(self, work: Callable[[Transaction], T], deadline: float) -> T:
+        self.connect()
+        if self._lock is not None:
+            self._lock.acquire(max(0.05, deadline - time.monotonic()))
+        try:
+            row = self._begin()
+            if row is None:
+                raise SchemaError(f"{self.url} holds no mesh yet", "start one: mesh up")
+            transaction = Transaction(self, row)
+            result = work(transaction)
+            transaction.finish()
+            self.execute("COMMIT")
+            self._look_at_wal()
+            return result
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def _begin(self) -> Row | None:
+        """Begins and locks the mesh row; on a connection that died while idle, once more on a new one."""
+        try:
+            return self._begin_here()
+        except pw.PeeweeException as error:
+            if drivers.meaning(error) is not Meaning.LOST:
+                raise
+        self._drop()  # nothing was changed yet, so nothing can happen twice
+        self.connect()
+        return self._begin_here()
+
+    def _begin_here(self) -> Row | None:
+        self.execute("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN")
+        return self.execute(self._first).fetchone()  # type: ignore[no-any-return]
+
+    def _roll_back(self) -> None:
+        if self.db.is_closed():
+            return
+        try:
+            self.execute("ROLLBACK")
+        except pw.PeeweeException as error:
+            if "no transaction is active" not in str(error):
+                self._drop()
+
+    def _settle(self, error: pw.PeeweeException) -> None:
+        """Returns when the transaction may be run again; else raises what to say."""
+        what = drivers.meaning(error)
+        if what is Meaning.RETRY:
+            return
+        if what is Meaning.LOST:
+            self._drop()
+            raise self._unavailable(error) from error
+        raise StoreError(
+            f"the system database refused a statement: {drivers.reason(error)}", "report this as a fault of redmesh"
+        ) from error
+
+    def _unavailable(self, error: pw.PeeweeException) -> StoreError:
+        hint = (
+            "the file or its disk is at fault" if self._path else "see that the server runs and the account may log in"
+        )
+        return DatabaseUnavailable(f"the system database ({self.url}) does not answer: {drivers.reason(error)}", hint)
+
+    def _drop(self) -> None:
+        """Forgets the connection, whatever state it is in."""
+        if self.db.is_closed():
+            return
+        connection = self.db.connection()  # type: ignore[no-untyped-call]
+        self.db.dispose()
+        try:
+            connection.close()
+        except Exception:  # it is of no use, whatever it says
+            pass
+
+    def _look_at_wal(self) -> None:
+        if self._lock is None:
+            return
+        self._commits += 1
+        if self._commits % COMMITS_BETWEEN_LOOKS:
+            return
+        try:
+            if os.stat(self._path + "-wal").st_size > WAL_CHECKPOINT_BYTES:
+                self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except (OSError, pw.PeeweeException):
+            pass  # the commit stands; the next one looks again
+
+    def _refuse_galera(self) -> None:
+        row = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
+        if row and str(row[1]).upper() in ("ON", "1") and not self._galera:
+            raise SchemaError(
+                f"{self.url} is a Galera cluster, which breaks locks between its servers",
+                "send every CPA to one server of it and add ?galera=single-writer to the URL",
+            )
+
+
+def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False) -> Store:
+    """The system database at ``url``, not yet connected: a CPA starts while it is down. BadUrl.
+
+    ``any_schema``: for creating and migrating; others are refused a schema that is not theirs when they connect.
+    """
+    return Store(url, patience_s, any_schema)
+
+
+__all__ = ["NOW", "SCHEMA_VERSION", "Row", "Store", "Transaction", "open_store"]

@@ -1,0 +1,74 @@
+"""The root of the database's errors: what failed, and what to do next.
+
+``code`` is the protocol's word for it (docs/protocol.md), ``exit_status`` what a command that dies of it ends with.
+Imported by viewers, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The root; by itself, a fault inside this room."""
+
+    code = "internal"
+    exit_status = 125
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def as_message(self) -> dict[str, object]:
+        """The ``error`` member of a reply."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "exit_status": self.exit_status}
+
+
+class DatabaseUnavailable(StoreError):
+    """The database does not answer, or went away; what was under way may have happened or not.
+
+    Never repeat a change blindly after it: repeat the request under its idempotency key.
+    """
+
+    code = "database"
+
+
+class SchemaError(StoreError):
+    """There is no schema yet, or it is not the one this build knows."""
+
+    code = "database"
+
+
+class BadUrl(StoreError):
+    """A database URL that means nothing."""
+
+    code = "invalid"
+    exit_status = 2
+
+
+class Invalid(StoreError):
+    """The request is wrong, whatever the state of the machine."""
+
+    code = "invalid"
+
+
+class NotEnough(StoreError):
+    """Fewer processors are free than asked for, or requests wait that came before (``waiting``)."""
+
+    code = "unavailable"
+
+    def __init__(self, message: str, hint: str = "", *, free: int = 0, waiting: int = 0) -> None:
+        super().__init__(message, hint)
+        self.free = free
+        self.waiting = waiting
+
+
+class Denied(StoreError):
+    """A cookie that does not fit, or a request of somebody else's."""
+
+    code = "denied"
+
+
+class Expired(StoreError):
+    """The reservation, launcher or partition is gone."""
+
+    code = "expired"

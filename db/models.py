@@ -1,0 +1,192 @@
+"""The tables of the system database, as they are now (docs/database.md explains them).
+
+Migrations hold frozen copies; a test compares what they make with what stands here.
+"""
+
+from __future__ import annotations
+
+import peewee as pw
+
+#: Columns that only the CPA's account may read: digests of cookies, and what could fetch new ones.
+SECRET_COLUMNS: dict[str, frozenset[str]] = {
+    "partition": frozenset(("admin_cookie", "allocation_cookie", "request_key")),
+    "launcher": frozenset(("cookie", "request_key")),
+    "waiting": frozenset(("request_key", "request")),
+}
+
+
+class LongText(pw.TextField):
+    """Text past 64 KiB: the rank list of a launch over the whole machine."""
+
+    field_type = "LONGTEXT"
+
+
+class Mesh(pw.Model):
+    """One row, id 1: the first lock of every transaction that changes anything."""
+
+    id = pw.IntegerField(primary_key=True)
+    boot_id = pw.CharField(max_length=64)
+    name = pw.CharField(max_length=255)
+    topology = LongText(null=True)
+    schema_version = pw.IntegerField()
+    counter = pw.BigIntegerField()
+    trimmed_to = pw.BigIntegerField()
+    next_partition = pw.BigIntegerField()
+    next_launcher = pw.BigIntegerField()
+    booted_at = pw.DoubleField()
+
+    class Meta:
+        table_name = "mesh"
+
+
+class Node(pw.Model):
+    """A machine, or a share of one, with a PCT on it."""
+
+    id = pw.IntegerField(primary_key=True)
+    name = pw.CharField(max_length=255, unique=True)
+    role = pw.CharField(max_length=16)
+    address = pw.CharField(max_length=255)
+    state = pw.CharField(max_length=16)
+    reason = pw.TextField()
+    by = pw.CharField(max_length=64)
+    boot_id = pw.CharField(max_length=64)
+    incarnation = pw.BigIntegerField()
+    agent = pw.CharField(max_length=64)
+    state_at = pw.DoubleField()
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "node"
+
+
+class NodeResource(pw.Model):
+    """GPUs and the like, counted."""
+
+    node = pw.IntegerField()
+    name = pw.CharField(max_length=64)
+    total = pw.IntegerField()
+    in_use = pw.IntegerField()
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "node_resource"
+        primary_key = pw.CompositeKey("node", "name")
+
+
+class Processor(pw.Model):
+    """The Compute Processor Allocation Table (row A2)."""
+
+    id = pw.IntegerField(primary_key=True)
+    node = pw.IntegerField(index=True)
+    slot = pw.IntegerField()
+    alloc_mode = pw.CharField(max_length=16)
+    reserved_for = pw.CharField(max_length=255, null=True)
+    partition = pw.BigIntegerField(null=True)
+    launcher = pw.BigIntegerField(null=True)
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "processor"
+
+
+class Partition(pw.Model):
+    """The Partition Table (row A2)."""
+
+    id = pw.BigIntegerField(primary_key=True)
+    admin_cookie = pw.CharField(max_length=64)
+    allocation_cookie = pw.CharField(max_length=64)
+    user = pw.CharField(max_length=255)
+    uid = pw.BigIntegerField()
+    batch_job = pw.CharField(max_length=255, null=True)
+    size = pw.IntegerField()
+    processors = LongText()
+    created_at = pw.DoubleField()
+    max_in_use = pw.IntegerField()
+    batch_job_error = pw.BooleanField()
+    request_key = pw.CharField(max_length=64, unique=True)
+    ended_at = pw.DoubleField(null=True, index=True)
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "partition"
+
+
+class Launcher(pw.Model):
+    """The Launcher Table (row A2)."""
+
+    id = pw.BigIntegerField(primary_key=True)
+    cookie = pw.CharField(max_length=64)
+    partition = pw.BigIntegerField(index=True)
+    login_processor = pw.IntegerField()
+    pid = pw.IntegerField()
+    pid_started = pw.BigIntegerField()
+    user = pw.CharField(max_length=255)
+    uid = pw.BigIntegerField()
+    command = LongText()
+    size = pw.IntegerField()
+    processors = LongText()
+    ranks = LongText(null=True)
+    root = pw.CharField(max_length=255)
+    state = pw.CharField(max_length=16)
+    created_at = pw.DoubleField()
+    pending_until = pw.DoubleField()
+    started_at = pw.DoubleField(null=True)
+    ended_at = pw.DoubleField(null=True, index=True)
+    exit_status = pw.IntegerField(null=True)
+    abnormal = pw.BooleanField()
+    reason = pw.TextField()
+    resources = pw.TextField()
+    request_key = pw.CharField(max_length=64, unique=True)
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "launcher"
+
+
+class Waiting(pw.Model):
+    """Requests that may wait, first in, first out."""
+
+    id = pw.BigAutoField()
+    request_key = pw.CharField(max_length=64, unique=True)
+    partition = pw.BigIntegerField(null=True)
+    uid = pw.BigIntegerField()
+    user = pw.CharField(max_length=255)
+    login_processor = pw.IntegerField()
+    pid = pw.IntegerField()
+    pid_started = pw.BigIntegerField()
+    size = pw.IntegerField()
+    request = LongText()
+    created_at = pw.DoubleField()
+    deadline_at = pw.DoubleField()
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "waiting"
+
+
+class Event(pw.Model):
+    """What happened, for people; only ever added to."""
+
+    id = pw.BigAutoField()
+    at = pw.DoubleField()
+    kind = pw.CharField(max_length=32)
+    node = pw.IntegerField(null=True)
+    launcher = pw.BigIntegerField(null=True)
+    partition = pw.BigIntegerField(null=True)
+    text = pw.TextField()
+    changed = pw.BigIntegerField(index=True)
+
+    class Meta:
+        table_name = "event"
+
+
+TABLES: tuple[type[pw.Model], ...] = (
+    Mesh,
+    Node,
+    NodeResource,
+    Processor,
+    Partition,
+    Launcher,
+    Waiting,
+    Event,
+)

@@ -1,0 +1,38 @@
+"""Which schema this build works with; light enough for viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from db.errors import SchemaError
+
+#: The number of the newest file in db/migrations.
+SCHEMA_VERSION = 1
+
+
+def check_version(rows: Callable[[str], list[Any]], where: str) -> None:
+    """SchemaError unless the database has exactly the schema of this build.
+
+    ``rows`` runs a statement; its errors pass through, but for a table that is not there.
+    """
+    try:
+        found = rows("SELECT schema_version FROM mesh WHERE id = 1")
+    except Exception as error:
+        text = str(error).lower()
+        if "no such table" in text or "doesn't exist" in text or "1146" in text:
+            raise SchemaError(f"there is no system database at {where} yet", "start the mesh: mesh up") from None
+        raise
+    if not found:
+        raise SchemaError(f"the system database at {where} is not finished", "run: mesh db init")
+    version = int(found[0][0])
+    if version > SCHEMA_VERSION:
+        raise SchemaError(
+            f"the system database at {where} has schema {version}, newer than this program's {SCHEMA_VERSION}",
+            "use the version of redmesh that the mesh runs",
+        )
+    if version < SCHEMA_VERSION:
+        raise SchemaError(
+            f"the system database at {where} has schema {version}, older than this program's {SCHEMA_VERSION}",
+            "bring it up to date: mesh db migrate",
+        )

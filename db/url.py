@@ -1,0 +1,57 @@
+"""Where the system database is, from its URL; light enough for viewers.
+
+``sqlite:///absolute/path/mesh.db`` or ``mysql://user:password@host:3306/redmesh`` (``?unix_socket=/path`` too).
+"""
+
+from __future__ import annotations
+
+from db.errors import BadUrl
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+HINT = "give sqlite:///absolute/path/mesh.db or mysql://user:password@host:3306/redmesh"
+
+
+def sqlite_path(url: str) -> str | None:
+    """The file of an SQLite URL; None for a URL of another kind. BadUrl when the path is not absolute."""
+    if not url.startswith("sqlite:"):
+        return None
+    if not url.startswith("sqlite:///") or url == "sqlite:///":
+        raise BadUrl(f"not a database file: {url}", HINT)
+    return url[len("sqlite://") :]
+
+
+def mysql_options(url: str) -> dict[str, Any]:
+    """Keyword arguments for the MySQL driver, and ``galera`` when the URL allows a cluster. BadUrl."""
+    from urllib.parse import parse_qs, unquote, urlsplit  # slow to import, and only a site needs it
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError as error:
+        raise BadUrl(f"not a database URL: {error}", HINT) from None
+    name = unquote(parts.path.lstrip("/"))
+    if parts.scheme not in ("mysql", "mariadb") or not name or "/" in name:
+        raise BadUrl(f"not a database URL: {without_password(url)}", HINT)
+    options: dict[str, Any] = {"host": parts.hostname or "localhost", "port": port, "database": name}
+    if parts.username:
+        options["user"] = unquote(parts.username)
+    if parts.password:
+        options["password"] = unquote(parts.password)
+    query = parse_qs(parts.query)
+    unknown = sorted(set(query) - {"unix_socket", "ssl_ca", "galera"})
+    if unknown:
+        raise BadUrl(f"unknown option in the database URL: {unknown[0]}", "known: unix_socket, ssl_ca, galera")
+    options.update({key: values[-1] for key, values in query.items()})
+    return options
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown and logged."""
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, account = head.partition("://")
+    if not at or ":" not in account:
+        return url
+    return f"{scheme}{slashes}{account.partition(':')[0]}:***@{tail}"
