@@ -1,0 +1,87 @@
+"""The clean-up executable (row A7), ours: the launch's process trees are gone from every node when it ends with 0.
+
+``python -m agents.cpa.cleanup LAUNCHER`` reads the nodes, a JSON list of ``{"name", "address"}``, from standard
+input. A site may name its own in the configuration (``cleanup``): same argument, same input, status 0 means clean.
+It is run again until it succeeds, so it must not mind being run twice. It imports no database.
+"""
+
+import json
+import resource
+import sys
+
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.sockets import connect
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+
+DEADLINE_S = 5.0
+CLEAN, UNCLEAN, USAGE = 0, 1, 2
+
+
+class Cleanup:
+    """Asks every node's PCT to kill one launch; ``left`` tells what is not clean, and why."""
+
+    def __init__(self, launcher: int, nodes: list[tuple[str, str]]) -> None:
+        self.launcher = launcher
+        self.left = {name: "no answer in time" for name, _ in nodes}
+        self._loop = Loop()
+        self._outstanding = 0
+        self._nodes = nodes
+
+    def run(self, deadline_s: float = DEADLINE_S) -> dict[str, str]:
+        """Ask all of them at once and wait; the nodes that are not clean, with the reason."""
+        self._loop.after(deadline_s, self._loop.stop)
+        for name, address in self._nodes:
+            self._ask(name, address)
+        if self._outstanding:
+            self._loop.run()
+        return self.left
+
+    def _ask(self, name: str, address: str) -> None:
+        try:
+            caller = Caller(self._loop, connect(address, timeout_s=1.0), "cleanup", lambda _caller, _reason: None)
+        except (OSError, AgentError) as error:
+            self.left[name] = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
+            return
+
+        def answered(reply: Message | None, error: AgentError | None) -> None:
+            self._outstanding -= 1
+            if reply is not None and reply.get("clean") is True:
+                del self.left[name]
+            else:
+                self.left[name] = error.message if error is not None else "processes are left"
+            caller.close()
+            if not self._outstanding:
+                self._loop.stop()
+
+        self._outstanding += 1
+        caller.call({"op": "kill_launch", "launcher": self.launcher}, answered)
+
+
+def _allow_many_files() -> None:
+    # one connection for each node, and a login shell's limit is often 1,024
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        pass
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: 0 clean, 1 not (stderr names nodes and reasons), 2 wrong usage."""
+    try:
+        (launcher,) = map(int, arguments)
+        nodes = [(str(node["name"]), str(node["address"])) for node in json.load(sys.stdin)]
+    except (ValueError, TypeError, KeyError) as error:
+        print(f"usage: cleanup LAUNCHER < nodes.json ({error})", file=sys.stderr)
+        return USAGE
+    _allow_many_files()
+    left = Cleanup(launcher, nodes).run()
+    for name, reason in left.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    return UNCLEAN if left else CLEAN
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

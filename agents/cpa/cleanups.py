@@ -1,0 +1,104 @@
+"""Running the clean-up executable beside the dispatch loop: started, fed, reaped, and killed after a time."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+
+from agents.link.loop import Loop, Timer
+
+LIMIT_S = 10.0
+AT_ONCE = 8  # after a login processor's reboot hundreds may be lost together
+
+Then = Callable[[bool, str], None]
+
+
+class _Run:
+    __slots__ = ("began", "errors", "launcher", "nodes", "process", "thens", "timer")
+
+    def __init__(self, launcher: int, nodes: list[dict[str, str]], then: Then) -> None:
+        self.launcher, self.nodes, self.thens = launcher, nodes, [then]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.timer: Timer | None = None
+        self.errors = -1
+        self.began = 0.0
+
+
+class Cleanups:
+    """Clean-ups under way, one for each launcher. ``command`` gets the launcher's id as its last argument."""
+
+    def __init__(self, loop: Loop, command: list[str], limit_s: float = LIMIT_S) -> None:
+        self._loop, self._command, self._limit_s = loop, command, limit_s
+        self._runs: dict[int, _Run] = {}
+        self._queue: deque[_Run] = deque()
+        loop.on_signal(signal.SIGCHLD, self._reap)
+
+    def run(self, launcher: int, nodes: list[dict[str, str]], then: Then) -> None:
+        """Clean ``launcher`` up; ``then(clean, what its stderr said)``. One that is under way is joined."""
+        running = self._runs.get(launcher)
+        if running is not None:
+            running.thens.append(then)
+            return
+        run = self._runs[launcher] = _Run(launcher, nodes, then)
+        if sum(each.process is not None for each in self._runs.values()) >= AT_ONCE:
+            self._queue.append(run)
+        else:
+            self._start(run)
+
+    def stop(self) -> None:
+        """Kill what runs; nobody is told, the RCA will say it again."""
+        for run in self._runs.values():
+            self._kill(run)
+
+    def _start(self, run: _Run) -> None:
+        run.began = time.monotonic()
+        feed = os.memfd_create("nodes")  # a pipe would block us where the list is long and nobody reads
+        run.errors = os.memfd_create("errors")
+        try:
+            os.write(feed, json.dumps(run.nodes).encode())
+            os.lseek(feed, 0, os.SEEK_SET)
+            run.process = subprocess.Popen(
+                [*self._command, str(run.launcher)],
+                stdin=feed,
+                stdout=subprocess.DEVNULL,
+                stderr=run.errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            reason = f"{self._command[0]}: {error.strerror}"
+            self._loop.after(0, lambda: self._end(run, False, reason))
+            return
+        finally:
+            os.close(feed)
+        run.timer = self._loop.after(self._limit_s, lambda: self._kill(run))
+
+    def _kill(self, run: _Run) -> None:
+        if run.process is not None and run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)  # its own session: what it started goes with it
+
+    def _reap(self) -> None:
+        for run in list(self._runs.values()):
+            status = run.process.poll() if run.process is not None else None
+            if status is None:
+                continue
+            said = os.pread(run.errors, 2000, 0).decode("utf-8", "replace").strip()
+            if status < 0:
+                took = time.monotonic() - run.began
+                said = f"the clean-up was ended by signal {-status} after {took:.1f} s {said}".strip()
+            elif status:
+                said = f"the clean-up ended with {status}: {said}"
+            self._end(run, status == 0, said)
+
+    def _end(self, run: _Run, clean: bool, said: str) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.errors >= 0:
+            os.close(run.errors)
+        del self._runs[run.launcher]
+        if self._queue:
+            self._start(self._queue.popleft())
+        for then in run.thens:
+            then(clean, said)
