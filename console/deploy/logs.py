@@ -9,7 +9,7 @@ _TELLING = ("error", "message", "reason", "event")
 
 
 def tail(directory: str, since: float) -> str:
-    """The last lines written after ``since`` (wall clock), indented, "" when nobody wrote; the keeper's stderr first."""
+    """The last lines written after ``since`` (wall clock), indented; the keeper's stderr first."""
     files = []
     for name in _names(directory):
         path = os.path.join(directory, name)

@@ -1,0 +1,48 @@
+"""One rank of a parallel program: its share of a picture, row by row, on standard output.
+
+Nothing here knows Redmesh: yod tells every rank which one it is by two variables. Run by itself it is the whole
+program. A row comes out as ``row rank shades``, one line each; demo/run.py puts them in place.
+"""
+
+import os
+
+WIDTH, HEIGHT = 96, 32
+LEFT, TOP, SPAN = -2.2, 1.2, 3.2
+SAMPLES, DEPTH = 8, 320  # a character's shade is the mean of SAMPLES² points
+SHADES = " .:-=+*#%@"
+
+
+def escape(point: complex) -> int:
+    """How many steps z² + c stays near zero, DEPTH at most."""
+    z = 0j
+    for step in range(DEPTH):
+        z = z * z + point
+        if z.real * z.real + z.imag * z.imag > 4.0:
+            return step
+    return DEPTH
+
+
+def row(number: int) -> str:
+    """One line of the picture."""
+    fine = SPAN / WIDTH / SAMPLES
+    shades = ""
+    for column in range(WIDTH):
+        steps = 0
+        for part in range(SAMPLES * SAMPLES):
+            x, y = column * SAMPLES + part % SAMPLES, number * SAMPLES + part // SAMPLES
+            # a character is about twice as high as wide
+            steps += escape(complex(LEFT + fine * x, TOP - 2.35 * fine * y))
+        mean = steps / (SAMPLES * SAMPLES) / DEPTH
+        shades += SHADES[min(int(mean**0.35 * len(SHADES)), len(SHADES) - 1)]
+    return shades
+
+
+def main() -> None:
+    """Compute rows RANK, RANK + SIZE, …"""
+    rank, size = int(os.environ.get("YOD_RANK", "0")), int(os.environ.get("YOD_SIZE", "1"))
+    for number in range(rank, HEIGHT, size):
+        print(number, rank, row(number).replace(" ", "_"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
