@@ -1,0 +1,43 @@
+"""What the machine looks like: the section ``[topology]``, and the JSON in ``mesh.topology``.
+
+Viewers import this: it loads nothing beyond the interpreter's own modules and no driver.
+"""
+
+from __future__ import annotations
+
+from db.topology.checking import check
+from db.topology.cluster import KINDS, Cluster
+from db.topology.errors import TopologyError
+from db.topology.mesh import Mesh, Side, Switch
+
+__all__ = ["Cluster", "Mesh", "Side", "Switch", "Topology", "TopologyError", "check", "from_json", "parse"]
+
+Topology = Mesh | Cluster
+
+
+def parse(section: object) -> Topology:
+    """The machine a section describes; None or an empty one is a flat cluster. TopologyError names what is wrong."""
+    kind = section.get("kind") if isinstance(section, dict) else None
+    if section is None or section == {}:
+        return Cluster({"kind": "flat"})
+    if kind == Mesh.kind:
+        return Mesh(section)
+    if kind in KINDS:
+        return Cluster(section)
+    there = ", ".join((Mesh.kind, *KINDS))
+    if kind is None and isinstance(section, dict):
+        raise TopologyError("[topology] lacks kind", f"there are: {there}")
+    raise TopologyError(f"[topology] kind {kind!r:.40} is not known", f"there are: {there}")
+
+
+def from_json(text: str | None) -> Topology:
+    """The same from the ``mesh.topology`` column, where NULL is a flat cluster."""
+    if not text:
+        return parse(None)
+    import json  # the viewers of a flat cluster need none
+
+    try:
+        section = json.loads(text)
+    except ValueError as error:
+        raise TopologyError(f"the topology in the database is no JSON: {error}", "define the mesh anew") from None
+    return parse(section)
