@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 PATIENCE_S = 3.0
 WAL_CHECKPOINT_BYTES = 4 << 20
 COMMITS_BETWEEN_LOOKS = 64
+ROWS_A_STATEMENT = 400
 
 #: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
 NOW = {
@@ -80,6 +81,15 @@ class Transaction:
         self.change(
             f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, {self.stamp})", tuple(values.values())
         )
+
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Many rows in few statements, each row stamped."""
+        names = ", ".join(f"`{name}`" for name in columns)
+        marks = f"({', '.join('?' * len(columns))}, {self.stamp})"
+        for start in range(0, len(rows), ROWS_A_STATEMENT):
+            part = rows[start : start + ROWS_A_STATEMENT]
+            values = [value for row in part for value in row]
+            self.change(f"INSERT INTO `{table}` ({names}, changed) VALUES {', '.join([marks] * len(part))}", values)
 
     def event(
         self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None

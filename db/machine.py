@@ -1,0 +1,274 @@
+"""The machine: which nodes and processors there are, and how the nodes fare. One function, one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from db.connection import Store, Transaction
+from db.errors import Invalid
+from db.node_states import NodeEvent, NodeState, after, is_late
+
+LOST_IN_REBOOT = "lost in reboot"
+NOT_YET = "its PCT has not registered yet"
+
+
+class NodeSpec(NamedTuple):
+    """A node as it is to be: ``processors`` are ids, in slot order; ``resources`` counts of GPUs and the like."""
+
+    id: int
+    name: str
+    processors: Sequence[int] = ()
+    role: str = "compute"
+    address: str = ""
+    resources: Mapping[str, int] = {}
+
+
+class NodeRow(NamedTuple):
+    """What a transition needs to know of a node."""
+
+    id: int
+    name: str
+    state: NodeState
+    boot_id: str
+    incarnation: int
+    address: str
+    agent: str
+    state_at: float
+
+
+def define_machine(
+    store: Store,
+    name: str,
+    boot_id: str,
+    login: str,
+    nodes: Sequence[NodeSpec],
+    topology: Mapping[str, Any] | None = None,
+) -> None:
+    """Makes the machine what ``nodes`` say, as of a new boot.
+
+    Node 0 is the login processor ``login``. What an earlier boot left running is ended as lost in reboot;
+    processors keep their alloc mode and reservation, drained nodes stay drained. Under the boot id that is already
+    there nothing is ended, and Invalid when the machine is another than it was.
+    """
+    specs = [NodeSpec(0, login, role="login"), *nodes]
+    _check(specs)
+    store.run(lambda t: _define(t, name, boot_id, specs, topology))
+
+
+def _check(specs: Sequence[NodeSpec]) -> None:
+    names = [spec.name for spec in specs]
+    ids = [spec.id for spec in specs]
+    processors = [one for spec in specs for one in spec.processors]
+    for what, values in (("node name", names), ("node id", ids), ("processor id", processors)):
+        seen: set[Any] = set()
+        for value in values:
+            if value in seen:
+                raise Invalid(f"the machine has {what} {value!r} twice", "give every one its own")
+            seen.add(value)
+
+
+def _define(
+    t: Transaction, name: str, boot_id: str, specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None
+) -> None:
+    if t.boot_id == boot_id:
+        _refuse_another(t, specs)
+    else:
+        _end_all(t)
+        _replace_nodes(t, specs)
+        _replace_processors(t, specs)
+        t.event("boot", f"mesh {name}: {len(specs) - 1} nodes, boot {boot_id}")
+        t.change("UPDATE mesh SET boot_id = ?, booted_at = ? WHERE id = 1", (boot_id, t.now))
+    t.change("UPDATE mesh SET name = ?, topology = ? WHERE id = 1", (name, _json(topology)))
+
+
+def _json(topology: Mapping[str, Any] | None) -> str | None:
+    return None if topology is None else json.dumps(topology, sort_keys=True)
+
+
+def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
+    there = {(row[0], row[1]) for row in t.rows("SELECT id, name FROM node")}
+    processors = {(row[0], row[1]) for row in t.rows("SELECT id, node FROM processor")}
+    wanted = {(one, spec.id) for spec in specs for one in spec.processors}
+    if there != {(spec.id, spec.name) for spec in specs} or processors != wanted:
+        raise Invalid(
+            f"the mesh has {len(processors)} processors on {len(there) - 1} nodes,"
+            f" not {len(wanted)} on {len(specs) - 1}",
+            "take it down first: mesh down",
+        )
+
+
+def _end_all(t: Transaction) -> None:
+    t.change(
+        "UPDATE launcher SET state = 'ended', ended_at = ?, abnormal = 1, reason = ?, changed = ?"
+        " WHERE ended_at IS NULL",
+        (t.now, LOST_IN_REBOOT, t.stamp),
+    )
+    t.change(
+        "UPDATE `partition` SET ended_at = ?, changed = ?,"
+        " batch_job_error = CASE WHEN batch_job IS NULL THEN batch_job_error ELSE 1 END WHERE ended_at IS NULL",
+        (t.now, t.stamp),
+    )
+    t.change("DELETE FROM waiting")
+
+
+def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec]) -> None:
+    out_of_service = {
+        row[0]: row[1:] for row in t.rows("SELECT name, reason, `by` FROM node WHERE state IN ('draining', 'drained')")
+    }
+    t.change("DELETE FROM node")
+    t.change("DELETE FROM node_resource")
+    rows = []
+    for spec in specs:
+        if spec.name in out_of_service:
+            state, (reason, by) = "drained", out_of_service[spec.name]
+        elif spec.role == "login":
+            state, reason, by = "up", "", ""
+        else:
+            state, reason, by = "down", NOT_YET, ""
+        rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, "", 0, "", t.now))
+    columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "state_at"]
+    t.insert_rows("node", columns, rows)
+    resources = [(spec.id, what, total, 0) for spec in specs for what, total in spec.resources.items()]
+    t.insert_rows("node_resource", ("node", "name", "total", "in_use"), resources)
+
+
+def _replace_processors(t: Transaction, specs: Sequence[NodeSpec]) -> None:
+    kept = {row[0]: row[1:] for row in t.rows("SELECT id, alloc_mode, reserved_for FROM processor")}
+    t.change("DELETE FROM processor")
+    rows = [
+        (one, spec.id, slot, *kept.get(one, ("interactive", None)), None, None)
+        for spec in specs
+        for slot, one in enumerate(spec.processors)
+    ]
+    columns = ["id", "node", "slot", "alloc_mode", "reserved_for", "partition", "launcher"]
+    t.insert_rows("processor", columns, sorted(rows))
+
+
+def node_up(store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "") -> bool:
+    """A node's PCT registered; whether it is news. Invalid for a node that is not of this machine."""
+    return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent))
+
+
+def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str) -> bool:
+    """A node's beats are late; whether it is news about its present life. Invalid."""
+    return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason))
+
+
+def node_down(store: Store, node: str, boot_id: str, incarnation: int, reason: str) -> bool:
+    """A node is gone: batch jobs with processors on it have their error set. As ``node_suspect``."""
+    return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason))
+
+
+def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
+    """A load failed because of this node: it is down until its PCT registers again; whether it is news.
+
+    No news, when the node came up only after the launcher got it: then an earlier life of it failed.
+    """
+
+    def work(t: Transaction) -> bool:
+        row = find_node(t, node)
+        born = t.row("SELECT created_at FROM launcher WHERE id = ?", (launcher,))
+        if born is None or (row.state == NodeState.UP and row.state_at > born[0]):
+            return False
+        return _move(t, row, NodeEvent.FAILED, reason, "cpa", launcher)
+
+    return store.run(work)
+
+
+def drain(store: Store, node: str, reason: str, by: str) -> bool:
+    """Takes a node out of service: what runs there runs on, nothing new starts. Invalid."""
+
+    def work(t: Transaction) -> bool:
+        row = find_node(t, node)
+        moved = _move(t, row, NodeEvent.DRAIN, reason, by)
+        _settle(t, [row.id])
+        return moved
+
+    return store.run(work)
+
+
+def resume(store: Store, node: str, by: str) -> bool:
+    """Puts a drained node back, as soon as its PCT is there. Invalid."""
+
+    def work(t: Transaction) -> bool:
+        row = find_node(t, node)
+        event = NodeEvent.RESUME if row.boot_id else NodeEvent.RESUME_ABSENT
+        return _move(t, row, event, "" if row.boot_id else NOT_YET, by)
+
+    return store.run(work)
+
+
+def settle_drained(store: Store) -> None:
+    """Draining nodes on which nothing runs any more are drained; for the CPA's timer."""
+    draining = store.read("SELECT id FROM node WHERE state = 'draining'")
+    if draining:
+        store.run(lambda t: _settle(t, [row[0] for row in draining]))
+
+
+def find_node(t: Transaction, name: str) -> NodeRow:
+    """The node of that name. Invalid."""
+    row = t.row(
+        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at FROM node WHERE name = ?", (name,)
+    )
+    if row is None:
+        raise Invalid(f"there is no node {name!r} in this mesh", "showmesh shows those there are")
+    return NodeRow(row[0], row[1], NodeState(row[2]), *row[3:])
+
+
+def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str) -> bool:
+    row = find_node(t, node)
+    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, NodeEvent.REGISTERED):
+        return False
+    if (row.boot_id, row.incarnation, row.address, row.agent) != (boot_id, incarnation, address, agent):
+        t.change(
+            "UPDATE node SET boot_id = ?, incarnation = ?, address = ?, agent = ?, changed = ? WHERE id = ?",
+            (boot_id, incarnation, address, agent, t.stamp, row.id),
+        )
+    return _move(t, row, NodeEvent.REGISTERED, "", "") or t.changed
+
+
+def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: NodeEvent, reason: str) -> bool:
+    row = find_node(t, node)
+    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event):
+        return False
+    if event is NodeEvent.GONE:
+        _mark_batch_jobs(t, row.id)
+        if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
+            t.change("UPDATE node SET boot_id = '', changed = ? WHERE id = ?", (t.stamp, row.id))
+            t.event("node_down", f"{row.name} ({row.state}): {reason}", node=row.id)
+            return True
+    return _move(t, row, event, reason, "rca")
+
+
+def _move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, launcher: int | None = None) -> bool:
+    """Does a transition and writes its event row; whether the state is another one now."""
+    state = after(row.state, event)
+    if state is row.state:
+        return False
+    t.change(
+        "UPDATE node SET state = ?, reason = ?, `by` = ?, state_at = ?, changed = ? WHERE id = ?",
+        (state.value, reason, by, t.now, t.stamp, row.id),
+    )
+    text = f"{row.name} is {state}" + (f": {reason}" if reason else "")
+    t.event(f"node_{state}", text, node=row.id, launcher=launcher)
+    return True
+
+
+def _mark_batch_jobs(t: Transaction, node: int) -> None:
+    partitions = t.rows(
+        "SELECT DISTINCT `partition` FROM processor WHERE node = ? AND `partition` IS NOT NULL", (node,)
+    )
+    for (partition,) in partitions:
+        if t.row(
+            "SELECT id FROM `partition` WHERE id = ? AND batch_job IS NOT NULL AND batch_job_error = 0", (partition,)
+        ):
+            t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
+
+
+def _settle(t: Transaction, nodes: Sequence[int]) -> None:
+    for node in nodes:
+        row = t.row("SELECT name, reason, `by` FROM node WHERE id = ? AND state = 'draining'", (node,))
+        if row and not t.row("SELECT id FROM processor WHERE node = ? AND launcher IS NOT NULL LIMIT 1", (node,)):
+            _move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])
