@@ -1,0 +1,73 @@
+"""What a CPA reads from keeper.json (docs/architecture.md)."""
+
+import json
+import os
+import stat
+import sys
+from typing import Any, NamedTuple
+
+from agents.wire.errors import AgentError
+
+
+class ConfigError(AgentError):
+    """A configuration that a CPA cannot work with."""
+
+    code = "invalid"
+    exit_status = 2
+
+
+class Config(NamedTuple):
+    """The CPA's part of keeper.json."""
+
+    run: str
+    state: str
+    login: str
+    database: str
+    batch_accounts: frozenset[str]
+    admins: frozenset[str]
+    cleanup: tuple[str, ...]
+    history_days: float
+    history_rows: int
+
+    def socket(self, name: str) -> str:
+        """Where the CPA called ``name`` listens."""
+        return os.path.join(self.run, f"{name}.sock")
+
+
+def read(path: str) -> Config:
+    """The configuration in ``path``. ConfigError naming the file and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            whole: dict[str, Any] = json.load(file)
+        cleanup = whole.get("cleanup")
+        return Config(
+            run=str(whole["run"]),
+            state=str(whole["state"]),
+            login=str(whole["login"]),
+            database=_database(whole),
+            batch_accounts=frozenset(map(str, whole.get("batch_accounts", ()))),
+            admins=frozenset(map(str, whole.get("admins", ()))),
+            cleanup=(str(cleanup),) if cleanup else (sys.executable, "-m", "agents.cpa.cleanup"),
+            history_days=float(whole.get("history_days", 30)),
+            history_rows=int(whole.get("history_rows", 10_000)),
+        )
+    except OSError as error:
+        raise ConfigError(f"{error.filename or path}: {error.strerror}") from None
+    except KeyError as error:
+        raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no keeper.json: {error}", "run: mesh up") from None
+
+
+def _database(whole: dict[str, Any]) -> str:
+    """The CPA's URL: from its own 0600 file, where one is named, else the one in keeper.json."""
+    file_name = whole.get("database_file")
+    if not file_name:
+        return str(whole["database"])
+    with open(file_name, encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o077:
+            raise ConfigError(
+                f"{file_name} holds the database's password and must be yours alone", f"chmod 600 {file_name}"
+            )
+        return file.read().strip()

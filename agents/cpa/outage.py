@@ -1,0 +1,38 @@
+"""A database that does not answer: found out once, remembered for a second, so that nobody waits behind a time-out."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from db.errors import DatabaseUnavailable
+
+T = TypeVar("T")
+REMEMBER_S = 1.0
+
+
+class Outage:
+    """What is known of the database's absence. ``clock`` is monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._error: DatabaseUnavailable | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the database was found away, and nothing has worked since."""
+        return self._error is not None
+
+    def guard(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns. DatabaseUnavailable, at once when the database was away a moment ago."""
+        if self._error is not None and self._clock() < self._until:
+            raise DatabaseUnavailable(self._error.message, self._error.hint)
+        try:
+            result = work()
+        except DatabaseUnavailable as error:
+            self._error, self._until = error, self._clock() + REMEMBER_S
+            raise
+        except Exception:
+            self._error = None  # it answered, if only to refuse
+            raise
+        self._error = None
+        return result

@@ -1,0 +1,72 @@
+"""Who may ask for what: decided from the uid the kernel saw at the other end, never from what is said."""
+
+import pwd
+
+from agents.wire.errors import AgentError
+
+
+class Denied(AgentError):
+    """A request of somebody who may not make it."""
+
+    code = "denied"
+
+
+class Rights:
+    """The mesh's owner, its administrators and its batch system's accounts.
+
+    root and the owner (whose daemons these are, and whose database it is) may do everything.
+    """
+
+    def __init__(self, owner: int, admins: frozenset[str], batch_accounts: frozenset[str]) -> None:
+        self._owner = owner
+        self._admins = admins
+        self._batch_accounts = batch_accounts
+
+    def is_owner(self, uid: int) -> bool:
+        """Whether ``uid`` is root or runs this mesh."""
+        return uid in (0, self._owner)
+
+    def is_admin(self, uid: int) -> bool:
+        """Whether ``uid`` administers the mesh."""
+        return self.is_owner(uid) or user_name(uid) in self._admins
+
+    def is_batch(self, uid: int) -> bool:
+        """Whether ``uid`` is the batch system."""
+        return self.is_admin(uid) or user_name(uid) in self._batch_accounts
+
+    def need_daemon(self, uid: int, op: str) -> None:
+        """Denied unless one of the mesh's own daemons asks."""
+        if not self.is_owner(uid):
+            raise Denied(f"{op} is for the mesh's own daemons, not for {user_name(uid)}")
+
+    def need_admin(self, uid: int, op: str) -> None:
+        """Denied unless an administrator asks."""
+        if not self.is_admin(uid):
+            raise Denied(
+                f"{op} is for administrators, and {user_name(uid)} is none",
+                "ask one, or have the account named in the configuration (admins)",
+            )
+
+    def need_batch(self, uid: int, op: str) -> None:
+        """Denied unless the batch system asks."""
+        if not self.is_batch(uid):
+            raise Denied(
+                f"{op} is for the batch system, and {user_name(uid)} is not its account",
+                "have the account named in the configuration (batch_accounts)",
+            )
+
+
+def user_name(uid: int) -> str:
+    """The account's name, or its number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def uid_of(user: str) -> int:
+    """The uid of an account. AgentError when there is none of that name."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        raise AgentError(f"no account is called {user[:64]!r}", code="invalid") from None
