@@ -94,6 +94,18 @@ def read_config(settings: Settings) -> dict[str, Any] | None:
         raise ConsoleError(f"{path} cannot be read: {error}", f"rm {path}") from None
 
 
+def launches(settings: Settings) -> int:
+    """How many launches run on the mesh, as its RCA knows them; 0 when there is no mesh."""
+    config = read_config(settings)
+    if config is None:
+        return 0
+    try:
+        with Client(f"{config['run']}/rca.sock", "admin", 2.0) as rca:
+            return len(rca.call({"op": "status"})["launchers"])
+    except Unreachable:
+        return 0
+
+
 def keeper_lives(config: dict[str, Any]) -> bool:
     """Whether the mesh's keeper answers."""
     return answers(f"{config['run']}/keeper.sock")
@@ -200,25 +212,25 @@ def _spawn(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
 
 def _start(settings: Settings, config: dict[str, Any]) -> None:
     """Start the keeper and wait until every node is up; else take all down again and say why."""
-    from console.deploy.schema import nodes_up
+    from console.deploy.schema import absent, watch
 
     begun_at = time.time()
     keeper = _spawn(config)
-    count = len(config["nodes"])
-    deadline = time.monotonic() + UP_S + UP_EACH_S * count
-    cause = ""
-    while (there := nodes_up(settings.database)) < count:
-        status = keeper.poll()
-        if status is not None:
-            cause = f"the keeper ended with status {status}"
-            break
-        if time.monotonic() > deadline:
-            cause = f"{there} of {count} nodes came up within {UP_S + UP_EACH_S * count:.0f} s"
-            break
-        time.sleep(_POLL_S)
-    else:
-        keeper.returncode = 0  # it stays; nobody is to wait for it
-        return
+    patience_s = UP_S + UP_EACH_S * len(config["nodes"])
+    deadline = time.monotonic() + patience_s
+    with watch(cpa_url(settings)) as store:
+        while (missing := absent(store)) or not keeper_lives(config):
+            status = keeper.poll()
+            if status is not None:
+                cause = f"the keeper ended with status {status}"
+                break
+            if time.monotonic() > deadline:
+                cause = f"{len(missing)} nodes did not come up within {patience_s:.0f} s ({', '.join(missing[:3])} …)"
+                break
+            time.sleep(_POLL_S)
+        else:
+            keeper.returncode = 0  # it stays; nobody is to wait for it
+            return
     said = tail(f"{config['state']}/log", begun_at)
     _end_by_force(settings, config, keeper)
     raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
@@ -267,9 +279,8 @@ def _lock_is_free(settings: Settings) -> bool:
 
 def _forget(settings: Settings, config: dict[str, Any] | None) -> None:
     """Remove what a mesh that has ended leaves outside its state directory."""
-    runs = {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}
-    for run in runs:
-        if os.path.isdir(run) and not os.path.islink(run) and os.lstat(run).st_uid == os.geteuid():
+    for run in {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}:
+        if os.path.basename(run) == settings.mesh and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid():
             import shutil
 
             shutil.rmtree(run, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""``mesh``: bring a mesh up and down, look after it, administer it. What each subcommand does stands beside it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from agents.wire.errors import AgentError
+from console.cli.words import complain
+from console.errors import ConsoleError
+from console.settings import Settings, load
+
+Command = Callable[[Settings, argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        print(f"mesh: {message} (mesh --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit status. Nothing but a bug ends in a traceback."""
+    options = parser().parse_args(arguments)
+    try:
+        given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "database")}
+        settings = load(given, config=options.config or "")
+        command: Command = options.command
+        status = command(settings, options)
+        sys.stdout.flush()
+        return status
+    except (ConsoleError, AgentError) as error:
+        return complain("mesh", error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has gone: nothing more to say
+        return 0
+    except Exception as error:
+        if hasattr(error, "hint"):  # the database's errors, whose module is loaded only with it
+            return complain("mesh", error)
+        raise
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
+    top.add_argument("--config", metavar="FILE", help="the configuration file to read")
+    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_life(commands)
+    _add_looks(commands)
+    _add_administration(commands)
+    return top
+
+
+def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    up = commands.add_parser("up", help="start a mesh on this machine", description="Start a mesh on this machine.")
+    up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
+    up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
+    up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
+    up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
+    up.set_defaults(command=_lazily("mesh_life", "up"))
+    down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
+    down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
+    down.set_defaults(command=_lazily("mesh_life", "down"))
+
+
+def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    status = commands.add_parser("status", help="daemons, nodes, launches", description="How the mesh is.")
+    status.set_defaults(command=_lazily("mesh_looks", "status"))
+    history = commands.add_parser("history", help="launches that have ended", description="Ended launches.")
+    history.add_argument("-n", "--last", metavar="N", type=int, default=20, help="how many (default: 20)")
+    history.set_defaults(command=_lazily("mesh_looks", "history"))
+    for one in (status, history):
+        one.add_argument("--json", action="store_true", help="for programs")
+    console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
+    console.set_defaults(command=_lazily("mesh_looks", "console"))
+
+
+def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    partition = commands.add_parser("partition", help="the batch system's partitions", description="Partitions.")
+    which = partition.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    create = which.add_parser("create", help="make one; prints variables for the job's environment")
+    create.add_argument("--batch-job", metavar="ID", required=True, help="the batch system's name for the job")
+    create.add_argument("-sz", "--size", metavar="N", type=int, help="how many processors")
+    create.add_argument("--list", metavar="LIST", help="which processors or nodes")
+    create.add_argument("--user", help="whose job it is (default: the caller's)")
+    create.set_defaults(command=_lazily("mesh_partition", "create"))
+    destroy = which.add_parser("destroy", help="free its processors")
+    destroy.add_argument("partition", type=int)
+    destroy.add_argument("--force", action="store_true", help="end the launches in it")
+    destroy.set_defaults(command=_lazily("mesh_partition", "destroy"))
+    show = which.add_parser("list", help="those there are")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(command=_lazily("mesh_partition", "show"))
+    mode = commands.add_parser("mode", help="whom processors serve", description="Set the allocation mode.")
+    mode.add_argument("mode", choices=("batch", "interactive", "reserved"))
+    mode.add_argument("list", metavar="LIST", help="processors or nodes, like 0..15,n3")
+    mode.set_defaults(command=_lazily("mesh_partition", "mode"))
+    reserve = commands.add_parser("reserve", help="keep processors for one user", description="Reserve.")
+    reserve.add_argument("user")
+    reserve.add_argument("list", metavar="LIST")
+    reserve.set_defaults(command=_lazily("mesh_partition", "reserve"))
+    unreserve = commands.add_parser("unreserve", help="undo it", description="Undo a reservation.")
+    unreserve.add_argument("list", metavar="LIST")
+    unreserve.set_defaults(command=_lazily("mesh_partition", "reserve"), user=None)
+    db = commands.add_parser("db", help="the system database", description="The system database.")
+    what = db.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    init = what.add_parser("init", help="make the schema, and print or run the grants")
+    init.add_argument("--url", help="an account that may create (default: the CPAs' URL)")
+    init.add_argument("--run", action="store_true", help="run the grants instead of printing them")
+    init.add_argument("--cpa-account", metavar="ACCOUNT", default="redmesh_cpa", help="USER or USER@HOST")
+    init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
+    init.set_defaults(command=_lazily("mesh_database", "init"))
+
+
+def _lazily(module: str, name: str) -> Command:
+    """The function ``name`` of ``console.cli.module``, imported only when it is the one that was asked for."""
+
+    def command(settings: Settings, options: argparse.Namespace) -> int:
+        from importlib import import_module
+
+        run: Command = getattr(import_module(f"console.cli.{module}"), name)
+        return run(settings, options)
+
+    return command
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""What the batch system and administrators tell a mesh: partitions, allocation modes, reservations."""
+
+import argparse
+import os
+
+from console.deploy.cpas import ask_cpa
+from console.deploy.personal import write_private
+from console.errors import ConsoleError, UsageError
+from console.launch.lists import parse_list
+from console.settings import Settings
+
+
+def create(settings: Settings, options: argparse.Namespace) -> int:
+    """Make a partition; print what a job script's environment needs, as lines for ``eval``."""
+    if options.size is None and not options.list:
+        raise UsageError("how many processors?", "-sz N, or --list LIST")
+    if not options.batch_job:
+        raise UsageError("--batch-job needs the batch system's name for the job")
+    request = {
+        "op": "partition_create",
+        "key": os.urandom(16).hex(),
+        "batch_job": options.batch_job,
+        "size": options.size,
+        "wanted": parse_list(options.list) if options.list else None,
+        "exclude": None,
+        "placement": "default",
+    }
+    if options.user:
+        request["user"] = options.user
+    reply = ask_cpa(settings, request)
+    folder = f"{settings.state_dir}/partitions"
+    os.makedirs(folder, 0o700, exist_ok=True)
+    write_private(f"{folder}/{reply['partition']}", reply["admin_cookie"] + "\n")
+    print(f"REDMESH_PARTITION={int(reply['partition'])}")
+    print(f"REDMESH_ALLOCATION_COOKIE={reply['allocation_cookie']}")
+    return 0
+
+
+def destroy(settings: Settings, options: argparse.Namespace) -> int:
+    """Free a partition's processors, by the cookie that ``create`` kept."""
+    path = f"{settings.state_dir}/partitions/{options.partition}"
+    try:
+        with open(path, encoding="ascii") as file:
+            cookie = file.read().strip()
+    except FileNotFoundError:
+        raise ConsoleError(
+            f"partition {options.partition} was not made from here", "mesh partition list", exit_status=1
+        ) from None
+    ask_cpa(
+        settings,
+        {"op": "partition_destroy", "partition": options.partition, "cookie": cookie, "force": options.force},
+        timeout_s=60.0,
+    )
+    os.unlink(path)
+    return 0
+
+
+def mode(settings: Settings, options: argparse.Namespace) -> int:
+    """Set whom processors serve."""
+    ask_cpa(settings, {"op": "set_mode", "wanted": parse_list(options.list), "mode": options.mode})
+    return 0
+
+
+def reserve(settings: Settings, options: argparse.Namespace) -> int:
+    """Keep processors for one user; for nobody where the user is None."""
+    ask_cpa(settings, {"op": "reserve", "wanted": parse_list(options.list), "user": options.user})
+    return 0
+
+
+def show(settings: Settings, options: argparse.Namespace) -> int:
+    """The partitions there are, straight from the database."""
+    raise NotImplementedError

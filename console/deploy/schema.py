@@ -1,0 +1,30 @@
+"""The system database of a mesh that is being brought up."""
+
+from typing import Any
+
+from db.connection import Store, open_store
+from db.machine import NodeSpec, define_machine
+from db.schema import migrate, version
+from db.schema_version import SCHEMA_VERSION
+
+
+def define(url: str, config: dict[str, Any]) -> None:
+    """Make or migrate the schema and write the machine into it, under its new boot id. StoreError."""
+    # the CPA's account of a site may not alter tables, so migrations run only where there are any
+    with open_store(url, any_schema=True) as store:
+        there = version(store)
+    if there != SCHEMA_VERSION:
+        migrate(url)
+    nodes = [NodeSpec(node["id"], node["name"], node["processors"]) for node in config["nodes"]]
+    with open_store(url) as store:
+        define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes)
+
+
+def watch(url: str) -> Store:
+    """A connection for :func:`absent`."""
+    return open_store(url)
+
+
+def absent(store: Store) -> list[str]:
+    """The nodes that have not come up yet, or went down."""
+    return [row[0] for row in store.read("SELECT name FROM node WHERE state = 'down' ORDER BY id")]
