@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from db.errors import SchemaError
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 #: The number of the newest file in db/migrations.
 SCHEMA_VERSION = 1

@@ -18,20 +18,10 @@ from db.topology.section import MOST, Section
 #: What x, y and z coordinates are: lists indexed by processor id.
 Coordinates = tuple[list[int], list[int], list[int]]
 
-KEYS = [
-    "kind",
-    "rows",
-    "columns",
-    "cages",
-    "boards",
-    "routers",
-    "service_columns",
-    "service_routers",
-    "switches",
-    "open",
-    "compute_processors",
-    "service_processors",
-]
+KEYS = (
+    *("kind", "rows", "columns", "cages", "boards", "routers", "service_columns", "service_routers"),
+    *("switches", "open", "compute_processors", "service_processors"),
+)
 
 
 class Switch:
