@@ -1,0 +1,119 @@
+"""The map of a mesh as text: a character for each processor, grouped by node, and a letter for each launcher. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+#: Glyph of every state, in the legend's order; busy processors carry their launcher's letter instead.
+GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "reserved": "="}
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+_COLOURS = {"free": "2", "pending": "33", "stale": "35", "down": "31", "reserved": "36"}
+_LAUNCHER_COLOURS = ("32", "34", "33", "36", "92", "94", "93", "96", "95", "35")
+
+
+class Cell(NamedTuple):
+    """One processor: its state for people, and the launcher that has it."""
+
+    state: str
+    launcher: int | None
+
+
+class Group(NamedTuple):
+    """One node: its name and its processors."""
+
+    name: str
+    cells: Sequence[Cell]
+
+
+def letters(launchers: Iterable[int]) -> dict[int, str]:
+    """A letter for each launcher, two or more for all where 62 do not do.
+
+    A launcher's letter follows from its id, so that it seldom changes while others come and go.
+    """
+    ids = sorted(launchers)
+    width, room = 1, len(LETTERS)
+    while len(ids) > room:
+        width, room = width + 1, room * len(LETTERS)
+    taken: dict[int, int] = {}
+    for one in ids:
+        place = (one - 1) % room
+        while place in taken:
+            place = (place + 1) % room
+        taken[place] = one
+    return {one: _word(place, width) for place, one in taken.items()}
+
+
+def _word(place: int, width: int) -> str:
+    word = ""
+    for _ in range(width):
+        place, rest = divmod(place, len(LETTERS))
+        word = LETTERS[rest] + word
+    return word
+
+
+def draw(groups: Sequence[Group], letter: dict[int, str], width: int, *, colour: bool = False) -> list[str]:
+    """The map, ``width`` columns wide: nodes side by side while they fit, long ones over several lines."""
+    if not groups:
+        return ["no processors"]
+    wide = max((len(word) for word in letter.values()), default=1)
+    names = max(len(group.name) for group in groups)
+    longest = max(len(group.cells) for group in groups)
+    room = max(1, (width - names - 1) // wide)
+    run = longest if longest <= room else max(1, room // 8 * 8 or room)
+    block = names + 1 + run * wide
+    beside = max(1, (width + 2) // (block + 2))
+    if longest > run:
+        beside = 1
+    lines = []
+    for first in range(0, len(groups), beside):
+        lines += _row(groups[first : first + beside], letter, (names, run, wide), colour)
+    return lines
+
+
+def _row(groups: Sequence[Group], letter: dict[int, str], sizes: tuple[int, int, int], colour: bool) -> list[str]:
+    names, run, wide = sizes
+    lines = []
+    for start in range(0, max(len(group.cells) for group in groups) or 1, run):
+        parts = []
+        for group in groups:
+            cells = group.cells[start : start + run]
+            name = group.name if start == 0 else ""
+            text = "".join(_glyph(cell, letter, wide, colour) for cell in cells)
+            parts.append(f"{name:>{names}} {text}{' ' * (wide * (run - len(cells)))}")
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def _glyph(cell: Cell, letter: dict[int, str], wide: int, colour: bool) -> str:
+    if cell.state == "busy" and cell.launcher in letter:
+        text, code = letter[cell.launcher], _LAUNCHER_COLOURS[cell.launcher % len(_LAUNCHER_COLOURS)]
+    else:
+        text, code = GLYPHS.get(cell.state, "?") * wide, _COLOURS.get(cell.state, "0")
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def legend(counts: dict[str, int]) -> str:
+    """Every state with its glyph and how many processors are in it."""
+    return "   ".join(f"{glyph} {state} {counts.get(state, 0)}" for state, glyph in GLYPHS.items())
+
+
+def elapsed(seconds: float) -> str:
+    """Hours, minutes and seconds, as the first pingd wrote them: 39:36:54."""
+    whole = max(0, int(seconds))
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Iterable[int] = ()) -> list[str]:
+    """Columns under a head, two blanks apart; ``right`` are set to the right; what is past ``width`` is cut."""
+    widths = [max(len(row[index]) for row in [head, *rows]) for index in range(len(head))]
+    right = set(right)
+    lines = []
+    for row in [head, *rows]:
+        cells = [f"{t:>{w}}" if i in right else f"{t:<{w}}" for i, (t, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append(cut("  ".join(cells).rstrip(), width))
+    return lines
+
+
+def cut(line: str, width: int) -> str:
+    """``line`` in at most ``width`` columns, its end marked where something is missing."""
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
