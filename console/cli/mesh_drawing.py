@@ -57,7 +57,7 @@ def draw(groups: Sequence[Group], letter: dict[int, str], width: int, *, colour:
         return ["no processors"]
     wide = max((len(word) for word in letter.values()), default=1)
     names = max(len(group.name) for group in groups)
-    longest = max(len(group.cells) for group in groups)
+    longest = max(1, *(len(group.cells) for group in groups))
     room = max(1, (width - names - 1) // wide)
     run = longest if longest <= room else max(1, room // 8 * 8 or room)
     block = names + 1 + run * wide
@@ -73,7 +73,7 @@ def draw(groups: Sequence[Group], letter: dict[int, str], width: int, *, colour:
 def _row(groups: Sequence[Group], letter: dict[int, str], sizes: tuple[int, int, int], colour: bool) -> list[str]:
     names, run, wide = sizes
     lines = []
-    for start in range(0, max(len(group.cells) for group in groups) or 1, run):
+    for start in range(0, max(1, *(len(group.cells) for group in groups)), run):
         parts = []
         for group in groups:
             cells = group.cells[start : start + run]
