@@ -1,0 +1,169 @@
+"""Single daemons (CPAs, an RCA) over a real database, without a keeper, in a directory of their own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.link.client import Client, Unreachable
+from agents.pct.processes import start_time
+from agents.wire.control import Message
+from db.connection import Store, open_store
+from db.machine import NodeSpec, define_machine
+from db.schema import migrate
+from tests.support.waiting import wait_until
+
+LOGIN = "login1"
+
+
+class Daemons:
+    """CPAs and an RCA of one mesh, whose ``nodes`` (name → processors) are up without any PCT behind them."""
+
+    def __init__(self, processors: int = 8, nodes: int = 2, database: str = "", **config: Any) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="redmesh-d-", dir="/tmp"))
+        self.run, self.state = self.home / "run", self.home / "state"
+        self.run.mkdir(mode=0o700)
+        self.state.mkdir(mode=0o700)
+        self.url = database or f"sqlite://{self.state}/mesh.db"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        each = processors // nodes
+        self.nodes = [
+            NodeSpec(n + 1, f"n{n}", range(n * each, (n + 1) * each), address=str(self.run / f"n{n}.sock"))
+            for n in range(nodes)
+        ]
+        self.config = self.home / "keeper.json"
+        self.write_config(**config)
+        migrate(self.url)
+        self.store = open_store(self.url)
+        define_machine(self.store, "1f2e3d4c", "b00710", LOGIN, self.nodes)
+
+    def write_config(self, **config: Any) -> None:
+        """keeper.json, as ``mesh up`` writes it."""
+        whole: dict[str, Any] = {
+            "mesh": "1f2e3d4c",
+            "run": str(self.run),
+            "state": str(self.state),
+            "boot_id": "b00710",
+            "login": LOGIN,
+            "database": self.url,
+            "database_file": None,
+            "nodes": [{"id": n.id, "name": n.name, "processors": list(n.processors)} for n in self.nodes],
+            "cpas": 2,
+            "cleanup": None,
+            "batch_accounts": ["pbs"],
+            "admins": [],
+            "suspect_s": 5.0,
+            "down_s": 15.0,
+            "silent_s": 10.0,
+            "history_days": 30,
+            "history_rows": 10_000,
+        }
+        whole.update(config)
+        self.config.write_text(json.dumps(whole))
+
+    def start(self, name: str) -> "subprocess.Popen[bytes]":
+        """Start ``cpa-0``, ``cpa-1`` … or ``rca`` and wait until it listens."""
+        module = "agents.rca" if name == "rca" else "agents.cpa"
+        words = ["--config", str(self.config)] + ([] if name == "rca" else ["--name", name])
+        with open(self.home / f"{name}.stderr", "ab") as errors:
+            process = subprocess.Popen([sys.executable, "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL)
+        self.processes[name] = process
+        wait_until(lambda: self._listens(name), f"{name} listens: {self.stderr(name)}")
+        return process
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Signal a daemon; unless it was only stopped or continued, wait for its end."""
+        process = self.processes[name]
+        process.send_signal(number)
+        if number not in (signal.SIGSTOP, signal.SIGCONT):
+            process.wait(10)
+
+    def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:
+        """A connection to a daemon."""
+        return Client(str(self.run / f"{name}.sock"), role, timeout_s)
+
+    def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
+        """Say, as an RCA would, that every node's PCT is there."""
+        with self.client(name, "rca") as client:
+            for node in nodes or self.nodes:
+                client.call(
+                    {
+                        "op": "node_up",
+                        "node": node.name,
+                        "boot_id": "b00710",
+                        "incarnation": 1,
+                        "address": node.address,
+                        "processors": len(node.processors),
+                    }
+                )
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """What a daemon wrote to its log."""
+        path = self.state / "log" / f"{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def stderr(self, name: str) -> str:
+        """What a daemon complained about."""
+        path = self.home / f"{name}.stderr"
+        return path.read_text() if path.exists() else ""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of the system database, read beside every daemon."""
+        reader: Store = open_store(self.url)
+        try:
+            return reader.read(sql)
+        finally:
+            reader.close()
+
+    def owners(self) -> dict[int, int]:
+        """Launcher of every processor that has one."""
+        return dict(self.rows("SELECT id, launcher FROM processor WHERE launcher IS NOT NULL"))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End every daemon and remove the directory."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+        self.store.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _listens(self, name: str) -> bool:
+        try:
+            self.client(name).close()
+            return True
+        except Unreachable:
+            assert self.processes[name].poll() is None, f"{name} ended: {self.stderr(name)}"
+            return False
+
+
+def allocation(size: int = 1, *, key: str = "", pid: int = 0, **more: Any) -> Message:
+    """An allocate request of this process (or of ``pid``) under a fresh key."""
+    pid = pid or os.getpid()
+    message: Message = {
+        "op": "allocate",
+        "key": key or os.urandom(16).hex(),
+        "size": size,
+        "login": LOGIN,
+        "pid": pid,
+        "pid_started": start_time(pid),
+        "command": "test",
+    }
+    message.update(more)
+    return message
+
+
+def finish(launcher: Message, exit_status: int = 0) -> Message:
+    """The finish request for what allocate answered."""
+    return {
+        "op": "finish",
+        "launcher": launcher["launcher"],
+        "cookie": launcher["cookie"],
+        "exit_status": exit_status,
+    }
