@@ -1,0 +1,232 @@
+"""The console: the mesh on the whole screen. It hosts no launch and owns nothing that could be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.signal import Signal
+
+from console.launch.sanitise import clean
+from console.tui.machine import Changed, Machine
+from console.tui.reading import MachineReader
+from console.tui.run import Run
+from console.tui.screens.confirm import Confirm
+from console.tui.screens.frame import Framed
+from console.tui.screens.help import Help
+from console.tui.screens.launch import LaunchScreen
+from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.run import RunScreen
+from console.tui.theme import THEMES
+from console.tui.watching import Watch
+from db.errors import StoreError
+
+if TYPE_CHECKING:
+    from console.settings import Settings
+
+READ_HZ = 4
+
+
+class ConsoleApp(App[None]):
+    """Modes: ``mesh``, ``launch``, and ``run-N`` for each launch that is watched."""
+
+    TITLE = "Redmesh"
+    CSS_PATH = "app.tcss"
+    MODES = {"mesh": MeshScreen, "launch": LaunchScreen}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "show('mesh')", "Mesh"),
+        Binding("n", "show('launch')", "Launch"),
+        Binding("less_than_sign,comma", "tab(-1)", "Previous tab", show=False),
+        Binding("greater_than_sign,full_stop", "tab(1)", "Next tab", show=False),
+        Binding("question_mark", "help", "Help"),
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
+    ]
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.machine = Machine()
+        self.runs: dict[int, Run] = {}
+        self.trouble = ""  # why the picture is old; empty while it is not
+        self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
+        self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
+        self.runs_changed: Signal[int] = Signal(self, "runs changed")
+        self._watches: dict[int, Watch] = {}
+        self._read_at: float | None = None
+        self._reader = MachineReader(settings.database)
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = THEMES[0].name
+
+    def on_mount(self) -> None:
+        """Opens on the map and begins to read."""
+        self.switch_mode("mesh")
+        self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+
+    def on_unmount(self) -> None:
+        """Lets go of everything; nothing that runs minds."""
+        for watch in self._watches.values():
+            watch.close()
+        self._reader.close()
+
+    # the machine
+
+    async def _read_machine(self) -> None:
+        """The one reader: a picture goes into the machine, and what changed to whoever draws it."""
+        second = 0
+        while True:
+            before = self.trouble
+            try:
+                picture = await self._reader.read()
+            except StoreError as error:
+                self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
+                self.machine_changed.publish(Changed(False, set(), False))
+                if self.trouble != before:
+                    self.notify(self.trouble, severity="error", markup=False, timeout=8)
+                await asyncio.sleep(1.0)
+                continue
+            self.trouble = ""
+            self._read_at = time.monotonic()
+            unchanged = picture.counter == self.machine.counter and not picture.whole
+            changed = self.machine.apply(picture)
+            # clocks move once a second even where nothing else does
+            if not unchanged or before or int(picture.now) != second:
+                second = int(picture.now)
+                self.machine_changed.publish(changed)
+            await asyncio.sleep(1 / READ_HZ)
+
+    def picture_age_s(self) -> float | None:
+        """Seconds since the database was last read; None when it never was."""
+        return None if self._read_at is None else time.monotonic() - self._read_at
+
+    def wall_clock(self) -> float:
+        """Now, as the events of launches are stamped."""
+        return time.time()
+
+    # runs
+
+    def attach(self, launcher: int, *, command: str = "", size: int = 0) -> None:
+        """Opens the launch's tab, attaching where that has not been done."""
+        if launcher not in self.runs:
+            known = self.machine.launchers.get(launcher)
+            if known is not None and known.uid != os.geteuid() and os.geteuid() != 0:
+                self.notify(
+                    f"launcher {launcher} belongs to {known.user}: only its user can attach to it",
+                    severity="warning",
+                    markup=False,
+                )
+                return
+            run = Run(launcher, command or (known.command if known else ""), size)
+            path = os.path.join(self.settings.run_dir, f"yod-{launcher}.sock")
+            self.runs[launcher] = run
+            self._watches[launcher] = Watch(run, path)
+            self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
+            self.follow(self._watches[launcher])
+        self.action_show(f"run-{launcher}")
+
+    def follow(self, watch: Watch) -> None:
+        """Feeds a run from its yod until the stream ends."""
+        launcher = watch.run.launcher
+        work = watch.follow(lambda: self.runs_changed.publish(launcher))
+        self.run_worker(work, group=f"run-{launcher}", exclusive=True)
+
+    def close_run(self, launcher: int) -> None:
+        """Closes a launch's tab; the launch goes on."""
+        if launcher not in self.runs:
+            return
+        self.workers.cancel_group(self, f"run-{launcher}")
+        self._watches.pop(launcher).close()
+        del self.runs[launcher]
+        if self.current_mode == f"run-{launcher}":
+            self.switch_mode("mesh")
+        self.remove_mode(f"run-{launcher}")
+        self.runs_changed.publish(launcher)
+
+    # actions
+
+    def _tabs(self) -> list[str]:
+        return ["mesh", "launch", *(f"run-{launcher}" for launcher in self.runs)]
+
+    def action_show(self, mode: str) -> None:
+        """Goes to a tab."""
+        if mode in self._tabs():
+            self.switch_mode(mode)
+
+    def action_tab(self, step: int) -> None:
+        """The next or the previous tab."""
+        tabs = self._tabs()
+        here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
+        self.action_show(tabs[(here + step) % len(tabs)])
+
+    def action_help(self) -> None:
+        """Every key of the screen in front."""
+        screen = self.screen
+        if not isinstance(screen, Framed):
+            return
+        here = _keys(self, screen.BINDINGS)
+        more = list(screen.MORE_KEYS)
+        everywhere = _keys(self, ConsoleApp.BINDINGS) + [
+            ("< >", "previous tab, next tab"),
+            ("ctrl+p", "every action by name; themes"),
+        ]
+        self.push_screen(Help(screen.TITLE_FOR_HELP, [("Here", more + here), ("Everywhere", everywhere)]))
+
+    async def action_quit(self) -> None:
+        """Leaves; asks only when a launch is just being started, for only that would be lost."""
+        if not self.starting:
+            self.exit()
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.exit()
+
+        question = "A launch is being started. Quit all the same?"
+        self.push_screen(Confirm(question, "It may begin or not, and nobody will be told.", "Quit"), answered)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action by name, for the palette."""
+        yield SystemCommand("Mesh", "The map of the machine", partial(self.action_show, "mesh"))
+        yield SystemCommand("Launch", "The launch form", partial(self.action_show, "launch"))
+        for launcher, run in self.runs.items():
+            show = partial(self.action_show, f"run-{launcher}")
+            yield SystemCommand(f"Run {launcher}", f"Show {run.command}", show)
+        for launcher, row in self.machine.launchers.items():
+            if launcher not in self.runs:
+                yield SystemCommand(f"Attach {launcher}", row.command, partial(self.attach, launcher))
+        if isinstance(screen, Framed):
+            for binding in Binding.make_bindings(screen.BINDINGS):
+                name = binding.action.partition("(")[0]
+                if binding.description and screen.check_action(name, ()):
+                    run_action = partial(self._run_on, screen, binding.action)
+                    title = f"{screen.TITLE_FOR_HELP.capitalize()}: {binding.description}"
+                    yield SystemCommand(title, f"The key {self.get_key_display(binding)}", run_action)
+        yield SystemCommand("Keys", "Every key of this screen", self.action_help)
+        yield SystemCommand("Theme", "Dark, light, high contrast …", self.action_change_theme)
+        yield SystemCommand("Quit", "Leave; what runs goes on", self.action_quit)
+
+    async def _run_on(self, screen: Framed, action: str) -> None:
+        await self.run_action(action, default_namespace=screen)
+
+
+def _keys(app: ConsoleApp, bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
+    rows = []
+    for binding in Binding.make_bindings(bindings):
+        if binding.description and not binding.system and binding.action != "tab(-1)" and binding.action != "tab(1)":
+            rows.append((app.get_key_display(binding), binding.description))
+    return rows
+
+
+def run(settings: Settings) -> int:
+    """``mesh console``: runs until it is quit. Returns the exit status."""
+    app = ConsoleApp(settings)
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,277 @@
+"""The machine as last read from the database. Pure: rows in, cells and what changed of them out."""
+
+import enum
+from typing import NamedTuple
+
+from console.tui.layout import Block
+from db.rows import processor_state
+
+HUES = 8
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+OUT_OF_SERVICE = frozenset(("down", "drained"))
+
+
+class State(enum.IntEnum):
+    """What a processor is to somebody who looks at the map (docs/database.md)."""
+
+    FREE = 0
+    PENDING = 1
+    BUSY = 2
+    STALE = 3
+    DOWN = 4
+    RESERVED = 5
+
+
+_STATES = {state.name.lower(): state for state in State}
+
+#: One glyph a state (showmesh's), so that the map can be read without colour; busy processors show a launcher's letter.
+GLYPHS = {State.FREE: "·", State.PENDING: "+", State.BUSY: "a", State.STALE: "-", State.DOWN: "#", State.RESERVED: "="}
+
+
+class Node(NamedTuple):
+    """A row of ``node``; text from the database is cleaned before it gets here."""
+
+    id: int
+    name: str
+    role: str = "compute"
+    state: str = "up"
+    reason: str = ""
+    address: str = ""
+    agent: str = ""
+    incarnation: int = 0
+    state_at: float = 0.0
+
+    @property
+    def out_of_service(self) -> bool:
+        """True when nothing can run there."""
+        return self.state in OUT_OF_SERVICE
+
+
+class Processor(NamedTuple):
+    """A row of ``processor``."""
+
+    id: int
+    node: int
+    slot: int
+    mode: str = "interactive"
+    reserved_for: str = ""
+    partition: int | None = None
+    launcher: int | None = None
+
+
+class Launcher(NamedTuple):
+    """A row of ``launcher`` that has not ended."""
+
+    id: int
+    user: str
+    uid: int
+    command: str
+    size: int
+    state: str  # pending, busy
+    login: str
+    pid: int
+    partition: int | None
+    batch_job: str
+    created_at: float
+    started_at: float | None
+    ranks: int | None = None  # how many processes; None while pending
+
+    def elapsed_s(self, now: float) -> float:
+        """Seconds since it started, or since it asked while it is pending. ``now``: by the database's clock."""
+        return max(0.0, now - (self.started_at or self.created_at))
+
+
+class Picture(NamedTuple):
+    """What one reading brought: everything (``whole``) or what changed since the last (db.rows.Reading, cleaned)."""
+
+    whole: bool
+    counter: int
+    now: float  # the database's clock
+    mesh: str
+    nodes: list[Node]
+    processors: list[Processor]
+    launchers: list[Launcher]
+    ended: list[int]  # launchers that ended
+
+
+class Changed(NamedTuple):
+    """What a picture changed: other shape (lay out anew), these cells, the list of launchers."""
+
+    shape: bool
+    cells: set[int]
+    launchers: bool
+
+
+class Machine:
+    """Processors as cells, numbered node by node; launchers and nodes beside them."""
+
+    def __init__(self) -> None:
+        self.counter = -1
+        self.now = 0.0
+        self.mesh = ""
+        self.nodes: list[Node] = []
+        self.processors: list[Processor] = []
+        self.launchers: dict[int, Launcher] = {}
+        self.states = bytearray()
+        self._looks: list[tuple[str, str]] = []
+        self._cell_of: dict[int, int] = {}
+        self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
+        self._node_index: dict[int, int] = {}
+        self._letters: dict[int, str] = {}
+
+    @property
+    def cells(self) -> int:
+        """How many processors there are."""
+        return len(self.processors)
+
+    def apply(self, picture: Picture) -> Changed:
+        """Takes a reading in."""
+        self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
+        known = all(row.id in self._cell_of for row in picture.processors)
+        nodes_known = all(node.id in self._node_index for node in picture.nodes)
+        if picture.whole or not known or not nodes_known:
+            return self._replace(picture)
+        touched = {row.launcher for row in picture.processors} | {row.id for row in picture.launchers}
+        cells = {self._cell_of[row.id] for row in picture.processors}
+        for row in picture.processors:
+            self.processors[self._cell_of[row.id]] = row
+        for node in picture.nodes:
+            index = self._node_index[node.id]
+            if self.nodes[index] != node:
+                first, count = self._cells_of_node[index]
+                cells.update(range(first, first + count))
+            self.nodes[index] = node
+        launchers = self._take_launchers(picture)
+        if launchers:
+            cells.update(cell for cell, row in enumerate(self.processors) if row.launcher in touched and row.launcher)
+        return Changed(False, {cell for cell in cells if self._look(cell)}, launchers)
+
+    def _take_launchers(self, picture: Picture) -> bool:
+        before = dict(self.launchers)
+        for launcher in picture.launchers:
+            self.launchers[launcher.id] = launcher
+        for ended in picture.ended:
+            self.launchers.pop(ended, None)
+            self._letters.pop(ended, None)
+        for number in sorted(self.launchers):
+            if number not in self._letters:
+                self._letters[number] = self._free_letter(number)
+        return before != self.launchers
+
+    def _free_letter(self, number: int) -> str:
+        """The letter a launcher keeps for its life: by its number, the next one where that is taken."""
+        taken = set(self._letters.values())
+        for step in range(len(LETTERS)):
+            letter = LETTERS[(number - 1 + step) % len(LETTERS)]
+            if letter not in taken:
+                return letter
+        return LETTERS[(number - 1) % len(LETTERS)]
+
+    def _replace(self, picture: Picture) -> Changed:
+        if picture.whole:
+            nodes = {node.id: node for node in picture.nodes}
+            processors = {row.id: row for row in picture.processors}
+            self.launchers = {}
+        else:
+            nodes = {node.id: node for node in (*self.nodes, *picture.nodes)}
+            processors = {row.id: row for row in (*self.processors, *picture.processors)}
+        shape = self._shape()
+        old_looks = self._looks
+        self.nodes = [nodes[number] for number in sorted(nodes)]
+        self._node_index = {node.id: index for index, node in enumerate(self.nodes)}
+        order = {node.id: index for index, node in enumerate(self.nodes)}
+        rows = [row for row in processors.values() if row.node in order]
+        self.processors = sorted(rows, key=lambda row: (order[row.node], row.slot, row.id))
+        self._cell_of = {row.id: cell for cell, row in enumerate(self.processors)}
+        self._cells_of_node = [(0, 0)] * len(self.nodes)
+        for cell, row in enumerate(self.processors):
+            index = order[row.node]
+            first, count = self._cells_of_node[index]
+            self._cells_of_node[index] = (cell if not count else first, count + 1)
+        self._letters = {number: letter for number, letter in self._letters.items() if number in self.launchers}
+        launchers = self._take_launchers(picture)
+        self.states = bytearray(len(self.processors))
+        self._looks = [("", "")] * len(self.processors)
+        for cell in range(len(self.processors)):
+            self._look(cell)
+        if shape == self._shape():
+            changed = {cell for cell, look in enumerate(self._looks) if look != old_looks[cell]}
+            return Changed(False, changed, True)
+        return Changed(True, set(), launchers or True)
+
+    def _shape(self) -> tuple[list[tuple[int, str]], list[int]]:
+        return [(node.id, node.name) for node in self.nodes], [row.id for row in self.processors]
+
+    def _look(self, cell: int) -> bool:
+        """Works out how a cell looks; True when that changed."""
+        row = self.processors[cell]
+        state = self._state(row)
+        glyph, style = GLYPHS[state], state.name.lower()
+        if state is State.BUSY and row.launcher is not None:
+            glyph = self._letters.get(row.launcher, "?")
+            style = f"hue-{hue(row.launcher)}"
+        look = (glyph, style)
+        if look == self._looks[cell] and state == self.states[cell]:
+            return False
+        self.states[cell] = state
+        self._looks[cell] = look
+        return True
+
+    def _state(self, row: Processor) -> State:
+        held = None
+        if row.launcher is not None:
+            launcher = self.launchers.get(row.launcher)
+            held = launcher.state if launcher is not None else "busy"
+        node = self.nodes[self._node_index[row.node]]
+        return _STATES[processor_state(node.state, row.mode, row.reserved_for or None, held)]
+
+    # questions
+
+    def counts(self) -> dict[State, int]:
+        """How many processors are in each state."""
+        return {state: self.states.count(state) for state in State}
+
+    def appearance(self, cell: int) -> tuple[str, str]:
+        """Glyph and style (``free`` …, ``hue-3`` for a launcher's)."""
+        return self._looks[cell]
+
+    def letter(self, launcher: int) -> str:
+        """The launcher's letter on the map."""
+        return self._letters.get(launcher, "?")
+
+    def blocks(self) -> list[Block]:
+        """The nodes that have processors, for the layout."""
+        pairs = zip(self.nodes, self._cells_of_node, strict=True)
+        return [Block(node.name, first, count) for node, (first, count) in pairs if count]
+
+    def cell_of(self, processor: int) -> int | None:
+        """The cell of a processor id."""
+        return self._cell_of.get(processor)
+
+    def cells_of_launcher(self, launcher: int) -> list[int]:
+        """Its cells, in order of the map."""
+        return [cell for cell, row in enumerate(self.processors) if row.launcher == launcher]
+
+    def node_of(self, cell: int) -> int:
+        """Index into ``nodes`` of the cell's node."""
+        return self._node_index[self.processors[cell].node]
+
+    def node_cells(self, index: int) -> range:
+        """The cells of a node."""
+        first, count = self._cells_of_node[index]
+        return range(first, first + count)
+
+    def neighbour_node(self, cell: int, step: int) -> int:
+        """The first cell of the next (1) or previous (-1) node with processors; the cell itself at the end."""
+        index = self.node_of(cell) + step
+        while 0 <= index < len(self.nodes):
+            cells = self.node_cells(index)
+            if cells:
+                return cells[0]
+            index += step
+        return cell
+
+
+def hue(launcher: int) -> int:
+    """Which of the map's colours a launcher has."""
+    return (launcher - 1) % HUES

@@ -1,0 +1,142 @@
+"""What the ranks of one launch wrote, as lines in bounded memory. Pure: no widget, no socket."""
+
+import codecs
+from collections.abc import Callable
+from typing import NamedTuple
+
+from console.launch.sanitise import clean
+
+STDOUT, STDERR = 2, 3  # the kinds of frames they come in (docs/protocol.md)
+
+MAX_LINES = 20_000
+MAX_CHARACTERS = 16 << 20
+MAX_LINE = 4_096  # a longer line is cut into several: one line must not fill the memory
+_SLACK = 2_048  # lines are dropped this many at a time: dropping one at a time would move the list each time
+
+
+class Line(NamedTuple):
+    """One line of a rank, cleaned for the terminal."""
+
+    rank: int
+    stream: int
+    text: str
+
+
+class Output:
+    """The newest lines of a launch. Lines are numbered from 0 in order of arrival; ``first`` is the oldest kept.
+
+    Order holds within a rank's stream only: that is all the system promises.
+    """
+
+    def __init__(self, max_lines: int = MAX_LINES, max_characters: int = MAX_CHARACTERS) -> None:
+        self.first = 0
+        self.longest = 0
+        self.total_bytes = 0
+        self.skipped_bytes = 0
+        self._max_lines = max_lines
+        self._max_characters = max_characters
+        self._characters = 0
+        self._lines: list[Line] = []
+        self._open: dict[tuple[int, int], str] = {}
+        self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
+
+    def __len__(self) -> int:
+        """Lines kept."""
+        return len(self._lines)
+
+    @property
+    def end(self) -> int:
+        """The number the next line will get."""
+        return self.first + len(self._lines)
+
+    def line(self, number: int) -> Line:
+        """The line of that number. IndexError when it has been dropped or is not there yet."""
+        if number < self.first:
+            raise IndexError(number)
+        return self._lines[number - self.first]
+
+    def lines(self, start: int) -> list[Line]:
+        """The kept lines numbered ``start`` and up."""
+        return self._lines[max(0, start - self.first) :]
+
+    def feed(self, rank: int, stream: int, data: bytes) -> None:
+        """Takes what a rank wrote; whole lines become visible at once, the rest with its end of line."""
+        key = (rank, stream)
+        decoder = self._decoders.get(key)
+        if decoder is None:
+            decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")("replace")
+        self.total_bytes += len(data)
+        text = self._open.pop(key, "") + decoder.decode(data)
+        parts = text.replace("\r\n", "\n").split("\n")
+        rest = parts.pop()
+        if len(rest) > MAX_LINE:
+            parts.append(rest)
+            rest = ""
+        if rest:
+            self._open[key] = rest
+        for part in parts:
+            self._append(rank, stream, part)
+        self._trim()
+
+    def finish(self, rank: int | None = None) -> None:
+        """Makes unfinished lines visible: of one rank that has ended, or of all."""
+        for key in [key for key in self._open if rank is None or key[0] == rank]:
+            self._append(*key, self._open.pop(key))
+        self._trim()
+
+    def _append(self, rank: int, stream: int, text: str) -> None:
+        text = clean(text.expandtabs(8) if "\t" in text else text)
+        for start in range(0, max(1, len(text)), MAX_LINE):
+            piece = text[start : start + MAX_LINE]
+            self._lines.append(Line(rank, stream, piece))
+            self._characters += len(piece)
+            self.longest = max(self.longest, len(piece))
+
+    def _trim(self) -> None:
+        excess = len(self._lines) - self._max_lines
+        if excess <= _SLACK and self._characters <= self._max_characters:
+            return
+        drop = max(0, excess)
+        freed = sum(len(line.text) for line in self._lines[:drop])
+        while self._characters - freed > self._max_characters * 3 // 4 and drop < len(self._lines):
+            freed += len(self._lines[drop].text)
+            drop += 1
+        del self._lines[:drop]
+        self.first += drop
+        self._characters -= freed
+
+
+class Selection:
+    """The numbers of an output's lines that pass a filter, kept up to date as lines come and go."""
+
+    def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
+        self._output = output
+        self._keep = keep
+        self._numbers: list[int] = []
+        self._seen = output.first
+
+    def refresh(self) -> None:
+        """Takes in what arrived since, and forgets what was dropped."""
+        output = self._output
+        if self._keep is None:
+            return
+        start = max(self._seen, output.first)
+        keep = self._keep
+        self._numbers += [number for number, line in enumerate(output.lines(start), start) if keep(line)]
+        self._seen = output.end
+        gone = 0
+        while gone < len(self._numbers) and self._numbers[gone] < output.first:
+            gone += 1
+        if gone:
+            del self._numbers[:gone]
+
+    def __len__(self) -> int:
+        return len(self._output) if self._keep is None else len(self._numbers)
+
+    def number(self, index: int) -> int:
+        """The number of the ``index``-th line shown: what stays the same while lines are dropped."""
+        return self._output.first + index if self._keep is None else self._numbers[index]
+
+    def line(self, index: int) -> Line:
+        """The ``index``-th line shown."""
+        return self._output.line(self.number(index))

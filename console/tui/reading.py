@@ -1,0 +1,109 @@
+"""The one seam to the database: a thread of its own reads, the event loop gets pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from console.launch.sanitise import clean
+from console.tui.machine import Launcher, Node, Picture, Processor
+from db.views import Viewer
+
+
+class MachineReader:
+    """Reads the machine by its change counter. Errors: db.errors.StoreError."""
+
+    def __init__(self, url: str) -> None:
+        self._viewer = Viewer(url)
+        # one thread: a connection is used by one at a time, and a slow database never queues up work
+        self._thread = ThreadPoolExecutor(1, "database")
+        self._counter: int | None = None
+        self._now = 0.0
+        self._now_read_at = 0.0
+        self._mesh = ""
+        self._batch_jobs: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+
+    async def read(self) -> Picture:
+        """What changed since the last call; everything on the first, and after the database was away."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+
+    def close(self) -> None:
+        """Lets go of the database, without waiting for one that does not answer."""
+        self._thread.submit(self._viewer.close)
+        self._thread.shutdown(wait=False)
+
+    def _read(self) -> Picture:
+        try:
+            if self._counter is not None and self._viewer.counter() == self._counter:
+                now = self._now + time.monotonic() - self._now_read_at
+                return Picture(False, self._counter, now, self._mesh, [], [], [], [])
+            reading = self._viewer.read(self._counter)
+        except Exception:
+            self._counter = None  # after a gap all is read anew: it may be another database
+            raise
+        self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
+        self._mesh = clean(reading.mesh.name or "")
+        return self._picture(reading)
+
+    def _picture(self, reading: Any) -> Picture:
+        if reading.whole:
+            self._batch_jobs, self._names = {}, {}
+        for row in reading.partitions:
+            self._batch_jobs[row.id] = clean(row.batch_job or "")
+            if row.ended_at is not None:
+                del self._batch_jobs[row.id]
+        self._names.update((row.id, clean(row.name)) for row in reading.nodes)
+        return Picture(
+            reading.whole,
+            reading.counter,
+            reading.now,
+            self._mesh,
+            [_node(row) for row in reading.nodes],
+            [
+                Processor(
+                    row.id,
+                    row.node,
+                    row.slot,
+                    row.alloc_mode,
+                    clean(row.reserved_for or ""),
+                    row.partition,
+                    row.launcher,
+                )
+                for row in reading.processors
+            ],
+            [self._launcher(row) for row in reading.launchers if row.ended_at is None],
+            [row.id for row in reading.launchers if row.ended_at is not None],
+        )
+
+    def _launcher(self, row: Any) -> Launcher:
+        return Launcher(
+            row.id,
+            clean(row.user or ""),
+            row.uid,
+            clean(row.command or ""),
+            row.size,
+            row.state,
+            self._names.get(row.login_processor, str(row.login_processor)),
+            row.pid,
+            row.partition,
+            self._batch_jobs.get(row.partition, ""),
+            row.created_at,
+            row.started_at,
+        )
+
+
+def _node(row: Any) -> Node:
+    return Node(
+        row.id,
+        clean(row.name),
+        row.role,
+        row.state,
+        clean(row.reason or ""),
+        clean(row.address or ""),
+        clean(row.agent or ""),
+        row.incarnation or 0,
+        row.state_at or 0.0,
+    )

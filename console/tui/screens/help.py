@@ -1,0 +1,51 @@
+"""``?``: every key of the screen one is in, made from its bindings, so that it cannot be out of date."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+
+class Help(ModalScreen[None]):
+    """A page of keys and what they do."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "dismiss", "Close", show=False),
+        Binding("j,down", "scroll_help(1)", "Down", show=False),
+        Binding("k,up", "scroll_help(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, title: str, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
+        super().__init__()
+        self._title = title
+        self._sections = sections
+
+    def compose(self) -> ComposeResult:
+        """The sections, one under the other."""
+        with Vertical(id="help") as frame:
+            frame.border_title = f"Keys: {self._title}"
+            frame.border_subtitle = "escape closes"
+            with VerticalScroll(id="help-text"):
+                yield Static(self._text())
+
+    def _text(self) -> Content:
+        lines: list[Content] = []
+        for heading, keys in self._sections:
+            if not keys:
+                continue
+            if lines:
+                lines.append(Content(""))
+            lines.append(Content.styled(heading, "bold $accent"))
+            for key, what in keys:
+                lines.append(Content.assemble((f"  {key:<16}", "$primary"), what))
+        return Content("\n").join(lines)
+
+    def action_scroll_help(self, step: int) -> None:
+        """Scrolls the page."""
+        self.query_one("#help-text").scroll_relative(y=step, animate=False)

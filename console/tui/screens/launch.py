@@ -1,0 +1,130 @@
+"""``n``: the launch form, with the yod line that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Checkbox, Input, Label, Static
+
+from console.tui import launching
+from console.tui.launching import Form, LaunchError
+from console.tui.machine import State
+from console.tui.screens.frame import Framed
+from console.tui.widgets.choice import Choice
+from console.tui.words import several
+
+
+class LaunchScreen(Framed):
+    """A form whose every field is one of yod's words."""
+
+    TITLE_FOR_HELP = "launch"
+    AUTO_FOCUS = "#command"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "launch", "Launch", priority=True),
+        Binding("tab", "app.focus_next", "Next field"),
+        Binding("down", "app.focus_next", "Next field", show=False),
+        Binding("up", "app.focus_previous", "Previous field", show=False),
+        Binding("escape", "app.show('mesh')", "Back"),
+    ]
+    MORE_KEYS = (
+        ("enter", "launch: starts yod --detach and attaches to it"),
+        ("tab, arrows", "between the fields"),
+        ("space, ← →", "change an option"),
+        ("escape", "back to the mesh; the form keeps what is in it"),
+    )
+
+    def body(self) -> Iterable[Widget]:
+        """Fields, the line, and what is wrong with it."""
+        form = Vertical(
+            _row("Program", Input(placeholder="program and arguments", id="command", compact=True)),
+            _row("Size", Input(placeholder="processors; empty: 1", id="size", compact=True, restrict="[0-9]*")),
+            _row("On", Input(placeholder="anywhere; or nodes and processors: n0,n2,8..11", id="where", compact=True)),
+            _row("Ranks", Choice(("block", "cyclic"), id="distribution")),
+            _row("Behaviour", Choice(("default", "batch", "interactive"), id="behaviour")),
+            _row("Output", Checkbox("label each line with its rank", id="label", compact=True)),
+            _row("Crowding", Checkbox("overcommit: more ranks than processors", id="overcommit", compact=True)),
+            id="form",
+        )
+        form.border_title = "new launch"
+        line = Static(id="yod-line")
+        line.border_title = "the same in a shell"
+        yield Vertical(form, line, Static(id="launch-note"), id="launch-body")
+
+    def on_mount(self) -> None:
+        """Shows the line for the empty form."""
+        self.busy = False
+        self.console.machine_changed.subscribe(self, lambda _: self._update())
+        self._update()
+
+    def form(self) -> Form:
+        """What is filled in now."""
+        return Form(
+            command=self.query_one("#command", Input).value,
+            size=self.query_one("#size", Input).value,
+            where=self.query_one("#where", Input).value,
+            distribution=self.query_one("#distribution", Choice).value,
+            behaviour=self.query_one("#behaviour", Choice).value,
+            label=self.query_one("#label", Checkbox).value,
+            overcommit=self.query_one("#overcommit", Checkbox).value,
+        )
+
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    @on(Checkbox.Changed)
+    def _changed(self) -> None:
+        self._note("")
+        self._update()
+
+    def _update(self) -> None:
+        if not self.is_current:
+            return
+        form = self.form()
+        self.query_one("#yod-line", Static).update(Content(launching.yod_line(form)))
+        machine = self.console.machine
+        free = machine.counts()[State.FREE]
+        box = self.query_one("#form")
+        box.border_subtitle = Content(f"{free:,} of {several(machine.cells, 'processor')} free")
+
+    def _note(self, text: str, *, bad: bool = False) -> None:
+        note = self.query_one("#launch-note", Static)
+        note.update(Content(text))
+        note.set_class(bad, "-bad")
+
+    def action_launch(self) -> None:
+        """Starts it."""
+        if self.busy:
+            return
+        form = self.form()
+        wrong = launching.problem(form)
+        if wrong:
+            self._note(wrong, bad=True)
+            self.query_one("#size" if wrong.startswith("size") else "#command").focus()
+            return
+        self.busy = True
+        self._note("starting …")
+        self.console.starting += 1
+        self.run_worker(self._launch(form), exclusive=True)
+
+    async def _launch(self, form: Form) -> None:
+        try:
+            launcher = await launching.launch(form)
+        except LaunchError as error:
+            self._note(f"{error.message} ({error.hint})" if error.hint else error.message, bad=True)
+        except OSError as error:
+            self._note(f"yod could not be started: {error.strerror}", bad=True)
+        else:
+            self._note("")
+            self.console.attach(launcher, command=form.command, size=int(form.size or 1))
+        finally:
+            self.busy = False
+            self.console.starting -= 1
+
+
+def _row(name: str, field: Widget) -> Widget:
+    return Horizontal(Label(name, classes="field-name"), field, classes="field")

@@ -1,0 +1,131 @@
+"""``m``: the machine, straight from the database and live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widget import Widget
+
+from console.tui.machine import Changed
+from console.tui.screens.frame import Framed
+from console.tui.widgets.cell_grid import CellGrid
+from console.tui.widgets.details import Details
+from console.tui.widgets.launcher_list import LauncherList
+from console.tui.widgets.legend import Legend
+from console.tui.widgets.line_list import LineList
+from console.tui.widgets.machine_map import MachineMap
+from console.tui.words import several
+
+
+class MeshScreen(Framed):
+    """Map, launchers, details, legend."""
+
+    TITLE_FOR_HELP = "mesh"
+    AUTO_FOCUS = "#map"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "Map/List"),
+        Binding("enter", "attach", "Attach"),
+    ]
+    MORE_KEYS = (
+        ("h j k l, arrows", "move over the processors"),
+        ("w, b", "next node, previous node"),
+        ("g, G", "first processor, last processor"),
+        ("tab", "between the map and the list of launchers"),
+        ("enter", "attach to the launcher under the cursor"),
+        ("click", "move there; a second click attaches"),
+    )
+
+    def body(self) -> Iterable[Widget]:
+        """Map on the left, launchers and details on the right, the legend below."""
+        machine = self.console.machine
+        self._map = MachineMap(machine, id="map")
+        self._launchers = LauncherList(machine, id="launchers")
+        self._details = Details(machine, id="details")
+        self._legend = Legend(machine, id="legend")
+        yield Horizontal(self._map, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
+        yield self._legend
+
+    def on_mount(self) -> None:
+        """Follows the machine."""
+        self.console.machine_changed.subscribe(self, self._machine_changed)
+        self._redraw()
+
+    def on_screen_resume(self) -> None:
+        """Nothing was drawn while another screen was in front."""
+        self._redraw()
+
+    def _redraw(self) -> None:
+        self._map.rebuild()
+        self._update_lists()
+
+    def _machine_changed(self, changed: Changed) -> None:
+        if not self.is_current:
+            return
+        if changed.shape:
+            self._map.rebuild()
+        elif changed.cells:
+            self._map.repaint(changed.cells)
+        self._update_lists()
+
+    def _update_lists(self) -> None:
+        machine = self.console.machine
+        nodes = len(machine.blocks())
+        size = f"{several(nodes, 'node')}, {several(machine.cells, 'processor')}"
+        self._map.border_title = Content(f"mesh {machine.mesh}".rstrip())
+        self._map.border_subtitle = Content(size if machine.cells else self.console.trouble or "reading …")
+        self._launchers.border_title = Content(f"launchers ({len(machine.launchers)})")
+        self._launchers.update_launchers()
+        self._legend.refresh()
+        self._show_details()
+        self.set_class(bool(self.console.trouble), "-old")
+        self.refresh_bindings()
+
+    def _show_details(self) -> None:
+        if self._launchers.has_focus and self._launchers.selected is not None:
+            self._details.show_launcher(self._launchers.selected)
+        else:
+            self._details.show_cell(self._map.cursor)
+
+    @on(CellGrid.Moved)
+    @on(LineList.Moved)
+    def _moved(self) -> None:
+        self._show_details()
+        self.refresh_bindings()
+
+    def on_descendant_focus(self) -> None:
+        """Details belong to what has the focus."""
+        self._show_details()
+        self.refresh_bindings()
+
+    @on(CellGrid.Chosen)
+    @on(LineList.Chosen)
+    def _chosen(self) -> None:
+        self.action_attach()
+
+    def _launcher_under_cursor(self) -> int | None:
+        machine = self.console.machine
+        if self._launchers.has_focus:
+            return self._launchers.selected
+        if self._map.cursor < machine.cells:
+            return machine.processors[self._map.cursor].launcher
+        return None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Attaching needs a launcher."""
+        del parameters
+        if action == "attach" and self.is_mounted:
+            return True if self._launcher_under_cursor() is not None else None
+        return True
+
+    def action_attach(self) -> None:
+        """Opens the run view of the launcher under the cursor."""
+        launcher = self._launcher_under_cursor()
+        if launcher is None:
+            self.notify("No launcher has this processor.", severity="warning")
+        else:
+            self.console.attach(launcher)

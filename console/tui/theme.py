@@ -1,0 +1,75 @@
+"""The console's own themes; Textual's are there too (ctrl+p, Theme)."""
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="redmesh-dark",
+    primary="#6cb6ff",
+    secondary="#8d99a8",
+    accent="#ff8a65",
+    warning="#e3b341",
+    error="#f47067",
+    success="#6bc46d",
+    foreground="#d5dbe3",
+    background="#14171c",
+    surface="#14171c",
+    panel="#262c36",
+    variables={
+        "footer-background": "#1c2129",
+        "footer-key-foreground": "#ff8a65",
+        "footer-description-foreground": "#aab4c0",
+        "bar": "#1c2129",
+        "quiet": "#7d8896",
+        "edge": "#3a4250",
+        "ink": "#14171c",
+    },
+)
+
+LIGHT = Theme(
+    name="redmesh-light",
+    primary="#0b5cad",
+    secondary="#5b6672",
+    accent="#b8431f",
+    warning="#8a6100",
+    error="#b3261e",
+    success="#1f7a34",
+    foreground="#1d232b",
+    background="#f7f8fa",
+    surface="#f7f8fa",
+    panel="#dfe4ea",
+    dark=False,
+    variables={
+        "footer-background": "#e6eaef",
+        "footer-key-foreground": "#b8431f",
+        "footer-description-foreground": "#3c4650",
+        "bar": "#e6eaef",
+        "quiet": "#5f6b78",
+        "edge": "#b3bcc7",
+        "ink": "#14171c",
+    },
+)
+
+CONTRAST = Theme(
+    name="redmesh-contrast",
+    primary="#7fd0ff",
+    secondary="#ffffff",
+    accent="#ffd400",
+    warning="#ffd400",
+    error="#ff7b72",
+    success="#56f06a",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#333333",
+    variables={
+        "footer-background": "#000000",
+        "footer-key-foreground": "#ffd400",
+        "footer-description-foreground": "#ffffff",
+        "bar": "#000000",
+        "quiet": "#d0d0d0",
+        "edge": "#ffffff",
+        "ink": "#000000",
+    },
+)
+
+THEMES = (DARK, LIGHT, CONTRAST)

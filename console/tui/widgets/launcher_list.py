@@ -1,0 +1,54 @@
+"""The live launchers, beside the map."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from console.tui.machine import HUES, Machine, hue
+from console.tui.widgets.line_list import LineList
+from console.tui.words import elapsed
+
+
+class LauncherList(LineList):
+    """Letter, number, user, processors, time and command of every live launcher."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *(f"launcher-list--hue-{number}" for number in range(HUES)),
+        "launcher-list--pending",
+    }
+    EMPTY = "nothing runs; n launches a program"
+
+    def __init__(self, machine: Machine, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._machine = machine
+
+    def update_launchers(self) -> None:
+        """Shows the launchers the machine has now."""
+        self.set_keys(sorted(self._machine.launchers))
+
+    def draw(self, key: int, width: int, base: Style) -> list[Segment]:
+        """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
+        launcher = self._machine.launchers[key]
+        quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
+        if launcher.state == "pending":
+            badge, style = "+", self.get_component_rich_style("launcher-list--pending")
+        else:
+            badge = self._machine.letter(key)
+            style = self.get_component_rich_style(f"launcher-list--hue-{hue(key)}")
+        time = elapsed(launcher.elapsed_s(self._machine.now))
+        left = f" {key:<4} "
+        right = f" {launcher.size:>4} {launcher.user[:8]:<8} {time:>7}"
+        room = max(6, width - 3 - len(left) - len(right))
+        command = launcher.command
+        if cell_len(command) > room:
+            command = set_cell_size(command, room - 1) + "…"
+        return [
+            Segment(f" {badge} ", style),
+            Segment(left, quiet),
+            Segment(set_cell_size(command, room), base),
+            Segment(right, quiet),
+        ]

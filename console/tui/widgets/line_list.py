@@ -1,0 +1,134 @@
+"""A list of one-line items with a cursor, drawn by line: cheap with thousands."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+
+class LineList(ScrollView, can_focus=True):
+    """Items by index; a subclass draws them. The cursor stays on its item (``key``) when others come and go."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "line-list--cursor",
+        "line-list--cursor-blurred",
+        "line-list--quiet",
+    }
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("home,g", "move(-1000000)", "First", show=False),
+        Binding("end,G", "move(1000000)", "Last", show=False),
+        Binding("enter", "choose", "Choose", show=False),
+    ]
+
+    cursor = reactive(0, repaint=False)
+    EMPTY = ""
+
+    class Chosen(Message):
+        """Enter, or a second click, on an item."""
+
+        def __init__(self, line_list: LineList, key: int) -> None:
+            super().__init__()
+            self.line_list = line_list
+            self.key = key
+
+        @property
+        def control(self) -> LineList:
+            """The list."""
+            return self.line_list
+
+    class Moved(Message):
+        """The cursor stands on another item; ``key`` is None when there is none."""
+
+        def __init__(self, line_list: LineList, key: int | None) -> None:
+            super().__init__()
+            self.line_list = line_list
+            self.key = key
+
+        @property
+        def control(self) -> LineList:
+            """The list."""
+            return self.line_list
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys: list[int] = []
+
+    def draw(self, key: int, width: int, base: Style) -> list[Segment]:
+        """The item's line, at most ``width`` columns."""
+        raise NotImplementedError
+
+    @property
+    def selected(self) -> int | None:
+        """The key under the cursor."""
+        return self._keys[self.cursor] if 0 <= self.cursor < len(self._keys) else None
+
+    def set_keys(self, keys: list[int]) -> None:
+        """Shows these items, in this order."""
+        before = self.selected
+        self._keys = keys
+        self.virtual_size = Size(0, len(keys))
+        row = keys.index(before) if before in keys else min(self.cursor, max(0, len(keys) - 1))
+        self.set_reactive(LineList.cursor, row)
+        self.refresh()
+        if self.selected != before:
+            self.post_message(self.Moved(self, self.selected))
+
+    def action_move(self, step: int) -> None:
+        """Moves the cursor by so many items."""
+        if self._keys:
+            self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
+
+    def action_choose(self) -> None:
+        """Acts on the item under the cursor."""
+        if self.selected is not None:
+            self.post_message(self.Chosen(self, self.selected))
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        """Repaints both lines."""
+        self.refresh_line(before)
+        self.refresh_line(after)
+        self.scroll_to_region(Region(0, after, 1, 1), animate=False)
+        self.post_message(self.Moved(self, self.selected))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor, a second acts."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        row = offset.y + self.scroll_offset.y
+        if row < len(self._keys):
+            self.cursor = row
+            if event.chain == 2:
+                self.action_choose()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One visible item."""
+        width, row = self.size.width, y + self.scroll_offset.y
+        base = self.rich_style
+        if row >= len(self._keys):
+            if row == 0 and self.EMPTY:
+                quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
+                return Strip([Segment(self.EMPTY, quiet)]).crop_extend(0, width, base)
+            return Strip.blank(width, base)
+        if row == self.cursor:
+            name = "line-list--cursor" if self.has_focus else "line-list--cursor-blurred"
+            base = base + self.get_component_rich_style(name, partial=True)
+        return Strip(self.draw(self._keys[row], width, base)).crop_extend(0, width, base)

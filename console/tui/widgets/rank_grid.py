@@ -1,0 +1,63 @@
+"""The ranks of a launch, a cell each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from console.tui.layout import Block
+from console.tui.run import RankState, Run
+from console.tui.widgets.cell_grid import CellGrid
+
+#: Readable without colour: every state has its own glyph.
+RANK_GLYPHS = {
+    RankState.WAITING: "·",
+    RankState.RUNNING: "▸",
+    RankState.EXITED: "✓",
+    RankState.FAILED: "✗",
+    RankState.SIGNALLED: "!",
+    RankState.LOST: "?",
+}
+_STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
+
+
+class RankGrid(CellGrid):
+    """States of all ranks with a cursor. Draws :class:`Run`; never changes it."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--{name}" for name in _STYLES.values()}
+
+    def __init__(self, run: Run, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._run = run
+        self._drawn = bytearray()
+
+    @property
+    def cells(self) -> int:
+        """How many ranks there are."""
+        return len(self._run.states)
+
+    def blocks(self) -> list[Block]:
+        """Runs of eight or more, labelled by their first rank."""
+        size = self.cells
+        run = 8 if size <= 64 else 16 if size <= 512 else 32
+        return [Block(str(first), first, min(run, size - first)) for first in range(0, size, run)]
+
+    def appearance(self, cell: int) -> tuple[str, str]:
+        """Glyph and style of a rank."""
+        state = RankState(self._run.states[cell])
+        return RANK_GLYPHS[state], _STYLES[state]
+
+    def label_style(self, first: int) -> str:
+        """All alike."""
+        del first
+        return "label"
+
+    def update_ranks(self) -> None:
+        """Repaints the ranks whose state changed since the last call."""
+        states = bytes(self._run.states)
+        if len(states) != len(self._drawn):
+            self._drawn = bytearray(states)
+            self.rebuild()
+        elif states != self._drawn:
+            changed = {rank for rank, state in enumerate(states) if state != self._drawn[rank]}
+            self._drawn = bytearray(states)
+            self.repaint(changed)

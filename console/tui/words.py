@@ -1,0 +1,31 @@
+"""Times and amounts in a few characters."""
+
+
+def elapsed(seconds: float) -> str:
+    """``7s``, ``2:05``, ``3:00:07``, ``2d 04h``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    if not hours:
+        return f"{minute}:{second:02}"
+    days, hour = divmod(hours, 24)
+    return f"{days}d {hour:02}h" if days else f"{hour}:{minute:02}:{second:02}"
+
+
+def amount(count: int) -> str:
+    """``950 B``, ``12.3 KiB``, ``1.0 GiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def several(count: int, noun: str) -> str:
+    """``1 node``, ``3 nodes``, ``2 processes``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"
