@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 #: Glyph of every state, in the legend's order; busy processors carry their launcher's letter instead.
 GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "reserved": "="}
+#: Free for the partition of a batch job alone: a free processor to the counts.
+KEPT = ":"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 _COLOURS = {"free": "2", "pending": "33", "stale": "35", "down": "31", "reserved": "36"}
@@ -88,7 +90,7 @@ def _glyph(cell: Cell, letter: dict[int, str], wide: int, colour: bool) -> str:
     if cell.state == "busy" and cell.launcher in letter:
         text, code = letter[cell.launcher], _LAUNCHER_COLOURS[cell.launcher % len(_LAUNCHER_COLOURS)]
     else:
-        text, code = GLYPHS.get(cell.state, "?") * wide, _COLOURS.get(cell.state, "0")
+        text, code = (KEPT if cell.state == "kept" else GLYPHS[cell.state]) * wide, _COLOURS.get(cell.state, "0")
     return f"\x1b[{code}m{text}\x1b[0m" if colour else text
 
 

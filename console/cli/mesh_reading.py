@@ -1,0 +1,59 @@
+"""What showmesh and pingd both need from the database's rows: names, ranks, elapsed times, counts."""
+
+from db.folded import unfold
+from db.rows import STATES
+from db.views import Picture
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
+    """Every node that has processors, with them, in the order of ids and slots."""
+    cells: dict[int, list[Any]] = {}
+    for row in picture.processors.values():
+        cells.setdefault(row.node, []).append(row)
+    for node in sorted(cells):
+        yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)  # type: ignore[no-any-return]
+
+
+def counts(picture: Picture) -> dict[str, int]:
+    """How many processors are in each state, every state named."""
+    found = dict.fromkeys(STATES, 0)
+    for one in picture.processors:
+        found[picture.state(one)] += 1
+    return found
+
+
+def login(picture: Picture, launcher: "Any") -> str:
+    """Where a launcher runs, as ``login1/4711``."""
+    node = picture.nodes.get(launcher.login_processor)
+    return f"{node.name if node else launcher.login_processor}/{launcher.pid}"
+
+
+def elapsed_s(picture: Picture, launcher: "Any") -> float:
+    """Seconds since its processes were let go, or since its request while it is pending; the database's clock."""
+    begun: float = launcher.started_at or launcher.created_at
+    return max(0.0, picture.now - begun)
+
+
+def ranks_by_processor(launcher: "Any") -> dict[int, list[int]]:
+    """The ranks on each processor of a launcher; nothing before it has told *started*.
+
+    A rank's further processors follow its first in the launcher's list.
+    """
+    if not launcher.ranks:
+        return {}
+    import json
+
+    first: dict[int, list[int]] = {}
+    for rank, processor in enumerate(json.loads(launcher.ranks)):
+        first.setdefault(processor, []).append(rank)
+    ranks: dict[int, list[int]] = {}
+    current: list[int] = []
+    for processor in unfold(launcher.processors):
+        current = first.get(processor, current)
+        ranks[processor] = current
+    return ranks

@@ -1,0 +1,152 @@
+"""``showmesh``: the machine as a map, straight from the system database; it needs no CPA."""
+
+import os
+import sys
+
+from console.cli import watching
+from console.cli.mesh_drawing import Cell, Group, cut, draw, elapsed, legend, letters, table
+from console.cli.mesh_reading import by_node, counts, elapsed_s, login
+from console.cli.words import Word, complain, help_text, parse
+from console.errors import ConsoleError
+from console.launch.sanitise import clean
+from console.settings import load
+from db.errors import StoreError
+from db.views import Picture
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WORDS = (
+    Word("json", "flag", "for programs: nodes, processors, launchers, counts"),
+    Word("watch", "flag", "again and again, in place on a terminal, once for every change elsewhere; ^C ends it"),
+    Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S"),
+    Word("config", "text", "the configuration file to read", metavar="FILE"),
+    Word("help", "flag", "this page", letter="h"),
+)
+ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
+
+  . free   + pending: given to a launcher that has not begun   a-z A-Z 0-9 a launcher's   - stale: its node is silent
+  # down   = reserved   : free, but for the partition of a batch job alone"""
+#: Nodes out of order that are named with their reasons.
+_NAMED = 10
+
+
+def main(arguments: "Sequence[str] | None" = None) -> int:
+    """Run the command; its exit status."""
+    try:
+        given = parse(WORDS, sys.argv[1:] if arguments is None else arguments, stop=False)
+        if "help" in given.values:
+            print(help_text("showmesh [options]", ABOUT, WORDS), end="")
+            return 0
+        if given.rest:
+            from console.errors import UsageError
+
+            raise UsageError(f"showmesh takes no {given.rest[0]!r}", "showmesh --help")
+        settings = load(config=str(given.values.get("config", "")))
+        every_s = max(0.1, float(str(given.values.get("every", 1)))) if "watch" in given.values else 0.0
+        render = as_json if "json" in given.values else as_text
+        status = watching.look(settings.database, render, every_s=every_s)
+        sys.stdout.flush()
+        return status
+    except (ConsoleError, StoreError) as error:
+        return complain("showmesh", error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has gone: nothing more to say
+        return 0
+
+
+def as_text(picture: Picture, width: int) -> list[str]:
+    """The map, its legend, and the table of launchers."""
+    letter = letters(picture.launchers)
+    groups = [
+        Group(node.name, [Cell(_shown(picture, row), row.launcher) for row in rows]) for node, rows in by_node(picture)
+    ]
+    lines = draw(groups, letter, width, colour=watching.in_colour())
+    kept = sum(cell.state == "kept" for group in groups for cell in group.cells)
+    lines += ["", legend(counts(picture)) + (f"   : {kept} of the free are kept for batch jobs" if kept else "")]
+    if picture.launchers:
+        lines += ["", *_launchers(picture, letter, width)]
+    return lines + _out_of_order(picture, width)
+
+
+def _shown(picture: Picture, row: "object") -> str:
+    state = picture.state(row.id)  # type: ignore[attr-defined]
+    return "kept" if state == "free" and row.partition is not None else state  # type: ignore[attr-defined]
+
+
+def _launchers(picture: Picture, letter: "dict[int, str]", width: int) -> list[str]:
+    rows = []
+    for one, row in sorted(picture.launchers.items()):
+        time = "pending" if row.state == "pending" else elapsed(elapsed_s(picture, row))
+        where = clean(login(picture, row))
+        rows.append((letter[one], str(one), clean(row.user), str(row.size), time, where, clean(row.command)))
+    head = ("", "launcher", "user", "size", "elapsed", "from", "command")
+    return table(head, rows, width if sys.stdout.isatty() else watching.UNBOUNDED, right=(1, 3, 4))
+
+
+def _out_of_order(picture: Picture, width: int) -> list[str]:
+    out = [node for _, node in sorted(picture.nodes.items()) if node.state != "up"]
+    if not out:
+        return []
+    lines = [cut(f"{node.name} is {node.state}: {clean(node.reason)}", width) for node in out[:_NAMED]]
+    if len(out) > _NAMED:
+        lines.append(f"and {len(out) - _NAMED} more nodes")
+    return ["", *lines]
+
+
+def as_json(picture: Picture, _width: int) -> list[str]:
+    """One line of JSON."""
+    import json
+
+    letter = letters(picture.launchers)
+    value = {
+        "at": picture.now,
+        "boot_id": picture.mesh.boot_id,
+        "counter": picture.counter,
+        "states": counts(picture),
+        "nodes": [
+            {
+                "id": node.id,
+                "name": node.name,
+                "role": node.role,
+                "state": node.state,
+                "reason": node.reason,
+                "processors": [
+                    {
+                        "id": row.id,
+                        "state": picture.state(row.id),
+                        "mode": row.alloc_mode,
+                        "reserved_for": row.reserved_for,
+                        "partition": row.partition,
+                        "launcher": row.launcher,
+                    }
+                    for row in rows
+                ],
+            }
+            for node, rows in by_node(picture)
+        ],
+        "launchers": [
+            {
+                "id": row.id,
+                "letter": letter[row.id],
+                "partition": row.partition,
+                "user": row.user,
+                "state": row.state,
+                "size": row.size,
+                "processors": row.processors,
+                "login": login(picture, row),
+                "pid": row.pid,
+                "elapsed_s": round(elapsed_s(picture, row), 3),
+                "command": row.command,
+            }
+            for _, row in sorted(picture.launchers.items())
+        ],
+    }
+    return [json.dumps(value, separators=(",", ":"))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
