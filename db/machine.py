@@ -75,7 +75,7 @@ def _define(
     if t.boot_id == boot_id:
         _refuse_another(t, specs)
     else:
-        _end_all(t)
+        _end_all(t, LOST_IN_REBOOT)
         _replace_nodes(t, specs)
         _replace_processors(t, specs)
         t.event("boot", f"mesh {name}: {len(specs) - 1} nodes, boot {boot_id}")
@@ -99,11 +99,27 @@ def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
         )
 
 
-def _end_all(t: Transaction) -> None:
+def shut_down(store: Store, reason: str) -> None:
+    """The mesh was taken down: nothing runs any more, and no node is there."""
+
+    def work(t: Transaction) -> None:
+        _end_all(t, reason)
+        t.change("UPDATE processor SET `partition` = NULL, launcher = NULL, changed = ?", (t.stamp,))
+        t.change(
+            "UPDATE node SET state = 'down', reason = ?, boot_id = '', state_at = ?, changed = ?"
+            " WHERE role <> 'login' AND state IN ('up', 'suspect', 'down')",
+            (reason, t.now, t.stamp),
+        )
+        t.event("down", reason)
+
+    store.run(work)
+
+
+def _end_all(t: Transaction, reason: str) -> None:
     t.change(
         "UPDATE launcher SET state = 'ended', ended_at = ?, abnormal = 1, reason = ?, changed = ?"
         " WHERE ended_at IS NULL",
-        (t.now, LOST_IN_REBOOT, t.stamp),
+        (t.now, reason, t.stamp),
     )
     t.change(
         "UPDATE `partition` SET ended_at = ?, changed = ?,"

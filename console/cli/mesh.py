@@ -112,6 +112,9 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     init.add_argument("--cpa-account", metavar="ACCOUNT", default="redmesh_cpa", help="USER or USER@HOST")
     init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
     init.set_defaults(command=_lazily("mesh_database", "init"))
+    migrate = what.add_parser("migrate", help="bring an older schema up to date")
+    migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
+    migrate.set_defaults(command=_lazily("mesh_database", "bring_up_to_date"))
 
 
 def _lazily(module: str, name: str) -> Command:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 
 from console.deploy.cpas import ask_cpa
 from console.deploy.personal import write_private
@@ -69,4 +70,37 @@ def reserve(settings: Settings, options: argparse.Namespace) -> int:
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """The partitions there are, straight from the database."""
-    raise NotImplementedError
+    import json
+    import shutil
+
+    from console.cli.mesh_drawing import elapsed, table
+    from console.launch.sanitise import clean
+    from db.views import Picture, open_viewer
+
+    picture = Picture()
+    with open_viewer(settings.database) as viewer:
+        picture.update(viewer)
+    rows = [row for _, row in sorted(picture.partitions.items())]
+    if options.json:
+        print(json.dumps([dict(row._asdict(), batch_job_error=bool(row.batch_job_error)) for row in rows]))
+        return 0
+    if not rows:
+        print("no partitions")
+        return 0
+    head = ("partition", "batch job", "user", "size", "max in use", "error", "age", "processors")
+    lines = [
+        (
+            str(row.id),
+            clean(row.batch_job or "-"),
+            clean(row.user),
+            str(row.size),
+            str(row.max_in_use),
+            "yes" if row.batch_job_error else "no",
+            elapsed(picture.now - row.created_at),
+            row.processors,
+        )
+        for row in rows
+    ]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    print("\n".join(table(head, lines, width, right=(0, 3, 4))))
+    return 0

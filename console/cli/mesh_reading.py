@@ -16,7 +16,7 @@ def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
     for row in picture.processors.values():
         cells.setdefault(row.node, []).append(row)
     for node in sorted(cells):
-        yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)  # type: ignore[no-any-return]
+        yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)
 
 
 def counts(picture: Picture) -> dict[str, int]:

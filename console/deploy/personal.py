@@ -20,6 +20,7 @@ from console.deploy.logs import tail
 from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
 from console.errors import ConsoleError
 from console.settings import Settings
+from db.errors import StoreError
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
@@ -72,6 +73,8 @@ def down(settings: Settings, *, force: bool = False) -> bool:
     with locked(settings):
         config = read_config(settings)
         if config is None or not lives(config):
+            if config is not None and os.path.islink(f"{settings.state_dir}/run"):
+                _close_down(settings)  # it was killed, or the machine: nobody has told the database
             _forget(settings, config)
             return False
         if not keeper_lives(config):
@@ -245,6 +248,17 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
     _until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
     _forget(settings, config)
+    _close_down(settings)
+
+
+def _close_down(settings: Settings) -> None:
+    from console.deploy.schema import close_down
+
+    try:
+        close_down(cpa_url(settings))
+    except (StoreError, ConsoleError) as error:
+        # the next `mesh up` ends what this one could not
+        print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
 def _end_by_force(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> None:

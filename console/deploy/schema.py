@@ -3,7 +3,7 @@
 from typing import Any
 
 from db.connection import Store, open_store
-from db.machine import NodeSpec, define_machine
+from db.machine import NodeSpec, define_machine, shut_down
 from db.schema import migrate, version
 from db.schema_version import SCHEMA_VERSION
 
@@ -18,6 +18,12 @@ def define(url: str, config: dict[str, Any]) -> None:
     nodes = [NodeSpec(node["id"], node["name"], node["processors"]) for node in config["nodes"]]
     with open_store(url) as store:
         define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes)
+
+
+def close_down(url: str) -> None:
+    """Write into the database that the mesh is gone, so that viewers do not show it up. StoreError."""
+    with open_store(url) as store:
+        shut_down(store, "the mesh was taken down")
 
 
 def watch(url: str) -> Store:

@@ -1,0 +1,148 @@
+"""``mesh status``, ``mesh history`` and ``mesh console``."""
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+from agents.link.client import Client, Unreachable
+from console.cli.mesh_drawing import elapsed, legend, table
+from console.cli.mesh_reading import counts
+from console.deploy import personal
+from console.deploy.plan import size_of
+from console.errors import ConsoleError
+from console.launch.sanitise import clean
+from console.settings import Settings
+from db.errors import StoreError
+from db.url import without_password
+from db.views import Picture, open_viewer
+
+
+def status(settings: Settings, options: argparse.Namespace) -> int:
+    """How the mesh is; status 1 when none is up, or a part of it is missing."""
+    found = _find_out(settings)
+    print(json.dumps(found) if options.json else "\n".join(_as_text(found)))
+    return 0 if found["healthy"] else 1
+
+
+def _find_out(settings: Settings) -> dict[str, Any]:
+    config = personal.read_config(settings)
+    keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
+    rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
+    cpas = {
+        os.path.basename(path)[:-5]: personal.answers(path)
+        for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
+    }
+    database, machine = _database(settings)
+    up = bool(keeper or rca or any(cpas.values()))
+    complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
+    return {
+        "mesh": settings.mesh,
+        "up": up,
+        "healthy": complete and not machine["nodes_out"],
+        "size": str(size_of(config)) if config else None,
+        "state": settings.state_dir,
+        "run": settings.run_dir,
+        "database": without_password(settings.database),
+        "database_error": database,
+        "auto": keeper["auto"] if keeper else None,
+        "keeper": keeper["pid"] if keeper else None,
+        "daemons": keeper["daemons"] if keeper else [],
+        "rca": rca is not None,
+        "rca_events": rca["events"] if rca else None,
+        "cpas": cpas,
+        **machine,
+    }
+
+
+def _ask(path: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        with Client(path, "admin", 2.0) as client:
+            return client.call(request)
+    except Unreachable:
+        return None
+
+
+def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
+    picture = Picture()
+    try:
+        with open_viewer(settings.database) as viewer:
+            picture.update(viewer)
+    except StoreError as error:
+        return error.message, {"nodes_out": [], "processors": {}, "launchers": 0, "partitions": 0}
+    out = [
+        {"name": node.name, "state": node.state, "reason": node.reason}
+        for _, node in sorted(picture.nodes.items())
+        if node.state != "up"
+    ]
+    sizes = {"launchers": len(picture.launchers), "partitions": len(picture.partitions)}
+    return "", {"nodes_out": out, "processors": counts(picture), **sizes}
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    if not found["up"]:
+        return ["no mesh is up", f"state       {found['state']}"]
+    auto = ", ends when idle" if found["auto"] else ""
+    lines = [f"mesh {found['mesh']}: {found['size']}{auto}"]
+    keeper = (
+        f"pid {found['keeper']}" if found["keeper"] else "GONE: daemons are not restarted (mesh up gives a new one)"
+    )
+    cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
+    lines += [f"keeper      {keeper}", f"CPAs        {cpas or 'NONE'}"]
+    events = f", {found['rca_events']} events wait for a CPA" if found["rca_events"] else ""
+    lines.append("RCA         " + (f"answers{events}" if found["rca"] else "DOES NOT ANSWER"))
+    lines.append(
+        f"database    {found['database']}" + (f": {found['database_error']}" if found["database_error"] else "")
+    )
+    again = [one for one in found["daemons"] if one["restarts"]]
+    if again:
+        lines.append("restarted   " + ", ".join(f"{one['name']} {one['restarts']} times" for one in again))
+    if found["processors"]:
+        lines.append(f"processors  {legend(found['processors'])}")
+        lines.append(f"in use      {found['launchers']} launchers, {found['partitions']} partitions")
+    lines += [f"node        {one['name']} is {one['state']}: {clean(one['reason'])}" for one in found["nodes_out"]]
+    return [*lines, f"state       {found['state']}", f"sockets     {found['run']}"]
+
+
+def history(settings: Settings, options: argparse.Namespace) -> int:
+    """Launches that have ended, the last one last."""
+    with open_viewer(settings.database) as viewer:
+        rows = viewer.history(options.last)[::-1]
+    if options.json:
+        print(json.dumps([_as_dict(row) for row in rows]))
+        return 0
+    if not rows:
+        print("no launch has ended yet")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    head = ("launcher", "ended", "user", "size", "elapsed", "status", "command")
+    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5))))
+    return 0
+
+
+def _line(row: Any) -> tuple[str, ...]:
+    status = "?" if row.exit_status is None else str(row.exit_status)
+    told = clean(row.command) + (f"  ({clean(row.reason)})" if row.reason else "")
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.ended_at))
+    ran = elapsed(row.ended_at - (row.started_at or row.created_at))
+    return str(row.id), ended, clean(row.user), str(row.size), ran, status, told
+
+
+def _as_dict(row: Any) -> dict[str, Any]:
+    shown = row._asdict()
+    for inner in ("changed", "ranks", "resources"):
+        shown.pop(inner)
+    return dict(shown, abnormal=bool(row.abnormal))
+
+
+def console(settings: Settings, options: argparse.Namespace) -> int:
+    """The console on the whole screen."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
+    from console.tui.app import run
+
+    return int(run(settings) or 0)
