@@ -1,0 +1,39 @@
+"""Best fit along a curve: what Sandia shipped on Red Storm.
+
+The smallest free interval of the curve that is long enough; where none is, the processors of the smallest span.
+Source: row A5; V. Leung et al., "Processor allocation on Cplant", Cluster 2002; D. Bunde, V. Leung, J. Mache,
+"Communication patterns and allocation strategies", SAND2003-4522.
+"""
+
+from collections.abc import Sequence
+from itertools import compress
+from operator import sub
+
+from agents.cpa.placement.layout import Curve, Layout
+
+
+def fit(free: Sequence[int], count: int, layout: Layout, curve: Curve) -> list[int]:
+    """``count`` of ``free`` by best fit along ``curve``, in its order."""
+    taken = curve.taken_in_order(layout.flags(free))
+    start = exact_or_longer(taken, count)
+    if start >= 0:
+        return curve.seats[start : start + count]
+    seats = list(compress(range(len(taken)), taken))
+    first = least_span(seats, count)
+    return [curve.seats[seat] for seat in seats[first : first + count]]
+
+
+def exact_or_longer(taken: bytes, count: int) -> int:
+    """Where the smallest run of at least ``count`` ones begins (the first of equals); -1 where there is none."""
+    lengths = {len(run) for run in taken.split(b"\0")}
+    enough = [length for length in lengths if length >= count]
+    if not enough:
+        return -1
+    # a run of exactly this length, not the head of a longer one
+    return (b"\0" + taken + b"\0").find(b"\0" + b"\1" * min(enough) + b"\0")
+
+
+def least_span(seats: Sequence[int], count: int) -> int:
+    """The index of the first of ``count`` neighbours in ``seats`` (ascending) that are closest together."""
+    spans = list(map(sub, seats[count - 1 :], seats))
+    return spans.index(min(spans))

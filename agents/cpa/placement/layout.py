@@ -1,0 +1,112 @@
+"""Where every processor is, as placements want it: made once for a machine, and kept by whoever places.
+
+Building it costs about 30 ms for ten thousand processors; curves are made when first asked for, and kept here.
+"""
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from agents.cpa.placement import curves
+from agents.wire.errors import AgentError
+from db.topology import Mesh, Topology
+
+#: A node of a cluster: its name and its processors in the order of their slots.
+Node = tuple[str, Sequence[int]]
+
+
+class NoMesh(AgentError):
+    """A placement that needs a mesh was asked for on a machine that is none."""
+
+    code = "invalid"
+
+
+class Curve:
+    """All processors in one order. Stretches that do not touch are parted by a seat that nobody has."""
+
+    def __init__(self, stretches: Sequence[Sequence[int]], size: int) -> None:
+        self.seats: list[int] = []
+        self.position = [0] * size
+        for stretch in stretches:
+            for processor in stretch:
+                self.position[processor] = len(self.seats)
+                self.seats.append(processor)
+            self.seats.append(size)  # flags are one longer than the machine, and the last is never set
+        self._pick = itemgetter(*self.seats) if len(self.seats) > 1 else tuple
+
+    def taken_in_order(self, flags: bytes | bytearray) -> bytes:
+        """A byte for every seat: the flag of the processor there, 0 between stretches."""
+        return bytes(self._pick(flags))
+
+    def sort(self, processors: Iterable[int]) -> list[int]:
+        """The processors in the order of the curve."""
+        return sorted(processors, key=self.position.__getitem__)
+
+
+class Layout:
+    """A topology with its processors; for a cluster, the nodes tell which processors are where."""
+
+    def __init__(self, topology: Topology, nodes: Iterable[Node] = ()) -> None:
+        self.topology = topology
+        self.mesh = topology if isinstance(topology, Mesh) else None
+        self.nodes: list[tuple[str, list[int]]] = [(name, list(processors)) for name, processors in nodes]
+        if self.mesh is not None:
+            self.size = self.mesh.size
+        else:
+            self.size = 1 + max((max(processors) for _, processors in self.nodes if processors), default=-1)
+        self._curves: dict[str, Curve] = {}
+        #: What other placements derive from the machine, under a key of theirs.
+        self.derived: dict[Any, Any] = {}
+
+    def flags(self, free: Iterable[int]) -> bytearray:
+        """A 1 for every free processor, by id, and a 0 at the end."""
+        found = bytearray(self.size + 1)
+        for processor in free:
+            found[processor] = 1
+        return found
+
+    def need_mesh(self, what: str) -> Mesh:
+        """The mesh. NoMesh, naming the placement, when the machine is a cluster."""
+        if self.mesh is None:
+            raise NoMesh(f"the placement {what} needs a mesh", f"this machine is described as {self.topology.kind}")
+        return self.mesh
+
+    def curve(self, name: str = "hilbert") -> Curve:
+        """``hilbert`` or ``snake`` through a mesh; through a cluster both are the order of its tree."""
+        found = self._curves.get(name)
+        if found is None:
+            found = self._curves[name] = Curve(self._stretches(name), self.size)
+        return found
+
+    def _stretches(self, name: str) -> list[list[int]]:
+        if self.mesh is None:
+            return [self._along_the_tree()]
+        kinds = (self.mesh.compute_columns, self.mesh.service_columns)
+        return [self._through(name, columns) for columns in kinds for columns in _neighbouring(columns)]
+
+    def _through(self, name: str, columns: Sequence[int]) -> list[int]:
+        mesh = self.need_mesh(name)
+        sides = (len(columns), mesh.height, mesh.depth)
+        # the short sides first: the curve then fills a thin slab of the machine before it goes on
+        order = sorted(range(3), key=sides.__getitem__)
+        axes = (order[0], order[1], order[2])
+        cells = curves.hilbert(sides, axes) if name == "hilbert" else curves.snake(sides, axes)
+        first = columns[0]
+        there = (mesh.at(first + x, y, z) for x, y, z in cells)
+        return [processor for processor in there if processor is not None]
+
+    def _along_the_tree(self) -> list[int]:
+        assert not isinstance(self.topology, Mesh)
+        rank = {name: index for index, name in enumerate(self.topology.nodes)}
+        there = sorted(self.nodes, key=lambda node: rank.get(node[0], len(rank)))
+        return [processor for _, processors in there for processor in processors]
+
+
+def _neighbouring(columns: Sequence[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for column in columns:
+        if found and found[-1][-1] == column - 1:
+            found[-1].append(column)
+        else:
+            found.append([column])
+    return found

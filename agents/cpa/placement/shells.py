@@ -1,0 +1,154 @@
+"""Placements that grow shells around centres: MC1x1, Gen-Alg and MM.
+
+All three look at every centre there is, which takes seconds on a large machine; they are here as the measure of
+the quick ones. Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contention", PDCS 1997 (MC1x1);
+S. Krumke et al., "Compact location problems", TCS 181 (1997) (Gen-Alg); M. Bender et al., "Communication-aware
+processor allocation for supercomputers", Algorithmica 50 (2008) (MM).
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+from agents.cpa.placement.layout import Layout
+from agents.wire.errors import AgentError
+from db.topology import Mesh
+
+#: Distances are one byte each, so that C adds and counts thousands of them at once.
+FARTHEST = 255
+
+
+class Shells:
+    """The free processors of one decision as bytes of coordinates, in the order of the curve (which breaks ties)."""
+
+    def __init__(self, layout: Layout, free: Sequence[int], what: str) -> None:
+        self.mesh = layout.need_mesh(what)
+        self.curve = layout.curve()
+        if self.mesh.columns + self.mesh.height + self.mesh.depth // 2 > FARTHEST:
+            raise AgentError(f"the placement {what} is for machines of at most {FARTHEST} hops", "use hilbert")
+        taken = self.curve.taken_in_order(layout.flags(free))
+        self.free = list(compress(self.curve.seats, taken))
+        xs, ys, zs = self.mesh.coordinates
+        self.x = bytes(map(xs.__getitem__, self.free))
+        self.y = bytes(map(ys.__getitem__, self.free))
+        self.z = bytes(map(zs.__getitem__, self.free))
+        self._tables = _distances(layout, self.mesh)
+
+    def manhattan(self, x: int, y: int, z: int) -> bytes:
+        """Hops from (x, y, z) to every free processor."""
+        on_x, on_y, on_z = self._apart(x, y, z)
+        # no sum exceeds a byte, so adding three long integers adds the bytes one by one without a carry
+        total = int.from_bytes(on_x, "big") + int.from_bytes(on_y, "big") + int.from_bytes(on_z, "big")
+        return total.to_bytes(len(on_x), "big")
+
+    def largest(self, x: int, y: int, z: int) -> bytes:
+        """The largest of the three distances to every free processor: shells that are boxes."""
+        return bytes(map(max, *self._apart(x, y, z)))
+
+    def _apart(self, x: int, y: int, z: int) -> tuple[bytes, bytes, bytes]:
+        line, ring = self._tables
+        return self.x.translate(line[x]), self.y.translate(line[y]), self.z.translate(ring[z])
+
+    def nearest(self, distances: bytes, count: int) -> tuple[bytes, int]:
+        """Which are the ``count`` nearest (a byte each), and the sum of their distances."""
+        radius, inside, total = 0, 0, 0
+        while True:
+            here = distances.count(radius)
+            if inside + here >= count:
+                break
+            inside += here
+            total += here * radius
+            radius += 1
+        rest = count - inside
+        chosen = distances.translate(_INSIDE[radius])
+        if rest == here:
+            return chosen.replace(b"\2", b"\1"), total + rest * radius
+        # of the outermost shell, those that come first on the curve
+        return chosen.replace(b"\2", b"\1", rest).replace(b"\2", b"\0"), total + rest * radius
+
+    def spread(self, chosen: bytes) -> int:
+        """Hops between all pairs of the chosen."""
+        return (
+            _line_spread(bytes(compress(self.x, chosen)))
+            + _line_spread(bytes(compress(self.y, chosen)))
+            + _ring_spread(bytes(compress(self.z, chosen)), self.mesh.depth)
+        )
+
+    def ids(self, chosen: bytes) -> list[int]:
+        """The chosen, in the order of the curve."""
+        return list(compress(self.free, chosen))
+
+    def tightest(self, centres: Iterable[tuple[int, int, int]], count: int) -> list[int]:
+        """The least pairwise hops among the L1-nearest of each centre (the first of equals)."""
+        best: bytes = b""
+        least = -1
+        seen: set[bytes] = set()
+        for centre in centres:
+            chosen, _ = self.nearest(self.manhattan(*centre), count)
+            if chosen in seen:
+                continue
+            seen.add(chosen)
+            spread = self.spread(chosen)
+            if least < 0 or spread < least:
+                best, least = chosen, spread
+        return self.ids(best)
+
+
+# what lies inside a radius becomes 1, what lies on it 2, the rest 0
+_INSIDE = [bytes(1 if one < radius else 2 if one == radius else 0 for one in range(256)) for radius in range(256)]
+
+
+def gen_alg(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+    """Around each free processor the L1-nearest; the set with the fewest pairwise hops."""
+    shells = Shells(layout, free, "gen_alg")
+    return shells.tightest(zip(shells.x, shells.y, shells.z, strict=True), count)
+
+
+def mm(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+    """As Gen-Alg, with centres wherever coordinates of free processors cross."""
+    shells = Shells(layout, free, "mm")
+    xs, ys, zs = sorted(set(shells.x)), sorted(set(shells.y)), sorted(set(shells.z))
+    return shells.tightest(((x, y, z) for x in xs for y in ys for z in zs), count)
+
+
+def mc1x1(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+    """Around each free processor shells of boxes; the set with the least sum of shell numbers."""
+    shells = Shells(layout, free, "mc1x1")
+    best, least = b"", -1
+    for centre in zip(shells.x, shells.y, shells.z, strict=True):
+        chosen, total = shells.nearest(shells.largest(*centre), count)
+        if least < 0 or total < least:
+            best, least = chosen, total
+    return shells.ids(best)
+
+
+def _line_spread(places: bytes) -> int:
+    # between v and v + 1 every pair with one end on each side goes through
+    left, total, all_there = 0, 0, len(places)
+    place = 0
+    while left < all_there:
+        left += places.count(place)
+        total += left * (all_there - left)
+        place += 1
+    return total
+
+
+def _ring_spread(places: bytes, length: int) -> int:
+    many = [(place, places.count(place)) for place in sorted(set(places))]
+    total = 0
+    for index, (place, here) in enumerate(many):
+        for other, there in many[:index]:
+            around = place - other
+            total += here * there * min(around, length - around)
+    return total
+
+
+def _distances(layout: Layout, mesh: Mesh) -> tuple[list[bytes], list[bytes]]:
+    found: tuple[list[bytes], list[bytes]] | None = layout.derived.get("distances")
+    if found is None:
+        line = [bytes(abs(one - place) for one in range(256)) for place in range(max(mesh.columns, mesh.height))]
+        ring = [
+            bytes(min(abs(one - place), abs(mesh.depth - abs(one - place))) for one in range(256))
+            for place in range(mesh.depth)
+        ]
+        found = layout.derived["distances"] = line, ring
+    return found
