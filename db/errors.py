@@ -52,14 +52,18 @@ class Invalid(StoreError):
 
 
 class NotEnough(StoreError):
-    """Fewer processors are free than asked for, or requests wait that came before (``waiting``)."""
+    """Fewer processors are free than asked for, or requests wait that came before (``waiting``).
+
+    ``never``: no waiting will help, the machine is smaller than that.
+    """
 
     code = "unavailable"
 
-    def __init__(self, message: str, hint: str = "", *, free: int = 0, waiting: int = 0) -> None:
+    def __init__(self, message: str, hint: str = "", *, free: int = 0, waiting: int = 0, never: bool = False) -> None:
         super().__init__(message, hint)
         self.free = free
         self.waiting = waiting
+        self.never = never
 
 
 class Denied(StoreError):

@@ -6,6 +6,7 @@ A viewer reads all once, then only what changed since the counter it holds.
 from __future__ import annotations
 
 import os
+
 from db.errors import BadUrl, DatabaseUnavailable, SchemaError, StoreError
 from db.rows import (
     EventRow,

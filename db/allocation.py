@@ -1,0 +1,345 @@
+"""Processors for a launcher: given, started, given back. Each function is one transaction.
+
+Which processors is decided from the cached picture outside the lock. Inside it the picture is brought up to
+date, which costs only what changed meanwhile, and a decision that no longer holds is made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from db import cookies
+from db.connection import Row, Store, Transaction
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError
+from db.folded import conditions, fold, unfold
+from db.free import Machine, Placed
+
+#: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
+Choose = Callable[[Sequence[int], int], Sequence[int] | None]
+
+PENDING_S = 60.0
+ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
+
+
+class Demand(NamedTuple):
+    """What a launcher asks for.
+
+    ``size`` processors, or as many as are free down to ``at_least`` (overcommit); ``wanted``: only those ids, taken in
+    that order; ``partition`` and ``cookie``: inside a partition of the batch system. ``resources`` are needed on every
+    node, e.g. ``{"gpu": 1}``.
+    """
+
+    request_key: str
+    uid: int
+    user: str
+    login: str
+    pid: int
+    pid_started: int
+    command: str
+    size: int
+    at_least: int = 0
+    wanted: Sequence[int] | None = None
+    exclude: Sequence[int] = ()
+    partition: int | None = None
+    cookie: str | None = None
+    resources: Mapping[str, int] = {}
+    pending_s: float = PENDING_S
+
+
+class Allocation(NamedTuple):
+    """What a launcher got. ``again``: its request had been granted before, and only the cookie is new."""
+
+    launcher: int
+    cookie: str
+    partition: int
+    processors: list[int]
+    nodes: list[Placed]
+    pending_s: float
+    again: bool
+
+
+class Live(NamedTuple):
+    """A launcher that has not ended."""
+
+    launcher: int
+    pid: int
+    pid_started: int
+    partition: int
+    uid: int
+    user: str
+    state: str
+    processors: list[int]
+
+    @classmethod
+    def from_row(cls, row: Row) -> Live:
+        """A row whose last column is the folded list."""
+        return cls(row[0], row[1], row[2], row[3], row[4], row[5], row[6], unfold(row[7]))
+
+
+class Ended(NamedTuple):
+    """What ended. ``news``: it had not ended before."""
+
+    launcher: int
+    partition: int
+    processors: list[int]
+    news: bool
+
+
+def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Allocation:
+    """Processors, pending, with a partition of their own or inside the one named.
+
+    NotEnough (also when earlier requests wait), Invalid, Denied (cookie), Expired (the partition is gone, or the
+    request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
+    """
+    _check(demand)
+    machine.refresh(store)
+    try:
+        plan: Sequence[int] | None = decide(machine, demand, choose)
+    except NotEnough:
+        if not _known(store, demand):
+            raise
+        plan = None  # granted before, so its own processors may be those that are missing
+    stamp = 0
+
+    def work(t: Transaction) -> Allocation:
+        nonlocal stamp
+        granted = _look(t, demand)
+        if granted is not None:
+            machine.refresh_inside(t)
+            return _grant_again(t, machine, demand, granted)
+        ids = plan
+        if not machine.is_current(t):
+            machine.refresh_inside(t)
+            if ids is not None and not machine.are_free(ids, _candidates(machine, demand)):
+                ids = None
+        stamp = t.stamp
+        return _take(t, machine, demand, ids or decide(machine, demand, choose))
+
+    allocation = store.run(work)
+    if stamp:
+        machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
+    return allocation
+
+
+def _check(demand: Demand) -> None:
+    if demand.size < 1 or demand.at_least > demand.size:
+        raise Invalid(f"{demand.size} processors cannot be allocated", "ask for at least 1")
+    if len(demand.request_key) != 32 or not set(demand.request_key) <= set("0123456789abcdef"):
+        raise Invalid("a request key is 32 hexadecimal digits")
+    if any(type(amount) is not int or amount < 1 for amount in demand.resources.values()):
+        raise Invalid("of a resource at least 1 is asked for")
+
+
+def _candidates(machine: Machine, demand: Demand) -> Sequence[int]:
+    """The free ids that this request may get, in the order wanted, else ascending."""
+    if demand.partition is not None:
+        free: Sequence[int] = machine.free_in(demand.partition)
+    else:
+        free = machine.free(demand.user, service=demand.wanted is not None)
+    if demand.wanted is not None:
+        there = set(free)
+        free = [one for one in demand.wanted if one in there]
+    if demand.exclude:
+        out = set(demand.exclude)
+        free = [one for one in free if one not in out]
+    if demand.resources:
+        free = machine.with_resources(free, demand.resources)
+    return free
+
+
+def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
+    """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
+    free = _candidates(machine, demand)
+    count = demand.size
+    if demand.at_least and demand.at_least <= len(free) < count:
+        count = len(free)
+    if count > len(free):
+        raise _not_enough(machine, demand, len(free))
+    chosen = free[:count] if demand.wanted is not None else choose(free, count)
+    if chosen is None:
+        raise _not_enough(machine, demand, len(free))
+    if len(chosen) != count or len(set(chosen)) != count or not set(chosen).issubset(free):
+        raise StoreError("the placement chose processors that are not free", "use another placement")
+    return [one for placed in machine.nodes_of(chosen) for one in placed.processors]
+
+
+def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
+    asked = demand.at_least or demand.size
+    if demand.partition is not None:
+        where, most = f" in partition {demand.partition}", machine.size_of(demand.partition)
+    elif demand.wanted is not None:
+        where, most = " of those listed", len(demand.wanted)
+    else:
+        where, most = "", machine.usable(demand.user)
+    message = f"{asked} processors asked for, {free} are free{where}"
+    if asked > most:
+        return NotEnough(message, f"there are {most}{where or ' for you'} at most", free=free, never=True)
+    return NotEnough(message, "ask for fewer, or wait", free=free)
+
+
+def _known(store: Store, demand: Demand) -> bool:
+    return bool(store.read("SELECT id FROM launcher WHERE request_key = ?", (demand.request_key,)))
+
+
+def _look(t: Transaction, demand: Demand) -> int | None:
+    """The launcher this request was granted before. NotEnough when other requests wait in front of it."""
+    same, params = ("= ?", [demand.partition]) if demand.partition is not None else ("IS NULL", [])
+    row = t.row(
+        "SELECT (SELECT id FROM launcher WHERE request_key = ?),"
+        f" (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
+        " (SELECT MIN(id) FROM waiting WHERE request_key = ?)",
+        (demand.request_key, *params, demand.request_key),
+    )
+    assert row is not None
+    granted, head, mine = row
+    if granted is not None:
+        return int(granted)
+    if head is not None and head != mine:
+        where = "WHERE id < ?" if mine is not None else "WHERE id >= ?"
+        count = t.rows(f"SELECT COUNT(*) FROM waiting {where}", (mine if mine is not None else head,))[0][0]
+        raise NotEnough(
+            f"{count} requests that came before are waiting for processors", "wait as well", waiting=int(count)
+        )
+    if mine is not None:
+        t.change("DELETE FROM waiting WHERE id = ?", (mine,))
+    return None
+
+
+def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
+    row = t.row("SELECT uid, state, pending_until, `partition`, processors FROM launcher WHERE id = ?", (launcher,))
+    assert row is not None
+    uid, state, pending_until, partition, processors = row
+    if uid != demand.uid:
+        raise Denied("this request key belongs to somebody else's request", "draw a new one")
+    if state == "ended" or (state == "pending" and pending_until <= t.now):
+        raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
+    cookie = cookies.make()
+    t.change("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
+    ids = unfold(processors)
+    return Allocation(launcher, cookie, partition, ids, machine.nodes_of(ids), pending_until - t.now, True)
+
+
+def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
+    """Writes the rows of an allocation of exactly these processors."""
+    launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
+    if demand.partition is None:
+        partition, t.next_partition = t.next_partition, t.next_partition + 1
+        guard = "`partition` IS NULL"
+        insert_partition(
+            t, partition, demand.request_key, demand.user, demand.uid, ids, batch_job=None, max_in_use=len(ids)
+        )
+    else:
+        partition = demand.partition
+        guard = f"`partition` = {int(partition)}"
+        _enter_partition(t, machine, demand, len(ids))
+    claim(t, ids, guard, partition, launcher)
+    nodes = machine.nodes_of(ids)
+    resources = _take_resources(t, nodes, demand.resources)
+    cookie = cookies.make()
+    t.insert(
+        "launcher",
+        {
+            "id": launcher,
+            "cookie": cookies.digest(cookie),
+            "partition": partition,
+            "login_processor": machine.node_id(demand.login),
+            "pid": demand.pid,
+            "pid_started": demand.pid_started,
+            "user": demand.user,
+            "uid": demand.uid,
+            "command": demand.command,
+            "size": len(ids),
+            "processors": fold(ids),
+            "root": nodes[0].name,
+            "state": "pending",
+            "created_at": t.now,
+            "pending_until": t.now + demand.pending_s,
+            "abnormal": False,
+            "reason": "",
+            "resources": resources,
+            "request_key": demand.request_key,
+        },
+    )
+    return Allocation(launcher, cookie, partition, list(ids), nodes, demand.pending_s, False)
+
+
+def insert_partition(
+    t: Transaction,
+    partition: int,
+    key: str,
+    user: str,
+    uid: int,
+    ids: Sequence[int],
+    *,
+    batch_job: str | None,
+    max_in_use: int = 0,
+) -> tuple[str, str]:
+    """A partition's row; its administration and allocation cookies."""
+    admin, allocation = cookies.make(), cookies.make()
+    values = {
+        "id": partition,
+        "admin_cookie": cookies.digest(admin),
+        "allocation_cookie": cookies.digest(allocation),
+        "user": user,
+        "uid": uid,
+        "batch_job": batch_job,
+        "size": len(ids),
+        "processors": fold(ids),
+        "created_at": t.now,
+        "max_in_use": max_in_use,
+        "batch_job_error": False,
+        "request_key": key,
+    }
+    t.insert("partition", values)
+    return admin, allocation
+
+
+def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launcher: int | None) -> None:
+    """Gives processors to a partition and a launcher, if nobody has them: the guard and its row count say so."""
+    count = sum(
+        t.change(
+            "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?"
+            f" WHERE {condition} AND launcher IS NULL AND {guard}",
+            (partition, launcher, t.stamp),
+        )
+        for condition in conditions(ids)
+    )
+    if count != len(ids):
+        raise StoreError(
+            f"{len(ids) - count} of {len(ids)} processors were taken by somebody who did not lock the mesh",
+            "see that nothing but CPAs writes to the system database",
+        )
+
+
+def _enter_partition(t: Transaction, machine: Machine, demand: Demand, count: int) -> None:
+    """Checks the right to allocate inside a partition, and keeps its books."""
+    row = t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
+    if row is None:
+        raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
+    if not cookies.fits(demand.cookie, row[0]):
+        raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
+    if row[1] is not None:
+        raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
+    in_use = machine.in_use(int(demand.partition or 0)) + count
+    t.change(
+        "UPDATE `partition` SET max_in_use = CASE WHEN max_in_use < ? THEN ? ELSE max_in_use END, changed = ?"
+        " WHERE id = ?",
+        (in_use, in_use, t.stamp, demand.partition),
+    )
+
+
+def _take_resources(t: Transaction, nodes: Iterable[Placed], resources: Mapping[str, int]) -> str:
+    """Counts resources on every node; what is to be given back, by node id, as JSON."""
+    if not resources:
+        return "{}"
+    for placed in nodes:
+        for name, amount in resources.items():
+            if not t.change(
+                "UPDATE node_resource SET in_use = in_use + ?, changed = ?"
+                " WHERE node = ? AND name = ? AND in_use + ? <= total",
+                (amount, t.stamp, placed.id, name, amount),
+            ):
+                raise NotEnough(f"{placed.name} has no {amount} {name} left", "ask for fewer, or wait")
+    return json.dumps({str(placed.id): dict(resources) for placed in nodes}, sort_keys=True)

@@ -1,0 +1,194 @@
+"""What becomes of a launcher once it has its processors: started, finished, lost, expired.
+
+One function, one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from db import cookies
+from db.allocation import ABNORMAL_FROM, Ended, Live
+from db.connection import Row, Store, Transaction
+from db.errors import Denied, Expired, Invalid
+from db.folded import conditions, unfold
+
+NEVER_STARTED = "nothing was started within the pending time"
+
+_LIVE = "SELECT id, pid, pid_started, `partition`, uid, user, state, processors FROM launcher WHERE ended_at IS NULL"
+_ENDING = (
+    "SELECT l.cookie, l.state, l.`partition`, l.processors, l.resources, p.batch_job"
+    " FROM launcher l LEFT JOIN `partition` p ON p.id = l.`partition` WHERE l.id = ?"
+)
+
+
+def started(store: Store, launcher: int, cookie: str, ranks: Sequence[int], root: str = "") -> None:
+    """Moves a reservation from pending to busy; may be repeated.
+
+    Expired when the pending time ran out, Denied (cookie), Invalid (``ranks`` are not its processors).
+    """
+
+    def work(t: Transaction) -> None:
+        row = t.row("SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?", (launcher,))
+        if row is None:
+            raise Expired(f"there is no launcher {launcher}", "start again")
+        _check_cookie(launcher, cookie, row[0])
+        state, until, reason = row[1:4]
+        if state == "ended" or (state == "pending" and until <= t.now):
+            raise Expired(f"the reservation of launcher {launcher} is gone: {reason or NEVER_STARTED}", "start again")
+        if not set(ranks) <= set(unfold(row[4])):
+            raise Invalid(f"the ranks of launcher {launcher} are not on its processors")
+        if state == "pending":
+            t.change(
+                "UPDATE launcher SET state = 'busy', started_at = ?, ranks = ?, changed = ?"
+                + (", root = ?" if root else "")
+                + " WHERE id = ? AND state = 'pending'",
+                (t.now, json.dumps(list(ranks), separators=(",", ":")), t.stamp, *([root] if root else []), launcher),
+            )
+
+    store.run(work)
+
+
+def finish(
+    store: Store,
+    launcher: int,
+    cookie: str,
+    exit_status: int,
+    processor_error: bool = False,
+    reason: str = "",
+) -> Ended:
+    """A launcher ends by itself: its processors are free, its interactive partition is destroyed. May be repeated.
+
+    An abnormal end (a node was lost, or yod's status is one of its own failures or a signal's) sets the error of its
+    batch job. Denied (cookie), Expired (nothing is known of it).
+    """
+    abnormal = processor_error or exit_status >= ABNORMAL_FROM
+
+    def work(t: Transaction) -> Ended:
+        row = t.row(_ENDING, (launcher,))
+        if row is None:
+            raise Expired(f"there is no launcher {launcher}", "it ended long ago, or in another boot")
+        _check_cookie(launcher, cookie, row[0])
+        return _end(t, launcher, row, exit_status, abnormal, reason)
+
+    return store.run(work)
+
+
+def lose(store: Store, launcher: int, reason: str) -> Ended | None:
+    """A launcher is gone and cleaned up after: as ``finish``, abnormally. None when nothing is known of it."""
+
+    def work(t: Transaction) -> Ended | None:
+        row = t.row(_ENDING, (launcher,))
+        return None if row is None else _lost(t, launcher, row, reason)
+
+    return store.run(work)
+
+
+def expire_pending(store: Store) -> list[Ended]:
+    """Ends the launchers that were not started in time; for the CPA's timer, cheap when there are none."""
+    late = f"{_LIVE} AND state = 'pending' AND pending_until <= "
+    if not store.read(late + store.now_sql):
+        return []
+
+    def work(t: Transaction) -> list[Ended]:
+        ended = []
+        for late_row in t.rows(late + "?", (t.now,)):
+            row = t.row(_ENDING, (late_row[0],))
+            if row is not None:
+                ended.append(_lost(t, late_row[0], row, NEVER_STARTED))
+        return ended
+
+    return store.run(work)
+
+
+def launchers_of(store: Store, login: str) -> list[Live]:
+    """The live launchers of a login processor."""
+    rows = store.read(f"{_LIVE} AND login_processor = (SELECT id FROM node WHERE name = ?) ORDER BY id", (login,))
+    return [Live.from_row(row) for row in rows]
+
+
+def launchers_of_process(store: Store, login: str, pid: int, pid_started: int) -> list[Live]:
+    """The live launchers of one process (one, unless something is very wrong)."""
+    return [live for live in launchers_of(store, login) if (live.pid, live.pid_started) == (pid, pid_started)]
+
+
+def launchers_in(store: Store, partition: int) -> list[Live]:
+    """The live launchers in a partition, for whoever must clean up after them before it is destroyed by force."""
+    return [Live.from_row(row) for row in store.read(f"{_LIVE} AND `partition` = ? ORDER BY id", (partition,))]
+
+
+def find_live(store: Store, launcher: int) -> Live | None:
+    """A launcher that has not ended; None for any other."""
+    rows = store.read(f"{_LIVE} AND id = ?", (launcher,))
+    return Live.from_row(rows[0]) if rows else None
+
+
+def live_partitions(store: Store) -> int:
+    """How many partitions there are; 0 in an idle mesh."""
+    return int(store.read("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL")[0][0])
+
+
+def end_inside(t: Transaction, launcher: int, reason: str) -> None:
+    """Ends a launcher abnormally in a transaction that does more than that."""
+    row = t.row(_ENDING, (launcher,))
+    if row is not None:
+        _lost(t, launcher, row, reason)
+
+
+def check_live(store: Store, launcher: int, cookie: str) -> Live:
+    """The launcher, when the cookie is its own. Expired, Denied."""
+    rows = store.read("SELECT cookie FROM launcher WHERE id = ? AND ended_at IS NULL", (launcher,))
+    live = find_live(store, launcher)
+    if not rows or live is None:
+        raise Expired(f"launcher {launcher} has ended", "start again")
+    _check_cookie(launcher, cookie, rows[0][0])
+    return live
+
+
+def _check_cookie(launcher: int, cookie: str, stored: str) -> None:
+    if not cookies.fits(cookie, stored):
+        raise Denied(f"the cookie of launcher {launcher} is another", "only the launcher itself may say this")
+
+
+def _lost(t: Transaction, launcher: int, row: Row, reason: str) -> Ended:
+    ended = _end(t, launcher, row, None, True, reason)
+    if ended.news:
+        t.event("launcher_lost", f"launcher {launcher}: {reason}", launcher=launcher, partition=ended.partition)
+    return ended
+
+
+def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnormal: bool, reason: str) -> Ended:
+    """The one place where a launcher ends and its processors become free."""
+    _, state, partition, processors, resources, batch_job = row
+    ids = unfold(processors)
+    if state == "ended":
+        return Ended(launcher, partition, ids, False)
+    interactive = batch_job is None
+    for condition in conditions(ids):
+        t.change(
+            f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?"
+            f" WHERE {condition} AND launcher = ?",
+            (t.stamp, launcher),
+        )
+    t.change(
+        "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?, reason = ?, changed = ?"
+        " WHERE id = ?",
+        (t.now, exit_status, bool(abnormal), reason, t.stamp, launcher),
+    )
+    if interactive:
+        t.change("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))
+    elif abnormal:
+        t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
+    _give_back(t, json.loads(resources))
+    return Ended(launcher, partition, ids, True)
+
+
+def _give_back(t: Transaction, resources: dict[str, dict[str, Any]]) -> None:
+    for node, amounts in resources.items():
+        for name, amount in amounts.items():
+            t.change(
+                "UPDATE node_resource SET in_use = in_use - ?, changed = ? WHERE node = ? AND name = ?",
+                (amount, t.stamp, int(node), name),
+            )

@@ -1,0 +1,293 @@
+"""A CPA's picture of the machine: what is free for whom, kept up to date by reading only what changed.
+
+It is a cache. A decision made from it outside the lock is checked inside (db.allocation), where it is
+brought up to the lock's instant first, so it cannot be wrong there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from db.connection import Row, Store, Transaction
+from db.errors import Invalid
+
+Read = Callable[..., list[Row]]
+UP = "up"
+#: Where a processor may be given out: role of its node, alloc mode, user it is reserved for.
+Key = tuple[str, str, str | None]
+NAMED_IN_AN_ERROR = 5
+
+
+class Placed(NamedTuple):
+    """The processors a launcher has on one node, in rank order."""
+
+    id: int
+    name: str
+    address: str
+    processors: list[int]
+
+    def as_message(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "address": self.address, "processors": self.processors}
+
+
+class _Node(NamedTuple):
+    name: str
+    role: str
+    address: str
+    state: str
+
+
+class _Processor(NamedTuple):
+    node: int
+    alloc_mode: str
+    reserved_for: str | None
+    partition: int | None
+    launcher: int | None
+
+
+class Machine:
+    """Nodes, processors and what is free, as of change counter ``counter``."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Reads everything anew the next time."""
+        self.boot_id = ""
+        self.counter = -1
+        self._nodes: dict[int, _Node] = {}
+        self._ids_by_name: dict[str, int] = {}
+        self._on_node: dict[int, list[int]] = {}
+        self._processors: dict[int, _Processor] = {}
+        self._free: dict[Key, list[int]] = {}
+        self._members: dict[int, set[int]] = {}
+        self._left: dict[int, dict[str, int]] = {}
+
+    # -- keeping up ------------------------------------------------------------------------------------------------
+
+    def refresh(self, store: Store) -> None:
+        """Brings the picture up to now, outside every lock."""
+        boot_id, counter = store.read("SELECT boot_id, counter FROM mesh WHERE id = 1")[0]
+        self._catch_up(store.read, boot_id, counter)
+
+    def refresh_inside(self, t: Transaction) -> None:
+        """Brings the picture up to the instant of a transaction that has changed nothing yet."""
+        self._catch_up(t.rows, t.boot_id, t.counter)
+
+    def is_current(self, t: Transaction) -> bool:
+        return self.counter == t.counter and self.boot_id == t.boot_id
+
+    def _catch_up(self, read: Read, boot_id: str, counter: int) -> None:
+        if boot_id != self.boot_id or counter < self.counter:
+            self.forget()
+        elif counter == self.counter:
+            return
+        since = self.counter
+        nodes = read("SELECT id, name, role, address, state FROM node WHERE changed > ?", (since,))
+        processors = read(
+            "SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor WHERE changed > ?",
+            (since,),
+        )
+        left = read("SELECT node, name, total - in_use FROM node_resource WHERE changed > ?", (since,))
+        moved: dict[int, _Processor] = {row[0]: _Processor._make(row[1:]) for row in processors}
+        for row in nodes:
+            before = self._nodes.get(row[0])
+            self._nodes[row[0]] = after = _Node._make(row[1:])
+            self._ids_by_name[after.name] = row[0]
+            if before is not None and (before.state == UP) != (after.state == UP):
+                self._refile(self._on_node.get(row[0], ()), before.state == UP)
+        self._put(moved)
+        for node, name, amount in left:
+            self._left.setdefault(node, {})[name] = amount
+        self.boot_id, self.counter = boot_id, counter
+
+    def assigned(self, ids: Iterable[int], partition: int | None, launcher: int | None, stamp: int) -> None:
+        """Takes in our own committed change without reading it back, unless the picture is behind anyway."""
+        if self.counter != stamp - 1:
+            return
+        self._put({one: self._processors[one]._replace(partition=partition, launcher=launcher) for one in ids})
+        self.counter = stamp
+
+    def _put(self, rows: Mapping[int, _Processor]) -> None:
+        """Stores rows of processors and moves their ids between the free lists and partitions."""
+        gone: dict[Key, set[int]] = {}
+        come: dict[Key, list[int]] = {}
+        for one, row in rows.items():
+            before = self._processors.get(one)
+            if before is None:
+                self._on_node.setdefault(row.node, []).append(one)
+            self._processors[one] = row
+            old, new = (self._key(before) if before else None), self._key(row)
+            if old != new:
+                if old is not None:
+                    gone.setdefault(old, set()).add(one)
+                if new is not None:
+                    come.setdefault(new, []).append(one)
+            old_partition = before.partition if before else None
+            if old_partition != row.partition:
+                self._move_member(one, old_partition, row.partition)
+        self._refill(gone, come)
+
+    def _refile(self, ids: Iterable[int], was_up: bool) -> None:
+        """The node of these processors came up, or is up no longer."""
+        gone: dict[Key, set[int]] = {}
+        come: dict[Key, list[int]] = {}
+        for one in ids:
+            key = self._key(self._processors[one], anyway=True)
+            if key is not None:
+                if was_up:
+                    gone.setdefault(key, set()).add(one)
+                else:
+                    come.setdefault(key, []).append(one)
+        self._refill(gone, come)
+
+    def _refill(self, gone: Mapping[Key, set[int]], come: Mapping[Key, list[int]]) -> None:
+        for key, ids in gone.items():
+            self._free[key] = [one for one in self._free.get(key, ()) if one not in ids]
+        for key, more in come.items():
+            free = self._free.setdefault(key, [])
+            free.extend(more)
+            free.sort()
+
+    def _move_member(self, one: int, old: int | None, new: int | None) -> None:
+        if old is not None:
+            members = self._members.get(old)
+            if members is not None:
+                members.discard(one)
+                if not members:
+                    del self._members[old]
+        if new is not None:
+            self._members.setdefault(new, set()).add(one)
+
+    def _key(self, row: _Processor, anyway: bool = False) -> Key | None:
+        """In which free list a processor is; None for none. ``anyway``: whatever its node's state."""
+        if row.partition is not None or row.launcher is not None:
+            return None
+        node = self._nodes.get(row.node)
+        if node is None or (node.state != UP and not anyway):
+            return None
+        return (node.role, row.alloc_mode, row.reserved_for)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def free(self, user: str, batch: bool = False, interactive: bool = True, service: bool = False) -> list[int]:
+        """Ids, ascending, that ``user`` may be given now.
+
+        ``batch``: for the batch system, which alone gets processors of mode batch; ``interactive``: those of mode
+        interactive; ``service``: those of service nodes too.
+        """
+        lists = [self._free[key] for key in _keys(user, batch, interactive, service) if self._free.get(key)]
+        if len(lists) == 1:
+            return lists[0]
+        return sorted(one for ids in lists for one in ids)
+
+    def usable(self, user: str, batch: bool = False, service: bool = False) -> int:
+        """How many processors ``user`` could ever be given, were nothing running and every node up."""
+        keys = frozenset(_keys(user, batch, True, service))
+        return sum(
+            (self._nodes[row.node].role, row.alloc_mode, row.reserved_for) in keys for row in self._processors.values()
+        )
+
+    def free_in(self, partition: int) -> list[int]:
+        """Ids, ascending, in a partition that no launcher has and whose node is up."""
+        return sorted(
+            one
+            for one in self._members.get(partition, ())
+            if self._processors[one].launcher is None and self._nodes[self._processors[one].node].state == UP
+        )
+
+    def in_use(self, partition: int) -> int:
+        """How many processors of a partition launchers have."""
+        return sum(self._processors[one].launcher is not None for one in self._members.get(partition, ()))
+
+    def size_of(self, partition: int) -> int:
+        """How many processors a partition has."""
+        return len(self._members.get(partition, ()))
+
+    def are_free(self, ids: Iterable[int], among: Sequence[int]) -> bool:
+        return set(among).issuperset(ids)
+
+    def with_resources(self, ids: Sequence[int], resources: Mapping[str, int]) -> list[int]:
+        """Those ids whose node has that much of every resource left. Invalid for one that no node has."""
+        for name in resources:
+            if not any(name in left for left in self._left.values()):
+                raise Invalid(f"no node of this mesh has a resource {name!r}")
+        fit = {
+            node
+            for node in self._nodes
+            if all(self._left.get(node, {}).get(name, 0) >= amount for name, amount in resources.items())
+        }
+        return [one for one in ids if self._processors[one].node in fit]
+
+    def nodes_of(self, ids: Iterable[int]) -> list[Placed]:
+        """The nodes of these processors, in the order in which they first occur."""
+        placed: dict[int, Placed] = {}
+        for one in ids:
+            node = self._processors[one].node
+            if node not in placed:
+                row = self._nodes[node]
+                placed[node] = Placed(node, row.name, row.address, [])
+            placed[node].processors.append(one)
+        return list(placed.values())
+
+    def node_id(self, name: str) -> int:
+        """Invalid, naming it, when there is no such node."""
+        found = self._ids_by_name.get(name)
+        if found is None:
+            raise Invalid(f"there is no node {name[:80]!r} in this mesh", "showmesh shows those there are")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._processors)
+
+    def resolve(self, wanted: Any) -> list[int] | None:
+        """The ids of a ``wanted`` or ``exclude`` of docs/protocol.md, in its order, each once; None for null.
+
+        Invalid, naming what does not exist.
+        """
+        if wanted is None:
+            return None
+        if not isinstance(wanted, dict):
+            raise Invalid("a list of processors is an object with processors and nodes")
+        ids: dict[int, None] = {}
+        for part in _list(wanted, "processors"):
+            for one in self._range(part):
+                ids[one] = None
+        for name in _list(wanted, "nodes"):
+            if not isinstance(name, str):
+                raise Invalid("a node is named by a string")
+            on_node = self._on_node.get(self.node_id(name))
+            if not on_node:
+                raise Invalid(f"node {name} has no processors", "showmesh shows which have")
+            ids.update(dict.fromkeys(sorted(on_node)))
+        return list(ids)
+
+    def _range(self, part: Any) -> Iterable[int]:
+        whole = isinstance(part, (list, tuple)) and len(part) == 2 and all(type(one) is int for one in part)
+        if not whole or part[0] > part[1]:
+            raise Invalid("a range of processors is [first, last]")
+        first, last = part
+        if last - first < len(self._processors):
+            missing = [one for one in range(first, last + 1) if one not in self._processors]
+        else:  # longer than the machine, so something in it is missing
+            missing = [one for one in (first, last) if one not in self._processors] or [last]
+        if missing:
+            named = ", ".join(map(str, missing[:NAMED_IN_AN_ERROR])) + (
+                " …" if len(missing) > NAMED_IN_AN_ERROR else ""
+            )
+            raise Invalid(f"there is no processor {named} in this mesh", "showmesh shows those there are")
+        return range(first, last + 1)
+
+
+def _list(wanted: Mapping[str, Any], key: str) -> list[Any]:
+    value = wanted.get(key, [])
+    if not isinstance(value, list):
+        raise Invalid(f"{key} is a list")
+    return value
+
+
+def _keys(user: str, batch: bool, interactive: bool, service: bool) -> list[Key]:
+    modes = [mode for mode, there in (("interactive", interactive), ("batch", batch)) if there]
+    roles = ("compute", "service") if service else ("compute",)
+    return [(role, mode, whose) for role in roles for mode in modes for whose in (None, user)]

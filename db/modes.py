@@ -1,0 +1,39 @@
+"""Which processors serve whom: alloc modes, and reservations for a user. One function, one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from db.connection import Store, Transaction
+from db.errors import Invalid
+from db.folded import conditions, fold
+
+#: interactive serves batch jobs and interactive launchers, batch only batch jobs, reserved nobody new.
+MODES = ("interactive", "batch", "reserved")
+
+
+def set_mode(store: Store, ids: Sequence[int], mode: str, by: str = "") -> None:
+    """Changes the mode of processors; what runs on them runs on. Invalid."""
+    if mode not in MODES:
+        raise Invalid(f"no mode is called {mode[:40]!r}", f"there are: {', '.join(MODES)}")
+    store.run(lambda t: _set(t, ids, "alloc_mode", mode, f"{fold(sorted(ids))}: mode {mode}, by {by or 'nobody'}"))
+
+
+def reserve(store: Store, ids: Sequence[int], user: str | None, by: str = "") -> None:
+    """Keeps processors for one user; None gives them back to all. What runs on them runs on. Invalid."""
+    if user is not None and not user:
+        raise Invalid("processors are reserved for a user by name")
+    what = "reserved for nobody" if user is None else f"reserved for {user}"
+    store.run(lambda t: _set(t, ids, "reserved_for", user, f"{fold(sorted(ids))}: {what}, by {by or 'nobody'}"))
+
+
+def _set(t: Transaction, ids: Sequence[int], column: str, value: str | None, text: str) -> None:
+    if not ids:
+        raise Invalid("no processors are named")
+    count = sum(
+        t.change(f"UPDATE processor SET {column} = ?, changed = ? WHERE {condition}", (value, t.stamp))
+        for condition in conditions(set(ids))
+    )
+    if count != len(set(ids)):
+        raise Invalid("one of these processors is not of this mesh", "showmesh shows those there are")
+    t.event("mode", text)

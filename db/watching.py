@@ -1,0 +1,46 @@
+"""What a CPA looks up for the mesh's daemons: reads, outside every lock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from db.connection import Store
+from db.errors import Invalid
+
+
+class Life(NamedTuple):
+    """One life of a node: from the registration of a PCT until the next."""
+
+    boot_id: str
+    incarnation: int
+
+
+class Idleness(NamedTuple):
+    """How many partitions there are, and for how long there have been none (0 while there are some)."""
+
+    partitions: int
+    idle_s: float
+
+
+def present_life(store: Store, node: str) -> Life:
+    """The life that the database knows of. Invalid for a node that is not of this machine."""
+    rows = store.read("SELECT boot_id, incarnation FROM node WHERE name = ?", (node,))
+    if not rows:
+        raise Invalid(f"there is no node {node[:80]!r} in this mesh", "showmesh shows those there are")
+    return Life(*rows[0])
+
+
+def idleness(store: Store) -> Idleness:
+    """Whether the mesh could end; a request that waits counts as use."""
+    busy, waiting, idle_s = store.read(
+        "SELECT (SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL), (SELECT COUNT(*) FROM waiting),"
+        f" {store.now_sql} - COALESCE((SELECT MAX(ended_at) FROM `partition`), 0) FROM mesh WHERE id = 1"
+    )[0]
+    up_s = store.read(f"SELECT {store.now_sql} - booted_at FROM mesh WHERE id = 1")[0][0]
+    in_use = int(busy) + int(waiting)
+    return Idleness(in_use, 0.0 if in_use else max(0.0, min(float(idle_s), float(up_s))))
+
+
+def topology(store: Store) -> str | None:
+    """The mesh's topology as it was defined (JSON), None for a plain line."""
+    return store.read("SELECT topology FROM mesh WHERE id = 1")[0][0]  # type: ignore[no-any-return]
