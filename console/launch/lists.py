@@ -79,7 +79,7 @@ def _names(item: str) -> list[str]:
             raise UsageError(f"{item!r} is no node's name")
         return [item]
     inside, _, after = rest.partition("]")
-    heads = []
+    heads: list[str] = []
     for part in inside.split(","):
         first, dash, last = part.partition("-")
         low, high = _number(first, item), _number(last if dash else first, item)

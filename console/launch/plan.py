@@ -28,8 +28,8 @@ FOREIGN = (
     b"MPI_LOCALRANKID",
     b"MPI_LOCALNRANKS",
     b"HYDI_",
-    b"HYDRA_",
-    b"FLUX_",
+    b"FLUX_TASK_",
+    b"FLUX_JOB_",
     b"YOD_",
     b"REDMESH_ALLOCATION_COOKIE",
     b"REDMESH_ADMIN_COOKIE",
@@ -116,14 +116,15 @@ def _dealt(
     *,
     overcommit: bool,
 ) -> Plan:
-    for rank, (at, _) in enumerate(chosen):
+    dealt: list[list[int]] = [[] for _ in nodes]
+    for rank, (at, processors) in enumerate(chosen):
         nodes[at].ranks.append(rank)
+        dealt[at] += processors
     if not overcommit:
         # The PCT deals a node's processors to its ranks in order; what no rank uses stands behind.
-        for at, node in enumerate(nodes):
-            dealt = [processor for where, processors in chosen if where == at for processor in processors]
-            taken = set(dealt)
-            node.processors = dealt + [processor for processor in node.processors if processor not in taken]
+        for node, first in zip(nodes, dealt, strict=True):
+            taken = set(first)
+            node.processors = first + [processor for processor in node.processors if processor not in taken]
     used = [node for node in nodes if node.ranks]
     number = {node.name: at for at, node in enumerate(used)}
     return Plan(size, used, [number[nodes[at].name] for at, _ in chosen], cpus_per_task)

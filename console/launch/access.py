@@ -1,0 +1,93 @@
+"""Finding the mesh before a launch: a CPA, a keeper that will bring one, or a personal mesh started now."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from agents.link.sockets import connect
+from console.errors import ConsoleError
+from console.launch.authority import connect_any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from console.settings import Settings
+
+#: Seconds a mesh that is alive gets to bring a CPA back.
+CPA_S = 5.0
+_POLL_S = 0.02
+
+
+def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tuple[str, socket.socket]:
+    """RUN of the mesh, and a connection to one of its CPAs; a personal mesh is started where there is no mesh at all.
+
+    ``status`` is told when that happens. ConsoleError when no CPA can be reached and none may be started.
+    """
+    run = settings.run_dir
+    sock = connect_any(run, start)
+    if sock is not None:
+        return run, sock
+    if settings.hosts:
+        raise ConsoleError(
+            f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
+            f"mesh status tells more; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
+        )
+    if not _answers(f"{run}/keeper.sock"):
+        processors = settings.processors or os.cpu_count() or 1
+        plural = "s" if processors > 1 else ""
+        status(f"no mesh is up: starting a personal mesh of {processors} processor{plural} (mesh down ends it)")
+        _start(settings)
+    deadline = time.monotonic() + CPA_S
+    while True:
+        run = settings.run_dir
+        sock = connect_any(run, start)
+        if sock is not None:
+            return run, sock
+        if time.monotonic() > deadline:
+            raise ConsoleError(f"no CPA answers in {run} within {CPA_S:.0f} s", "mesh status shows the daemons")
+        time.sleep(_POLL_S)
+
+
+def login_name(settings: Settings) -> str:
+    """What this login processor is called in its mesh."""
+    import json
+
+    try:
+        with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
+            return str(json.load(file)["login"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return os.uname().nodename.partition(".")[0] or "login"
+
+
+def start_time(pid: int) -> int:
+    """When the process began, in clock ticks since boot (field 22 of /proc/PID/stat)."""
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        # the name, in parentheses, may hold anything
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _answers(path: str) -> bool:
+    try:
+        connect(path, 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start(settings: Settings) -> None:
+    # A process of its own: what it loads (the database) must never be loaded here.
+    config = ["--config", settings.file] if settings.file else []
+    command = [sys.executable, "-m", "console.cli.mesh", *config, "up", "--auto"]
+    quiet = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status:
+        raise ConsoleError("the personal mesh did not come up", "mesh up tells why")

@@ -1,0 +1,189 @@
+"""Following a launch from outside: ``yod --attach``, ``yod --signal``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from agents.link.link import Link
+from agents.link.loop import Loop
+from agents.link.sockets import connect
+from agents.wire.control import decode
+from agents.wire.errors import WireError
+from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
+from agents.wire.messages import check_hello, hello
+from console.errors import ConsoleError
+from console.launch.spool import spool_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from console.launch.front import Front
+    from console.launch.request import Request
+
+_HELD = 4 << 20  # bytes our reader may be behind before we stop reading ourselves
+_SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
+_ANSWER_S = 5.0
+_PIECE = 256 << 10
+
+
+class Attached:
+    """Prints a launch's stream through a front. ``run`` returns the launch's exit status, or 130 on ^C."""
+
+    def __init__(
+        self,
+        run_dir: str,
+        state_dir: str,
+        launcher: int,
+        request: Request,
+        make_front: Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front],
+    ) -> None:
+        self._launcher = launcher
+        self._spool = spool_path(state_dir, launcher)
+        self._loop = Loop()
+        self._front = make_front(self._loop, request, self._passed, self._broken)
+        self._link: Link | None = None
+        self._file = -1
+        self._received = 0
+        self._status: int | None = None
+        self._paused = False
+        self._greeted = False
+        self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool))
+
+    def run(self) -> int:
+        """Follow to the end."""
+        self._loop.on_signal(signal.SIGINT, self._detach)
+        if self._live is not None:
+            self._link = Link(self._loop, self._live, self._on_frame, self._on_end)
+            self._link.send(hello("observer"))
+            self._link.send({"op": "attach", "replay": True, "output": True})
+        else:
+            self._read_file()
+        while self._status is None or not self._front.drained:
+            self._loop.run_once(None)
+            if self._status is not None and self._status in (130, 141):
+                break
+        return self._status
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        if not self._greeted:
+            check_hello(decode(payload))
+            self._greeted = True
+            return
+        self._received += 5 + len(payload)
+        self._take(kind, payload)
+        if self._waiting > _HELD and self._link is not None and not self._paused:
+            self._paused = True
+            self._link.pause()
+
+    @property
+    def _waiting(self) -> int:
+        return self._front.out.waiting + self._front.err.waiting
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        if kind in (STDOUT, STDERR):
+            view = memoryview(payload)
+            self._front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
+        elif kind == CONTROL:
+            self._event(decode(payload))
+        else:
+            raise WireError(f"a frame of kind {kind} in an event stream")
+
+    def _event(self, event: dict[str, Any]) -> None:
+        self._front.event(event)
+        name = event.get("event")
+        if name == "hello" or name == "allocated":
+            self._front.planned(int(event.get("size", 1)))
+        elif name == "skipped":
+            self._front.status(f"{event.get('bytes', 0)} bytes were skipped: the reader was too slow")
+        elif name in ("note", "lost"):
+            self._front.status(str(event.get("text") or event.get("reason")))
+        elif name == "end":
+            self._front.output_ended()
+            self._status = int(event["exit_status"]) & 0xFF
+
+    def _passed(self, _amount: int) -> None:
+        if self._paused and self._link is not None and self._waiting < _HELD // 2:
+            self._paused = False
+            self._loop.after(0, self._link.resume)
+
+    def _broken(self, message: str, exit_status: int) -> None:
+        if message:
+            self._front.complain(message)
+        self._status = exit_status
+
+    def _detach(self) -> None:
+        number = self._launcher
+        self._front.status(
+            f"detached; launcher {number} goes on (yod --attach {number} follows it, yod -signal TERM {number} ends it)"
+        )
+        self._status = 130
+
+    def _on_end(self, _link: Link, _reason: str) -> None:
+        self._link = None
+        if self._status is None:
+            self._read_file()
+
+    def _read_file(self) -> None:
+        """The rest from the spool: the launch is over, or its end and ours crossed."""
+        try:
+            self._file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._front.complain(
+                f"launcher {self._launcher} has gone without a word", "mesh history tells how it ended"
+            )
+            self._status = 125
+            return
+        self._decoder = Decoder()
+        self._read_piece()
+
+    def _read_piece(self) -> None:
+        if self._waiting > _HELD:
+            self._loop.after(0.02, self._read_piece)
+            return
+        data = os.pread(self._file, _PIECE, self._received)
+        self._received += len(data)
+        for kind, payload in self._decoder.feed(data):
+            self._take(kind, payload)
+        if data and self._status is None:
+            self._loop.after(0, self._read_piece)
+        elif self._status is None:
+            self._front.complain(f"launcher {self._launcher} ended without a word", "mesh history tells more")
+            self._status = 125
+
+
+def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> socket.socket | None:
+    """A connection to the yod of ``launcher``; None when it is over and that is fine. ConsoleError otherwise."""
+    deadline = time.monotonic() + (0 if may_be_over else _SOCKET_S)
+    while True:
+        try:
+            return connect(f"{run_dir}/yod-{launcher}.sock", _ANSWER_S)
+        except OSError:
+            if may_be_over:
+                return None
+        if time.monotonic() > deadline:
+            raise ConsoleError(
+                f"no launcher {launcher} of yours runs on this login processor", "pingd lists the launchers"
+            )
+        time.sleep(0.02)
+
+
+def send_signal(run_dir: str, launcher: int, number: int) -> None:
+    """Have the yod of ``launcher`` signal its ranks; returns when it has. ConsoleError when it has not."""
+    from agents.link.client import Client, Unreachable
+
+    reach = reach_launch(run_dir, launcher)
+    if reach is not None:
+        reach.close()
+    try:
+        with Client(f"{run_dir}/yod-{launcher}.sock", "observer", _ANSWER_S) as client:
+            client.tell({"op": "attach", "replay": False, "output": False})
+            client.tell({"op": "signal", "signal": number, "ranks": None})
+            while client.receive().get("event") != "signalled":
+                pass
+    except Unreachable:
+        raise ConsoleError(f"launcher {launcher} did not confirm the signal", "it may have ended meanwhile") from None

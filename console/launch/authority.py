@@ -1,0 +1,150 @@
+"""Our line to the CPAs: any of them will do, and a request lost with one is asked again under the same key."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link.link import Caller
+from agents.link.sockets import connect
+from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.loop import Loop, Timer
+
+    Then = Callable[[dict[str, Any] | None, AgentError | None], None]
+
+#: A CPA that has been silent for so long is left for another, if there is one. Seconds.
+SILENT_S = 5.0
+_AGAIN_S = 0.1
+
+
+def cpa_sockets(run: str) -> list[str]:
+    """Paths of the CPAs' sockets in ``run``, in order; whether anybody listens there is another matter."""
+    try:
+        names = os.listdir(run)
+    except OSError:
+        return []
+    return [f"{run}/{name}" for name in sorted(names) if name.startswith("cpa-") and name.endswith(".sock")]
+
+
+def connect_any(run: str, start: int) -> socket.socket | None:
+    """A connection to some CPA, the ``start``-th first; None when none listens."""
+    paths = cpa_sockets(run)
+    for number in range(len(paths)):
+        try:
+            return connect(paths[(start + number) % len(paths)], SILENT_S)
+        except OSError:
+            continue
+    return None
+
+
+class _Ask:
+    __slots__ = ("deadline", "message", "patient", "sent_at", "then", "timer")
+
+    def __init__(self, message: dict[str, Any], then: Then, deadline: float, *, patient: bool) -> None:
+        self.message, self.then, self.deadline, self.patient = message, then, deadline, patient
+        self.sent_at = 0.0
+        self.timer: Timer | None = None
+
+
+class Authority:
+    """Requests to the CPAs of one mesh, each answered exactly once: by a CPA, or with code ``unreachable``."""
+
+    def __init__(self, loop: Loop, run: str, start: int, sock: socket.socket | None = None) -> None:
+        self._loop, self._run, self._start = loop, run, start
+        self._asks: list[_Ask] = []
+        self._caller: Caller | None = None
+        self._again: Timer | None = None
+        self._closed = False
+        if sock is not None:
+            self._adopt(sock)
+
+    def ask(self, message: dict[str, Any], then: Then, patience_s: float, *, patient: bool = False) -> None:
+        """Ask; ``then`` gets the reply. ``patient``: a database that is down is waited for, within ``patience_s``."""
+        ask = _Ask(message, then, time.monotonic() + patience_s, patient=patient)
+        ask.timer = self._loop.after(patience_s, lambda: self._give_up(ask))
+        self._asks.append(ask)
+        if self._caller is None:
+            self._connect()
+        else:
+            self._send(ask)
+
+    def close(self) -> None:
+        """Ask nothing more; what is unanswered stays so."""
+        self._closed = True
+        for ask in self._asks:
+            if ask.timer is not None:
+                ask.timer.cancel()
+        self._asks.clear()
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
+
+    def _adopt(self, sock: socket.socket) -> None:
+        self._caller = Caller(self._loop, sock, "launcher", self._on_end)
+
+    def _connect(self) -> None:
+        if self._caller is not None or self._closed or not self._asks:
+            return
+        sock = connect_any(self._run, self._start)
+        if sock is None:
+            if self._again is None:
+                self._again = self._loop.after(_AGAIN_S, self._retry)
+            return
+        self._adopt(sock)
+        for ask in list(self._asks):
+            self._send(ask)
+
+    def _retry(self) -> None:
+        self._again = None
+        self._connect()
+
+    def _send(self, ask: _Ask) -> None:
+        assert self._caller is not None
+        caller = self._caller
+        ask.sent_at = time.monotonic()
+        caller.call(ask.message, lambda reply, error: self._answered(ask, reply, error))
+        if not ask.message.get("wait_s"):
+            self._loop.after(SILENT_S, lambda: self._silent(ask, caller))
+
+    def _silent(self, ask: _Ask, caller: Caller) -> None:
+        if ask in self._asks and self._caller is caller and len(cpa_sockets(self._run)) > 1:
+            caller.close()
+            self._on_end(caller, "silent")
+
+    def _answered(self, ask: _Ask, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if ask not in self._asks:
+            return
+        if error is not None and error.code == "gone":
+            return  # asked again on the next connection
+        if error is not None and error.code == "database" and ask.patient:
+            self._loop.after(_AGAIN_S, lambda: self._ask_again(ask))
+            return
+        self._done(ask, reply, error)
+
+    def _ask_again(self, ask: _Ask) -> None:
+        if ask in self._asks and self._caller is not None:
+            self._send(ask)
+
+    def _give_up(self, ask: _Ask) -> None:
+        if ask in self._asks:
+            error = AgentError("no CPA answers", "mesh status shows the daemons", code="unreachable")
+            self._done(ask, None, error)
+
+    def _done(self, ask: _Ask, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        self._asks.remove(ask)
+        if ask.timer is not None:
+            ask.timer.cancel()
+        ask.then(reply, error)
+
+    def _on_end(self, caller: Caller, _reason: str) -> None:
+        if self._caller is caller:
+            self._caller = None
+            self._start += 1  # the next one first
+            self._connect()

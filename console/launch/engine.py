@@ -1,0 +1,476 @@
+"""The launcher's sockets, timers and signals around its machine (machine.py decides, this does)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from agents.link.link import Link
+from agents.link.sockets import connect
+from agents.wire.control import control, decode, encode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
+from agents.wire.messages import UP, check, check_hello, hello
+from console.errors import ConsoleError
+from console.launch import plan as plans
+from console.launch.authority import Authority
+from console.launch.machine import STEP_S, Do, Event, Launch, State
+from console.launch.registration import Registration
+from console.launch.stream import Stream, stamped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.loop import Loop, Timer
+    from console.launch.feeder import Feeder
+    from console.launch.front import Front
+    from console.launch.observers import Observers
+    from console.launch.request import Request
+
+#: Seconds for which CPAs are asked before a request is given up (allocate: and as long as it may wait in the queue).
+ALLOCATE_S, STARTED_S, FINISH_S = 12.0, 15.0, 3.0
+_TICK_S = 0.5
+_SAY_AFTER_S = 2.0  # without any progress, then the user is told what is outstanding
+_OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
+_LAST_WORDS_S = 1.0
+
+
+class Engine:
+    """One launch from its request to its exit status."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        request: Request,
+        *,
+        run: str,
+        cpa: socket.socket,
+        state_dir: str,
+        login: str,
+        pid_started: int,
+        make_front: Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front],
+        on_running: Callable[[int], None] | None = None,
+        detached: bool = False,
+    ) -> None:
+        self._loop, self._request, self._run_dir, self._state_dir = loop, request, run, state_dir
+        self._detached, self._on_running = detached, on_running
+        self.launch = Launch(bad_exit_ends=request.batch or request.kill)
+        self.front = make_front(loop, request, self._passed, self._output_broken)
+        self.stream = Stream(self.front.event)
+        self._begun = time.monotonic()
+        self._begun_at = time.time()
+        self._moved = self._begun
+        self._told: State | None = None
+        self._credit = 0
+        self._credit_step = plans.window(request) >> 4
+        self._plan: plans.Plan | None = None
+        self._reply: dict[str, Any] = {}
+        self._root: Link | None = None
+        self._greeted = False
+        self._went = False
+        self._reported = False
+        self._feeder: Feeder | None = None
+        self._observers: Observers | None = None
+        self._grace: Timer | None = None
+        self._doing = self._table()
+        pid = os.getpid()
+        self._rca = Registration(loop, f"{run}/rca.sock", pid, pid_started)
+        self._cpa = Authority(loop, run, pid, cpa)
+        self._allocation = request.allocation(os.urandom(16).hex(), login, pid, pid_started)
+
+    @property
+    def spool_path(self) -> str:
+        """Where a detached launch keeps its stream; "" for others."""
+        return self.front.spool_path
+
+    def hello_event(self) -> dict[str, Any]:
+        """What an observer is told first."""
+        return stamped(
+            {
+                "event": "hello",
+                "launcher": self.launch.launcher,
+                "command": self._request.command,
+                "size": self.launch.ranks.size,
+                "user": user(),
+                "state": self.launch.state.value,
+            }
+        )
+
+    def run(self) -> int:
+        """Launch, and wait for the end; yod's exit status."""
+        self._cpa.ask(self._allocation, self._allocated, ALLOCATE_S + self._request.wait_s)
+        self._take_signals()
+        self._loop.after(_TICK_S, self._tick)
+        self._loop.run()
+        self._last_words()
+        return self.launch.exit_status
+
+    def handle(self, event: Event, *facts: Any) -> None:
+        """Give the machine an event and do what it says."""
+        before = self.launch.state
+        actions = self.launch.handle(event, *facts)
+        state = self.launch.state
+        if state is not before:
+            self._moved = time.monotonic()
+        for action in actions:
+            self._doing[action[0]](*action[1:])
+        if state is not before and state in (State.FREEING, State.ENDED):
+            self._report()
+        if state in (State.FREEING, State.HANDING, State.DRAINING) and not self.launch.drained and self.front.drained:
+            self.handle(Event.DRAINED)
+
+    def _table(self) -> dict[Do, Callable[..., None]]:
+        return {
+            Do.LOAD: self._load,
+            Do.CONFIRM: self._confirm,
+            Do.GO: self._go,
+            Do.SIGNAL: self._signal,
+            Do.KILL: self._kill,
+            Do.DONE: lambda: self._down({"op": "done"}),
+            Do.CUT: self._cut,
+            Do.NODE_FAILED: self._node_failed,
+            Do.FREE: self._free,
+            Do.HAND: self._hand,
+            Do.UNREGISTER: self._rca.unregister,
+            Do.GRACE: self._start_grace,
+            Do.SAY: self._say,
+            Do.STATUS: self.front.status,
+            Do.TELL: self.stream.emit,
+            Do.LEAVE: self._leave,
+        }
+
+    # allocation
+
+    def _allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if reply is None or error is not None:
+            self.handle(Event.REFUSED, *_told(error))
+            return
+        self._reply = reply
+        self._rca.launcher(reply["launcher"])
+        request = self._request
+        try:
+            self._plan = plans.place(
+                reply["nodes"], request.size, request.cpus_per_task, request.distribution, overcommit=request.overcommit
+            )
+        except ConsoleError as misfit:
+            status = misfit.exit_status
+            self.front.complain(misfit.message, misfit.hint)
+            self.launch.verdict = status
+            self._free(False, misfit.message, then=lambda *_: self.handle(Event.REFUSED, "", "", status))
+            return
+        self.front.planned(self._plan.size)
+        self.stream.emit(self._allocated_event())
+        self.handle(Event.ALLOCATED, self._plan, reply["launcher"])
+
+    def _allocated_event(self) -> dict[str, Any]:
+        assert self._plan is not None
+        return {
+            "event": "allocated",
+            "launcher": self._reply["launcher"],
+            "partition": self._reply["partition"],
+            "command": self._request.command,
+            "size": self._plan.size,
+            "nodes": [{"name": node.name, "processors": node.processors} for node in self._plan.nodes],
+        }
+
+    # the tree
+
+    def _load(self) -> None:
+        assert self._plan is not None
+        root = self._plan.nodes[0]
+        try:
+            sock = connect(root.address, 5.0)
+        except (OSError, AgentError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
+            return
+        self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
+        load = control(plans.load_message(self._plan, self._reply, self._request))
+        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size)))
+        self._root.send_raw(control(hello("launcher")) + load + common)
+        self.stream.emit({"event": "loading", "root": root.name, "nodes": len(self._plan.nodes)})
+
+    def _down(self, message: dict[str, Any]) -> None:
+        if self._root is not None:
+            self._root.send(message)
+
+    def _cut(self) -> None:
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+
+    def _on_root_end(self, _link: Link, reason: str) -> None:
+        self._root = None
+        self.handle(Event.ROOT_ENDED, reason)
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        self._moved = time.monotonic()
+        if kind in (STDOUT, STDERR):
+            view = memoryview(payload)
+            self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
+            if self.stream.listeners:
+                self.stream.frame(kind, payload)
+            return
+        if kind != CONTROL:
+            raise WireError(f"a frame of kind {kind} where none is expected")
+        message = decode(payload)
+        try:
+            if not self._greeted:
+                check_hello(message)
+                self._greeted = True
+                return
+            self._on_message(check(UP, message), message)
+        except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
+            raise WireError(f"a message that makes no sense: {error}") from None
+
+    def _on_message(self, op: str, message: dict[str, Any]) -> None:
+        if op == "ready":
+            self.handle(Event.READY, message["ranks"])
+        elif op == "exits":
+            self.handle(Event.EXITS, message["ranks"])
+        elif op == "credit":
+            if self._feeder is not None:
+                self._feeder.credit(message["bytes"])
+        elif op == "failed":
+            facts = (message["node"], message["message"], message.get("hint", ""), message["exit_status"])
+            self.handle(Event.FAILED, *facts, message["fault"])
+        elif op == "lost":
+            self.handle(Event.LOST, message["nodes"], message["reason"])
+        elif op == "note":
+            self.front.status(f"{message['node']}: {message['message']}")
+            self.stream.emit({"event": "note", "node": message["node"], "text": message["message"]})
+        elif op == "finished":
+            self.front.output_ended()
+            self.handle(Event.FINISHED, message.get("unclean", []))
+
+    def _confirm(self) -> None:
+        assert self._plan is not None
+        started = self._cookied("started", ranks=self._plan.first_processor, root=self._plan.nodes[0].name)
+        self._cpa.ask(started, self._confirmed, STARTED_S, patient=True)
+
+    def _confirmed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if error is None:
+            self.handle(Event.CONFIRMED)
+        else:
+            self.handle(Event.UNCONFIRMED, *_told(error))
+
+    def _go(self) -> None:
+        ranks = self.launch.ranks
+        self._down({"op": "go", "ranks": ranks.pids})
+        self._went = True
+        self.stream.emit({"event": "started", "ranks": [[pid, ranks.node_name(at)] for pid, at in ranks.pids]})
+        if self._detached:
+            self._observe()
+        else:
+            self._loop.after(_OBSERVERS_AFTER_S, self._observe)
+            if self._request.input != "none":
+                self._feed()
+        if self._on_running is not None:
+            self._on_running(self.launch.launcher)
+
+    def _feed(self) -> None:
+        from console.launch.feeder import Feeder
+
+        self._feeder = Feeder(
+            self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), lambda: self._down({"op": "eof"})
+        )
+
+    def _raw_down(self, data: bytes) -> None:
+        if self._root is not None:
+            self._root.send_raw(data)
+
+    def _observe(self) -> None:
+        if self._observers is None and self.launch.state is State.RUNNING:
+            from console.launch.observers import Observers
+
+            path = f"{self._run_dir}/yod-{self.launch.launcher}.sock"
+            try:
+                self._observers = Observers(self._loop, path, self)
+            except (OSError, AgentError) as error:
+                self.front.status(f"nobody can observe this launch: {error}")
+
+    def end_input(self) -> None:
+        """Standard input ends here for the ranks."""
+        if self._feeder is not None:
+            self._feeder.close()
+        self._down({"op": "eof"})
+
+    def _signal(self, number: int, ranks: list[int] | None) -> None:
+        self._down({"op": "signal", "signal": number, "ranks": ranks})
+
+    def _kill(self) -> None:
+        self._moved = time.monotonic()
+        self._told = None
+        self._down({"op": "kill"})
+
+    def _node_failed(self, node: str, reason: str) -> None:
+        self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
+
+    # the end
+
+    def _cookied(self, op: str, **members: Any) -> dict[str, Any]:
+        return {"op": op, "launcher": self._reply["launcher"], "cookie": self._reply["cookie"], **members}
+
+    def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
+        status = self.launch.exit_status
+        return self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+
+    def _free(
+        self,
+        processor_error: bool,
+        reason: str,
+        then: Callable[[dict[str, Any] | None, AgentError | None], None] | None = None,
+    ) -> None:
+        if self._feeder is not None:
+            self._feeder.close()
+        self._cpa.ask(self._finish(processor_error, reason), then or self._freed, FINISH_S, patient=True)
+
+    def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
+            self.handle(Event.FREED)
+        else:
+            self.handle(Event.NOT_FREED, error.message)
+
+    def _hand(self, processor_error: bool, reason: str) -> None:
+        self._rca.hand(self._finish(processor_error, reason), self._handed)
+
+    def _handed(self, error: AgentError | None) -> None:
+        if error is None:
+            self.handle(Event.HANDED)
+        else:
+            self.handle(Event.NOT_HANDED, error.message)
+
+    def _start_grace(self, seconds: float) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace = self._loop.after(seconds, lambda: self.handle(Event.GRACE_OVER))
+
+    def _say(self, message: str, hint: str) -> None:
+        if message:
+            self.front.complain(message, hint)
+            self.stream.emit({"event": "note", "node": "", "text": message})
+
+    def _report(self) -> None:
+        if self._reported:
+            return
+        self._reported = True
+        launch, request = self.launch, self._request
+        told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+        # 141: our reader has gone, and a filter goes quietly
+        if self._went and told and not request.quiet and launch.verdict != 141:
+            from console.launch.report import completion_rows
+
+            for row in completion_rows(launch.ranks):
+                self.front.line(f"yod: {row}")
+        elapsed = round(time.monotonic() - self._begun, 6)
+        self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
+
+    def _leave(self) -> None:
+        if self._observers is not None:
+            self._observers.close()
+        if self._plan is not None:
+            self._log_usage(self._plan)
+        self._loop.stop()
+
+    def _log_usage(self, plan: plans.Plan) -> None:
+        from console.launch.report import append_usage
+
+        entry = {
+            "at": round(self._begun_at, 3),
+            "launcher": self.launch.launcher,
+            "uid": os.getuid(),
+            "user": user(),
+            "nodes": [node.name for node in plan.nodes],
+            "processors": sum(len(node.processors) for node in plan.nodes),
+            "ranks": plan.size,
+            "seconds": round(time.monotonic() - self._begun, 3),
+            "exit_status": self.launch.exit_status,
+            "command": self._request.command,
+        }
+        append_usage(f"{self._state_dir}/usage.log", entry)
+
+    def _last_words(self) -> None:
+        deadline = time.monotonic() + (0.1 if self.launch.interrupts > 2 else _LAST_WORDS_S)
+        while not self.front.drained and time.monotonic() < deadline:
+            self._loop.run_once(deadline - time.monotonic())
+
+    # output credit
+
+    def _passed(self, amount: int) -> None:
+        self._credit += amount
+        self._moved = time.monotonic()
+        if self._credit >= self._credit_step:
+            self._down({"op": "credit", "bytes": self._credit})
+            self._credit = 0
+        if self.launch.state in (State.FREEING, State.HANDING, State.DRAINING) and not self.launch.drained:
+            self._loop.after(0, self._look_whether_drained)
+
+    def _look_whether_drained(self) -> None:
+        if self.front.drained and not self.launch.drained:
+            self.handle(Event.DRAINED)
+
+    def _output_broken(self, message: str, exit_status: int) -> None:
+        self.handle(Event.OUTPUT_BROKEN, message, exit_status)
+
+    # signals and time
+
+    def _take_signals(self) -> None:
+        # what was ignored when we began stays so: nohup, and background jobs of plain shells
+        for number, event, facts in (
+            (signal.SIGINT, Event.INTERRUPT, ()),
+            (signal.SIGTERM, Event.TERMINATE, (signal.SIGTERM,)),
+            (signal.SIGHUP, Event.TERMINATE, (signal.SIGHUP,)),
+            (signal.SIGUSR1, Event.SIGNAL, (signal.SIGUSR1, None)),
+            (signal.SIGUSR2, Event.SIGNAL, (signal.SIGUSR2, None)),
+        ):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                whole = tuple(int(fact) if fact is not None else None for fact in facts)
+                self._loop.on_signal(number, lambda event=event, whole=whole: self.handle(event, *whole))  # type: ignore[misc]
+
+    def _tick(self) -> None:
+        self._loop.after(_TICK_S, self._tick)
+        outstanding = self._outstanding()
+        quiet = time.monotonic() - self._moved
+        if not outstanding or quiet < _SAY_AFTER_S or not self.front.drained:
+            return
+        state = self.launch.state
+        if self._told is not state:
+            self._told = state
+            self.front.status(outstanding)
+        if quiet >= STEP_S + (self.launch.ranks.size / 100 if state is State.LOADING else 0):
+            self.handle(Event.OVERDUE, outstanding)
+
+    def _outstanding(self) -> str:
+        """What a launch that does not move waits for; "" when it may."""
+        from console.launch.report import fold_names
+
+        state, ranks = self.launch.state, self.launch.ranks
+        if state is State.ALLOCATING:
+            return (
+                f"waiting for processors ({self._request.size or 'the list'})"
+                if self._request.wait_s
+                else "no CPA has answered yet"
+            )
+        if state is State.LOADING:
+            return f"no word yet that the processes are ready on {fold_names(ranks.nodes_not_ready())}"
+        if state is State.CONFIRMING:
+            return "no CPA has confirmed the start yet"
+        if state is State.CLEARING or (state is State.RUNNING and (self.launch.killed or ranks.all_ended)):
+            left = [ranks.node_name(at) for at, _ in ranks.not_ended_by_node()]
+            return f"no word yet from {fold_names(left or [ranks.node_name(0)])} that every process is gone"
+        if state is State.FREEING:
+            return "no CPA has freed the processors yet"
+        return ""
+
+
+def user() -> str:
+    """Our name for people; what decides is the uid."""
+    return os.environ.get("LOGNAME") or os.environ.get("USER") or str(os.getuid())
+
+
+def _told(error: AgentError | None) -> tuple[str, str, int]:
+    return (error.message, error.hint, error.exit_status) if error is not None else ("no answer", "", 125)

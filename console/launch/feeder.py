@@ -1,0 +1,96 @@
+"""Standard input to the ranks, on credit; a closed, empty or background standard input never stops a launch."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+from console.launch.sink import private_description
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.link.loop import Loop
+
+CREDIT = 256 << 10  # docs/protocol.md
+_PIECE = 64 << 10
+_READ = 1  # EPOLLIN
+_FOREGROUND_S = 0.5  # how often a background job looks whether it has come to the foreground
+
+
+class Feeder:
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece, ``end()`` is called once at its end."""
+
+    def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[], None]) -> None:
+        self._loop, self._send, self._end = loop, send, end
+        self._terminal = os.isatty(fd)
+        if self._terminal:
+            # A read in the background gives EIO then, instead of stopping us.
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        own = private_description(fd, os.O_RDONLY)
+        self._fd = fd if own < 0 else own
+        self._credit = CREDIT
+        self._watched = False
+        self._open = True
+        self._resume()
+
+    def credit(self, amount: int) -> None:
+        """The ranks have taken so many bytes."""
+        self._credit += amount
+        self._resume()
+
+    def close(self) -> None:
+        """Read no more; nobody is told."""
+        self._pause()
+        self._open = False
+
+    def _resume(self) -> None:
+        if self._open and not self._watched and self._credit > 0:
+            self._watched = True
+            try:
+                self._loop.watch(self._fd, _READ, self._on_readable)
+            except OSError:  # EPERM: a file or /dev/null, always ready
+                self._loop.after(0, lambda: self._on_readable(_READ))
+
+    def _pause(self) -> None:
+        if self._watched:
+            self._loop.unwatch(self._fd)
+            self._watched = False
+
+    def _on_readable(self, _events: int) -> None:
+        if not self._open:
+            return
+        self._pause()
+        if self._in_background():
+            self._later()
+            return
+        try:
+            data = os.read(self._fd, min(_PIECE, self._credit))
+        except BlockingIOError:
+            self._resume()
+            return
+        except OSError as error:
+            if error.errno == errno.EIO and self._terminal and self._in_background():
+                self._later()
+                return
+            data = b""
+        if not data:
+            self.close()
+            self._end()
+            return
+        self._credit -= len(data)
+        self._send(data)
+        self._resume()
+
+    def _later(self) -> None:
+        self._loop.after(_FOREGROUND_S, self._resume)
+
+    def _in_background(self) -> bool:
+        if not self._terminal:
+            return False
+        try:
+            return os.tcgetpgrp(self._fd) != os.getpgrp()
+        except OSError:
+            return False

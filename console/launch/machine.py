@@ -1,0 +1,462 @@
+"""The launcher as a pure machine: events in, actions out; sockets, clocks and terminals are elsewhere.
+
+``TRANSITIONS`` holds every transition. An event that a state does not list changes nothing: it crossed
+something that was decided meanwhile (a READY that arrives while the tree is being killed).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from console.launch.ranks import Ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from console.launch.plan import Plan
+
+    Action = tuple[Any, ...]  # a Do, then what it needs
+
+SIGINT, SIGKILL, SIGTERM = 2, 9, 15
+
+#: Seconds between a SIGTERM that nobody watches over (yod was terminated, -kill) and SIGKILL.
+GRACE_S = 5.0
+#: Seconds without any progress after which a step is given up.
+STEP_S = 10.0
+#: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
+CANCEL_S = 2.0
+
+
+class State(Enum):
+    """Where a launch stands."""
+
+    ALLOCATING = "allocating"  # a CPA has been asked for processors
+    CANCELLING = "cancelling"  # … and the user does not want them any more
+    LOADING = "loading"  # the tree is forming, processes begin under hold
+    CONFIRMING = "confirming"  # every process is held; the CPA is told *started*
+    RUNNING = "running"  # GO was given
+    CLEARING = "clearing"  # before GO: the tree is being killed
+    FREEING = "freeing"  # every process is gone; the CPA is told *finish*
+    HANDING = "handing"  # no CPA takes *finish*: the RCA is given it
+    DRAINING = "draining"  # processors are free; our reader has not taken all output yet
+    ENDED = "ended"
+
+
+class Event(Enum):
+    """What may happen to a launch."""
+
+    ALLOCATED = "allocated"  # plan, launcher
+    REFUSED = "refused"  # message, hint, exit status
+    READY = "ready"  # [[rank, pid, node index], …]
+    FAILED = "failed"  # node, message, hint, exit status, fault
+    CONFIRMED = "confirmed"
+    UNCONFIRMED = "unconfirmed"  # message, hint, exit status
+    EXITS = "exits"  # [[rank, wait status, seconds], …]
+    LOST = "lost"  # [[node index, [rank, …]], …], reason
+    FINISHED = "finished"  # nodes that could not be cleaned
+    ROOT_ENDED = "root ended"  # reason
+    FREED = "freed"
+    NOT_FREED = "not freed"  # message
+    HANDED = "handed"
+    NOT_HANDED = "not handed"  # message
+    DRAINED = "drained"
+    INTERRUPT = "interrupt"  # ^C
+    TERMINATE = "terminate"  # signal number: yod itself was told to end
+    SIGNAL = "signal"  # number, ranks or None
+    KILL = "kill"  # an observer wants the job killed
+    GRACE_OVER = "grace over"
+    OVERDUE = "overdue"  # what is outstanding
+    OUTPUT_BROKEN = "output broken"  # message or "" (the reader went), exit status
+
+
+class Do(Enum):
+    """What the engine is to do."""
+
+    LOAD = "load"
+    CONFIRM = "confirm"
+    GO = "go"
+    SIGNAL = "signal"  # number, ranks or None
+    KILL = "kill"
+    DONE = "done"  # all-done to the tree
+    CUT = "cut"  # let go of the tree's root
+    NODE_FAILED = "node failed"  # node, reason
+    FREE = "free"  # processor error, reason
+    HAND = "hand"  # processor error, reason
+    UNREGISTER = "unregister"
+    GRACE = "grace"  # seconds until GRACE_OVER
+    SAY = "say"  # an error, always told
+    STATUS = "status"  # a line for people who wait, not told with -quiet and -batch
+    TELL = "tell"  # an event for the stream
+    LEAVE = "leave"
+
+
+class Launch:
+    """One launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading."""
+
+    def __init__(self, *, bad_exit_ends: bool) -> None:
+        self.state = State.ALLOCATING
+        self.bad_exit_ends = bad_exit_ends
+        self.ranks = Ranks()
+        self.launcher = 0
+        self.verdict: int | None = None  # an exit status that the ranks' do not decide
+        self.interrupts = 0
+        self.ended_by = 0  # the signal that made yod end the job
+        self.terminated = False  # a SIGTERM of ours is out, its grace runs
+        self.killed = False
+        self.processor_error = False
+        self.reason = ""
+        self.drained = False
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event, *facts: Any) -> list[Action]:
+        """The actions that ``event`` asks for."""
+        entry = TRANSITIONS.get((self.state, event))
+        if entry is None:
+            return []
+        self._actions = []
+        state = entry[0](self, *facts)
+        assert state in entry[1], f"{self.state} + {event} may not become {state}"
+        self.state = state
+        return self._actions
+
+    @property
+    def exit_status(self) -> int:
+        """What yod ends with, as far as it is known."""
+        if self.verdict is not None:
+            return self.verdict
+        status = self.ranks.exit_status
+        if not status and self.ended_by and self.ranks.any_by_yod:
+            return 128 + self.ended_by
+        return status
+
+    def _do(self, *action: Any) -> None:
+        self._actions.append(action)
+
+    # before the processes run
+
+    def _allocated(self, plan: Plan, launcher: int) -> State:
+        self.launcher = launcher
+        self.ranks.planned(plan)
+        self._do(Do.LOAD)
+        return State.LOADING
+
+    def _refused(self, message: str, hint: str, exit_status: int) -> State:
+        self.verdict = exit_status
+        self._do(Do.SAY, message, hint)
+        return self._leave()
+
+    def _cancel(self, number: int = SIGINT) -> State:
+        self.interrupts += 1
+        self.verdict = 128 + number
+        self._do(Do.GRACE, CANCEL_S)
+        return State.CANCELLING
+
+    def _give_back(self, plan: Plan, launcher: int) -> State:
+        self.launcher = launcher
+        self.reason = "interrupted"
+        return self._free()
+
+    def _leave_silently(self, *_facts: Any) -> State:
+        # Nothing is unregistered: the RCA sees us go and has everything of ours cleaned up.
+        self._do(Do.LEAVE)
+        return State.ENDED
+
+    def _cancelled(self, *_facts: Any) -> State:
+        return self._leave()
+
+    def _ready(self, ranks: list[list[int]]) -> State:
+        self.ranks.are_ready(ranks)
+        if not self.ranks.all_ready:
+            return State.LOADING
+        self._do(Do.CONFIRM)
+        return State.CONFIRMING
+
+    def _failed(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+        self.verdict = exit_status
+        self.reason = message
+        self._do(Do.SAY, message, hint)
+        if fault == "node":
+            self.processor_error = True
+            self._do(Do.NODE_FAILED, node, message)
+        return self._clear()
+
+    def _unconfirmed(self, message: str, hint: str, exit_status: int) -> State:
+        self.verdict, self.reason = exit_status, message
+        self._do(Do.SAY, f"the processes were not started: {message}", hint)
+        return self._clear()
+
+    def _lost_loading(self, nodes: list[Any], reason: str) -> State:
+        self.verdict, self.reason, self.processor_error = 125, reason, True
+        self._do(Do.SAY, f"the launch failed: {reason}", "mesh status shows the nodes")
+        for at, _ranks in nodes:
+            self._do(Do.NODE_FAILED, self.ranks.node_name(at), reason)
+        return self._clear()
+
+    def _root_gone_loading(self, reason: str) -> State:
+        self.verdict, self.reason, self.processor_error = 125, reason, True
+        root = self.ranks.node_name(0)
+        self._do(Do.SAY, f"the launch failed: {root} (its PCT): {reason}", "mesh status shows the nodes")
+        self._do(Do.NODE_FAILED, root, reason)
+        return self._free()
+
+    def _overdue_loading(self, outstanding: str) -> State:
+        self.verdict, self.reason, self.processor_error = 125, f"no answer: {outstanding}", True
+        self._do(Do.SAY, f"the launch failed: {outstanding}", "mesh status shows the nodes")
+        for name in self.ranks.nodes_not_ready():
+            self._do(Do.NODE_FAILED, name, "no answer to a load")
+        return self._clear()
+
+    def _clear(self) -> State:
+        self._do(Do.KILL)
+        return State.CLEARING
+
+    def _interrupted_loading(self, number: int = SIGINT) -> State:
+        self.interrupts += 1
+        self.verdict, self.reason = 128 + number, "interrupted before it ran"
+        return self._clear()
+
+    def _output_broken_loading(self, message: str, exit_status: int) -> State:
+        self.verdict, self.reason = exit_status, message or "the reader of its output went"
+        if message:
+            self._do(Do.SAY, message, "")
+        return self._clear()
+
+    def _cleared(self, *_facts: Any) -> State:
+        self._do(Do.CUT)
+        return self._free()
+
+    def _clear_overdue(self, outstanding: str) -> State:
+        self.processor_error = True
+        self._do(Do.SAY, f"the clean-up was not confirmed: {outstanding}", "mesh status shows the nodes")
+        return self._cleared()
+
+    # while they run
+
+    def _confirmed(self) -> State:
+        self._do(Do.GO)
+        return State.RUNNING
+
+    def _exits(self, exits: list[list[Any]]) -> State:
+        bad = False
+        for rank, status, seconds in exits:
+            end = self.ranks.ended(rank, status, seconds, killed=self.killed or self.terminated)
+            if end is None:
+                continue
+            bad = bad or (end.bad and not end.by_yod)
+            self._do(Do.TELL, end.as_event(rank, self.ranks.node_of(rank)))
+        if bad:
+            self._after_bad_exit()
+        return State.RUNNING
+
+    def _after_bad_exit(self) -> None:
+        if self.bad_exit_ends and not self.ranks.all_ended and not (self.terminated or self.killed):
+            self._do(Do.STATUS, "a rank ended badly: ending the others (SIGTERM)")
+            self._terminate()
+
+    def _terminate(self) -> None:
+        self.terminated = True
+        self._do(Do.SIGNAL, SIGTERM, None)
+        self._do(Do.GRACE, GRACE_S)
+
+    def _kill(self) -> None:
+        self.killed = True
+        self._do(Do.KILL)
+
+    def _lost(self, nodes: list[Any], reason: str) -> State:
+        self.processor_error, self.reason = True, reason
+        for at, ranks in nodes:
+            self.ranks.lost(at, ranks)
+        self._do(Do.SAY, self.ranks.lost_line(nodes, reason), "")
+        names = [[self.ranks.node_name(at), ranks] for at, ranks in nodes]
+        self._do(Do.TELL, {"event": "lost", "nodes": names, "reason": reason})
+        self._after_bad_exit()
+        return State.RUNNING
+
+    def _root_gone(self, reason: str) -> State:
+        # The rest of the tree ends itself: its links upwards are broken.
+        self._lost(self.ranks.not_ended_by_node(), f"{self.ranks.node_name(0)} (the launch's root): {reason}")
+        return self._free()
+
+    def _interrupt(self) -> State:
+        self.interrupts += 1
+        self.ended_by = self.ended_by or SIGINT
+        if self.interrupts == 1 and not self.killed:
+            self.terminated = True
+            self._do(Do.SIGNAL, SIGTERM, None)
+            self._do(Do.STATUS, "interrupted: SIGTERM went to every rank; ^C again kills them")
+        elif self.interrupts <= 2:
+            self._kill()
+            self._do(Do.STATUS, "interrupted again: killing every rank; ^C once more leaves at once")
+        else:
+            self.verdict = 128 + SIGINT
+            self._do(Do.STATUS, "leaving; the RCA cleans up behind us")
+            return self._leave_silently()
+        return State.RUNNING
+
+    def _terminated_by(self, number: int) -> State:
+        self.ended_by = self.ended_by or number
+        if self.terminated or self.killed:
+            self._kill()
+        else:
+            self._terminate()
+        return State.RUNNING
+
+    def _grace_over(self) -> State:
+        if not self.killed:
+            self._kill()
+        return State.RUNNING
+
+    def _forward(self, number: int, ranks: list[int] | None) -> State:
+        if number in (SIGTERM, SIGKILL) and ranks is None:
+            self.ended_by = self.ended_by or number
+            self.terminated = True
+        self._do(Do.SIGNAL, number, ranks)
+        self._do(Do.TELL, {"event": "signalled", "signal": number, "ranks": ranks})
+        return State.RUNNING
+
+    def _killed_by_observer(self) -> State:
+        self.ended_by = self.ended_by or SIGKILL
+        self._kill()
+        self._do(Do.TELL, {"event": "signalled", "signal": SIGKILL, "ranks": None})
+        return State.RUNNING
+
+    def _output_broken(self, message: str, exit_status: int) -> State:
+        if self.verdict is None:
+            self.verdict = exit_status
+            if message:
+                self._do(Do.SAY, message, "")
+        if not (self.terminated or self.killed):
+            self._terminate()
+        return State.RUNNING
+
+    def _finished(self, unclean: list[str]) -> State:
+        if unclean:
+            self.processor_error, self.reason = True, f"not cleaned: {', '.join(map(str, unclean))}"
+            self._do(Do.SAY, f"processes of this launch could not be killed on {', '.join(map(str, unclean))}", "")
+        self._do(Do.DONE)
+        return self._free()
+
+    def _overdue(self, outstanding: str) -> State:
+        self.processor_error, self.reason = True, outstanding
+        self._do(Do.SAY, f"given up: {outstanding}", "mesh status shows the nodes")
+        self._do(Do.CUT)
+        for at, ranks in self.ranks.not_ended_by_node():
+            self.ranks.lost(at, ranks)
+        return self._free()
+
+    # after they ran
+
+    def _free(self) -> State:
+        self._do(Do.FREE, self.processor_error, self.reason)
+        return State.FREEING
+
+    def _freed(self) -> State:
+        return self._end_or_drain()
+
+    def _end_or_drain(self) -> State:
+        self._do(Do.UNREGISTER)
+        if not self.drained:
+            return State.DRAINING
+        self._do(Do.LEAVE)
+        return State.ENDED
+
+    def _not_freed(self, message: str) -> State:
+        self._do(Do.HAND, self.processor_error, self.reason)
+        return State.HANDING
+
+    def _not_freed_interrupted(self, *_facts: Any) -> State:
+        self.interrupts += 1
+        return self._not_freed("")
+
+    def _not_handed(self, message: str) -> State:
+        self._do(
+            Do.SAY,
+            f"neither a CPA nor the RCA could be told that launcher {self.launcher} has ended ({message})",
+            "its processors are freed when the mesh is back: mesh up",
+        )
+        return self._end_or_drain()
+
+    def _drained_early(self) -> State:
+        self.drained = True
+        return self.state
+
+    def _drained(self) -> State:
+        self.drained = True
+        self._do(Do.LEAVE)
+        return State.ENDED
+
+    def _break_late(self, message: str, exit_status: int) -> State:
+        self.verdict = exit_status
+        if message:
+            self._do(Do.SAY, message, "")
+        return self.state
+
+    def _leave(self) -> State:
+        self._do(Do.UNREGISTER)
+        self._do(Do.LEAVE)
+        return State.ENDED
+
+
+S, E, L = State, Event, Launch
+_QUIT = (S.CANCELLING,)
+_Table = dict[tuple[State, Event], "tuple[Callable[..., State], tuple[State, ...]]"]
+
+#: (state, event): (what is decided, the states it may lead to).
+TRANSITIONS: _Table = {
+    (S.ALLOCATING, E.ALLOCATED): (L._allocated, (S.LOADING,)),
+    (S.ALLOCATING, E.REFUSED): (L._refused, (S.ENDED,)),
+    (S.ALLOCATING, E.INTERRUPT): (L._cancel, (S.CANCELLING,)),
+    (S.ALLOCATING, E.TERMINATE): (L._cancel, (S.CANCELLING,)),
+    (S.CANCELLING, E.ALLOCATED): (L._give_back, (S.FREEING,)),
+    (S.CANCELLING, E.REFUSED): (L._cancelled, (S.ENDED,)),
+    (S.CANCELLING, E.GRACE_OVER): (L._leave_silently, (S.ENDED,)),
+    (S.CANCELLING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
+    (S.CANCELLING, E.TERMINATE): (L._leave_silently, (S.ENDED,)),
+    (S.LOADING, E.READY): (L._ready, (S.LOADING, S.CONFIRMING)),
+    (S.LOADING, E.FAILED): (L._failed, (S.CLEARING,)),
+    (S.LOADING, E.LOST): (L._lost_loading, (S.CLEARING,)),
+    (S.LOADING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING,)),
+    (S.LOADING, E.OVERDUE): (L._overdue_loading, (S.CLEARING,)),
+    (S.LOADING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
+    (S.LOADING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
+    (S.LOADING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.CONFIRMED): (L._confirmed, (S.RUNNING,)),
+    (S.CONFIRMING, E.UNCONFIRMED): (L._unconfirmed, (S.CLEARING,)),
+    (S.CONFIRMING, E.FAILED): (L._failed, (S.CLEARING,)),
+    (S.CONFIRMING, E.LOST): (L._lost_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING,)),
+    (S.CONFIRMING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
+    (S.CLEARING, E.FINISHED): (L._cleared, (S.FREEING,)),
+    (S.CLEARING, E.ROOT_ENDED): (L._cleared, (S.FREEING,)),
+    (S.CLEARING, E.OVERDUE): (L._clear_overdue, (S.FREEING,)),
+    (S.CLEARING, E.INTERRUPT): (L._cleared, (S.FREEING,)),
+    (S.RUNNING, E.EXITS): (L._exits, (S.RUNNING,)),
+    (S.RUNNING, E.LOST): (L._lost, (S.RUNNING,)),
+    (S.RUNNING, E.FINISHED): (L._finished, (S.FREEING,)),
+    (S.RUNNING, E.ROOT_ENDED): (L._root_gone, (S.FREEING,)),
+    (S.RUNNING, E.INTERRUPT): (L._interrupt, (S.RUNNING, S.ENDED)),
+    (S.RUNNING, E.TERMINATE): (L._terminated_by, (S.RUNNING,)),
+    (S.RUNNING, E.GRACE_OVER): (L._grace_over, (S.RUNNING,)),
+    (S.RUNNING, E.SIGNAL): (L._forward, (S.RUNNING,)),
+    (S.RUNNING, E.KILL): (L._killed_by_observer, (S.RUNNING,)),
+    (S.RUNNING, E.OUTPUT_BROKEN): (L._output_broken, (S.RUNNING,)),
+    (S.RUNNING, E.OVERDUE): (L._overdue, (S.FREEING,)),
+    (S.FREEING, E.FREED): (L._freed, (S.DRAINING, S.ENDED)),
+    (S.FREEING, E.NOT_FREED): (L._not_freed, (S.HANDING,)),
+    (S.FREEING, E.INTERRUPT): (L._not_freed_interrupted, (S.HANDING,)),
+    (S.FREEING, E.DRAINED): (L._drained_early, (S.FREEING,)),
+    (S.FREEING, E.OUTPUT_BROKEN): (L._break_late, (S.FREEING,)),
+    (S.HANDING, E.HANDED): (L._freed, (S.DRAINING, S.ENDED)),
+    (S.HANDING, E.NOT_HANDED): (L._not_handed, (S.DRAINING, S.ENDED)),
+    (S.HANDING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
+    (S.HANDING, E.DRAINED): (L._drained_early, (S.HANDING,)),
+    (S.HANDING, E.OUTPUT_BROKEN): (L._break_late, (S.HANDING,)),
+    (S.DRAINING, E.DRAINED): (L._drained, (S.ENDED,)),
+    (S.DRAINING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
+    (S.DRAINING, E.TERMINATE): (L._leave_silently, (S.ENDED,)),
+    (S.DRAINING, E.OUTPUT_BROKEN): (L._break_late, (S.DRAINING,)),
+}

@@ -1,0 +1,185 @@
+"""Whoever follows a running launch through its socket: they are served, never waited for."""
+
+from __future__ import annotations
+
+import os
+
+from agents.link.link import Link
+from agents.link.loop import READ
+from agents.link.sockets import listen, peer
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, frame
+from agents.wire.messages import YOD, check, check_hello, hello
+from console.launch.machine import Event
+from console.launch.stream import stamped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any
+
+    from agents.link.loop import Loop
+    from console.launch.engine import Engine
+
+#: Bytes held for an observer that does not read; then output, and at four times as much events too, are skipped.
+HELD = 1 << 20
+_LONGEST_REQUEST = 64 << 10
+_PUMP = 256 << 10
+_LOOK_S = 0.02
+
+
+class Observers:
+    """The socket ``yod-LAUNCHER.sock`` and everybody connected to it."""
+
+    def __init__(self, loop: Loop, path: str, engine: Engine) -> None:
+        self.loop, self.path, self.engine = loop, path, engine
+        self.connected: list[Observer] = []
+        self._sock = listen(path, 64)
+        loop.watch(self._sock.fileno(), READ, self._on_accept)
+
+    def _on_accept(self, _events: int) -> None:
+        while True:
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                return
+            if peer(sock).uid not in (os.geteuid(), 0):
+                sock.close()
+                continue
+            self.connected.append(Observer(self, sock))
+
+    def close(self) -> None:
+        """No more observers; those there are get what the kernel takes at once."""
+        self.loop.unwatch(self._sock.fileno())
+        self._sock.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+        for observer in list(self.connected):
+            observer.close()
+
+
+class Observer:
+    """One connection. Follows the spool where there is one, else lives from now on."""
+
+    def __init__(self, observers: Observers, sock: socket.socket) -> None:
+        self._all = observers
+        self._engine = observers.engine
+        self._greeted = False
+        self._output = False
+        self._skipped = 0
+        self._spool = -1
+        self._offset = 0
+        self._pumping = False
+        self._link = Link(observers.loop, sock, self._on_frame, self._on_end, limit=_LONGEST_REQUEST)
+        self._link.send(hello("yod"))
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Something happened."""
+        if self._spool >= 0:
+            self._pump()
+        elif self._caught_up(4 * HELD):
+            self._link.send(event)
+        else:
+            self._skipped += 1
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        """A rank wrote something."""
+        if self._spool >= 0:
+            self._pump()
+        elif self._output:
+            if self._caught_up(HELD):
+                self._link.send_raw(frame(kind, payload))
+            else:
+                self._skipped += len(payload) - 4
+
+    def close(self) -> None:
+        """Let it go."""
+        if self._spool >= 0:
+            self._pump()
+            os.close(self._spool)
+            self._spool = -1
+        self._forget()
+        self._link.close()
+
+    def _caught_up(self, limit: int) -> bool:
+        if self._link.out_bytes > limit:
+            return False
+        if self._skipped and self._link.out_bytes < limit // 2:
+            self._link.send(stamped({"event": "skipped", "bytes": self._skipped}))
+            self._skipped = 0
+        return True
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        if kind != CONTROL:
+            raise WireError(f"a frame of kind {kind} where a request was expected")
+        message = decode(payload)
+        if not self._greeted:
+            check_hello(message)
+            self._greeted = True
+            return
+        try:
+            op = check(YOD, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        if op == "attach":
+            self._attach(replay=message.get("replay", True), output=message.get("output", True))
+        elif op == "signal":
+            self._signal(message["signal"], message.get("ranks"))
+        elif op == "kill":
+            self._engine.handle(Event.KILL)
+        elif op == "eof":
+            self._engine.end_input()
+
+    def _signal(self, number: int, ranks: Any) -> None:
+        if not 0 < number < 65 or not (ranks is None or all(type(rank) is int for rank in ranks)):
+            raise WireError("no such signal or ranks")
+        self._engine.handle(Event.SIGNAL, number, ranks)
+
+    def _attach(self, *, replay: bool, output: bool) -> None:
+        stream = self._engine.stream
+        if self in stream.listeners:
+            raise WireError("attached already")
+        self._output = output
+        stream.listeners.append(self)
+        path = self._engine.spool_path
+        if output and path:
+            self._spool = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._offset = 0 if replay else os.fstat(self._spool).st_size
+            self._pump()
+            return
+        self._link.send(self._engine.hello_event())
+        if replay:
+            for event in stream.past:
+                self._link.send_raw(control(event))
+
+    def _pump(self) -> None:
+        # The file has everything: a slow reader costs a descriptor, not memory.
+        while self._link.out_bytes < _PUMP and self._link.sock is not None:
+            data = os.pread(self._spool, _PUMP, self._offset)
+            if not data:
+                return
+            self._offset += len(data)
+            self._link.send_raw(data)
+        if not self._pumping and self._link.sock is not None:
+            self._pumping = True
+            self._all.loop.after(_LOOK_S, self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._pumping = False
+        if self._spool >= 0:
+            self._pump()
+
+    def _on_end(self, _link: Link, _reason: str) -> None:
+        if self._spool >= 0:
+            os.close(self._spool)
+            self._spool = -1
+        self._forget()
+
+    def _forget(self) -> None:
+        if self in self._engine.stream.listeners:
+            self._engine.stream.listeners.remove(self)
+        if self in self._all.connected:
+            self._all.connected.remove(self)

@@ -1,0 +1,134 @@
+"""What is known of the ranks of one launch: where they live, how they ended, who ended them."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from console.launch.plan import Plan
+
+#: What a rank counts as that went with its node: it was killed.
+LOST_STATUS = 128 + 9
+
+
+class End:
+    """How one rank ended. ``by_yod``: it died of a signal that yod had sent to end it. ``lost``: its node went."""
+
+    __slots__ = ("by_yod", "elapsed_s", "lost", "signal", "status")
+
+    def __init__(self, status: int, signal: int, elapsed_s: float, *, by_yod: bool = False, lost: bool = False) -> None:
+        self.status, self.signal, self.elapsed_s, self.by_yod, self.lost = status, signal, elapsed_s, by_yod, lost
+
+    @property
+    def bad(self) -> bool:
+        """Neither exit 0 nor ended by us."""
+        return bool(self.status or self.signal or self.lost)
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell would call it."""
+        if self.lost:
+            return LOST_STATUS
+        return 128 + self.signal if self.signal else self.status
+
+    def as_event(self, rank: int, node: str) -> dict[str, Any]:
+        """The ``exit`` event."""
+        return {
+            "event": "exit",
+            "rank": rank,
+            "node": node,
+            "status": self.status,
+            "signal": self.signal,
+            "elapsed_s": round(self.elapsed_s, 6),
+            "by_yod": self.by_yod,
+        }
+
+
+class Ranks:
+    """The ranks of a launch. Nothing is known of them before :meth:`planned`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.plan: Plan | None = None
+        self.pids: list[list[int]] = []  # [pid, node index] by rank; [0, 0] until it is ready
+        self.ends: dict[int, End] = {}
+        self.any_by_yod = False
+        self.exit_status = 0  # the highest among those that ended by themselves
+        self._ready = 0
+
+    def planned(self, plan: Plan) -> None:
+        """Who is to run where."""
+        self.plan, self.size = plan, plan.size
+        self.pids = [[0, 0] for _ in range(plan.size)]
+
+    def are_ready(self, ranks: list[list[int]]) -> None:
+        """Processes that have begun and are held."""
+        for rank, pid, at in ranks:
+            if 0 <= rank < self.size and not self.pids[rank][0]:
+                self.pids[rank] = [pid, at]
+                self._ready += 1
+
+    @property
+    def all_ready(self) -> bool:
+        return self._ready == self.size > 0
+
+    @property
+    def all_ended(self) -> bool:
+        return len(self.ends) == self.size > 0
+
+    def ended(self, rank: int, wait_status: int, seconds: float, *, killed: bool) -> End | None:
+        """Note how ``rank`` ended; None when that is known already. ``killed``: yod has sent a signal to end it."""
+        if rank in self.ends or not 0 <= rank < self.size:
+            return None
+        number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
+        status = os.WEXITSTATUS(wait_status) if os.WIFEXITED(wait_status) else 0
+        end = End(status, number, float(seconds), by_yod=killed and number in (9, 15))
+        self._note(rank, end)
+        return end
+
+    def lost(self, at: int, ranks: list[int]) -> None:
+        """Note ranks that went with the node of index ``at``."""
+        for rank in ranks:
+            if rank not in self.ends and 0 <= rank < self.size:
+                self._note(rank, End(0, 0, 0.0, lost=True))
+
+    def _note(self, rank: int, end: End) -> None:
+        self.ends[rank] = end
+        if end.by_yod:
+            self.any_by_yod = True
+        else:
+            self.exit_status = max(self.exit_status, end.exit_status)
+
+    def node_name(self, at: int) -> str:
+        """The name of the node of index ``at``."""
+        return self.plan.nodes[at].name if self.plan and 0 <= at < len(self.plan.nodes) else f"node {at}"
+
+    def node_of(self, rank: int) -> str:
+        """The name of the node that hosts ``rank``."""
+        assert self.plan is not None
+        return self.plan.nodes[self.plan.node_of[rank]].name
+
+    def nodes_not_ready(self) -> list[str]:
+        """Names of the nodes whose ranks have not all begun."""
+        assert self.plan is not None
+        return [node.name for node in self.plan.nodes if not all(self.pids[rank][0] for rank in node.ranks)]
+
+    def not_ended_by_node(self) -> list[list[Any]]:
+        """``[[node index, ranks], …]`` of the ranks that have not ended."""
+        if self.plan is None:
+            return []
+        found = [
+            [at, [rank for rank in node.ranks if rank not in self.ends]] for at, node in enumerate(self.plan.nodes)
+        ]
+        return [entry for entry in found if entry[1]]
+
+    def lost_line(self, nodes: list[Any], reason: str) -> str:
+        """One line for people about lost nodes."""
+        from console.launch.report import fold_names, fold_ranks
+
+        names = fold_names([self.node_name(at) for at, _ in nodes])
+        ranks = sorted(rank for _, some in nodes for rank in some)
+        return f"lost {names} with rank {fold_ranks(ranks)}: {reason}" if ranks else f"lost {names}: {reason}"

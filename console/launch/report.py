@@ -1,0 +1,95 @@
+"""What yod tells at the end: the completion table, and a line in the usage log."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from console.launch.ranks import End, Ranks
+
+
+def fold_ranks(ranks: list[int]) -> str:
+    """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] + 1 == rank:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def fold_names(names: list[str]) -> str:
+    """``[n0, n1, n2, login]`` → ``n0-n2,login``: names that differ in their last number, counted up, are folded."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _follows(before: str, name: str) -> bool:
+    head, number = _split(before)
+    next_head, next_number = _split(name)
+    return bool(number and next_number) and head == next_head and int(next_number) == int(number) + 1
+
+
+def _split(name: str) -> tuple[str, str]:
+    head = name.rstrip("0123456789")
+    return head, name[len(head) :]
+
+
+def completion_rows(ranks: Ranks) -> list[str]:
+    """How every rank ended, a line for all ranks that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``."""
+    alike: dict[tuple[str, bool], list[int]] = {}
+    for rank in sorted(ranks.ends):
+        end = ranks.ends[rank]
+        alike.setdefault((_words(end), end.lost), []).append(rank)
+    rows = []
+    for (words, lost), which in alike.items():
+        nodes = list(dict.fromkeys(ranks.node_of(rank) for rank in which))
+        seconds = "" if lost else ", " + _seconds([ranks.ends[rank].elapsed_s for rank in which])
+        rows.append(f"rank {fold_ranks(which)} on {fold_names(nodes)}: {words}{seconds}")
+    return rows
+
+
+def _words(end: End) -> str:
+    if end.lost:
+        return "lost with its node"
+    if not end.signal:
+        return f"exit {end.status}"
+    import signal  # loaded already wherever a launch runs
+
+    try:
+        name = signal.Signals(end.signal).name
+        text = signal.strsignal(end.signal) or ""
+    except ValueError:
+        name, text = f"signal {end.signal}", ""
+    ended = f"{name} ({text})" if text else name
+    return f"{ended} from yod" if end.by_yod else ended
+
+
+def _seconds(elapsed: list[float]) -> str:
+    low, high = f"{min(elapsed):.1f}", f"{max(elapsed):.1f}"
+    return f"{low} s" if low == high else f"{low} to {high} s"
+
+
+def append_usage(path: str, entry: dict[str, Any]) -> None:
+    """One JSON line in the usage log. That it cannot be written is no error: a log must not fail a job."""
+    from agents.wire.control import encode
+    from agents.wire.errors import AgentError
+
+    try:
+        line = encode(entry) + b"\n"
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, line)  # one write: lines of several yods never mix
+        finally:
+            os.close(fd)
+    except (OSError, AgentError):
+        pass

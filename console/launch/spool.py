@@ -1,0 +1,131 @@
+"""Where a detached launch keeps its event stream and its output: one file of frames, read by whoever attaches."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from agents.link.sockets import own_directory
+from agents.wire.control import control
+from agents.wire.frames import output
+from console.launch.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: Bytes a spool may hold; then the job waits in its next write.
+LIMIT = 1 << 30
+#: Days for which the spool of an ended launch is kept.
+KEPT_DAYS = 7
+
+
+def spool_path(state_dir: str, launcher: int) -> str:
+    """The file of a detached launch."""
+    return f"{state_dir}/spool/{launcher}.frames"
+
+
+class SpoolFront:
+    """A front with no terminal. Until :meth:`let_go` its errors still go to the stderr of whoever detached it."""
+
+    def __init__(
+        self,
+        state_dir: str,
+        hello: dict[str, Any],
+        on_passed: Callable[[int], None],
+        on_broken: Callable[[str, int], None],
+        limit: int = LIMIT,
+    ) -> None:
+        self._state_dir, self._hello, self._limit = state_dir, hello, limit
+        self._on_passed, self._on_broken = on_passed, on_broken
+        self._fd = -1
+        self._written = 0
+        self._before: list[dict[str, Any]] = []
+        self._full = False
+        self._on_terminal = True
+        self.spool_path = ""
+        self.drained = True  # what is over the limit is never written
+
+    def planned(self, size: int) -> None:
+        """The number of ranks is known."""
+        self._hello["size"] = size
+
+    def output(self, kind: int, rank: int, data: memoryview) -> None:
+        """What a rank wrote. Over the limit it is dropped unread by anybody, and its credit never given back."""
+        if self._full:
+            return
+        self._write(output(kind, rank, bytes(data)))
+        self._on_passed(len(data))
+        if self._written >= self._limit:
+            self._full = True
+            self.event({"event": "note", "at": 0.0, "node": "", "text": f"the spool is full ({self._limit} bytes): "
+                        "the job waits in its next write; yod --signal TERM ends it"})  # fmt: skip
+
+    def output_ended(self) -> None:
+        """Every rank has ended."""
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Something happened."""
+        if event["event"] == "allocated":
+            self._open(event)
+        if self._fd < 0:
+            self._before.append(event)
+        else:
+            self._write(control(event))
+
+    def complain(self, message: str, hint: str = "") -> None:
+        """An error."""
+        self.line(f"yod: {message}" + (f" ({hint})" if hint else ""))
+
+    def status(self, text: str) -> None:
+        """A line for somebody who waits: here, nobody."""
+
+    def line(self, text: str) -> None:
+        """A line for people, as long as there are any."""
+        if self._on_terminal:
+            os.write(2, clean(text).encode("utf-8", "replace") + b"\n")
+
+    def let_go(self) -> None:
+        """The one who detached us leaves; the terminal may be another's soon."""
+        self._on_terminal = False
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+
+    def _open(self, allocated: dict[str, Any]) -> None:
+        folder = own_directory(f"{self._state_dir}/spool")
+        _sweep(folder)
+        self.spool_path = spool_path(self._state_dir, allocated["launcher"])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self.spool_path, flags, 0o600)
+        hello = {"event": "hello", "at": allocated["at"], "launcher": allocated["launcher"], **self._hello}
+        for event in (hello, *self._before):
+            self._write(control(event))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                written = os.write(self._fd, view)
+                self._written += written
+                view = view[written:]
+        except OSError as error:
+            if not self._full:
+                self._full = True
+                self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
+
+
+def _sweep(folder: str) -> None:
+    """Remove what was spooled long ago."""
+    import time
+
+    limit = time.time() - KEPT_DAYS * 86400
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        try:
+            if name.endswith(".frames") and os.lstat(path).st_mtime < limit:
+                os.unlink(path)
+        except OSError as error:
+            sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")
