@@ -59,7 +59,10 @@ def resume(pid: int, number: int) -> None:
     _ptrace(_PTRACE_CONT, pid, None, number)
 
 
-def release(pid: int) -> None:
-    """Let a stopped tracee run, untraced. OSError (ESRCH) when it is gone."""
-    if _ptrace(_PTRACE_DETACH, pid, None, None):
+def release(pid: int, number: int = 0) -> None:
+    """Let a stopped tracee run, untraced, with a signal to begin with (SIGSTOP: it stays stopped).
+
+    OSError (ESRCH) when it is gone.
+    """
+    if _ptrace(_PTRACE_DETACH, pid, None, number):
         _fail()
