@@ -1,0 +1,140 @@
+"""A private MariaDB server for tests: its files and socket in a temporary directory, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+
+START_S = 30.0
+INSTALLER = "mariadb-install-db"
+
+
+def find_server() -> str | None:
+    """The server's program; None when it is not installed."""
+    for name in ("mariadbd", "mysqld"):
+        found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+        if found:
+            return found
+    return None
+
+
+class Server:
+    """One server process; may be killed, frozen and started again over the same files."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.socket = os.path.join(directory, "s")
+        self.process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+
+    def install(self) -> None:
+        subprocess.run(
+            [INSTALLER, "--no-defaults", *self._user(), f"--datadir={self._data()}", "--skip-test-db"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def start(self) -> None:
+        program = find_server()
+        assert program is not None
+        with open(os.path.join(self.directory, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    program,
+                    "--no-defaults",
+                    *self._user(),
+                    f"--datadir={self._data()}",
+                    f"--socket={self.socket}",
+                    f"--pid-file={self.directory}/pid",
+                    "--skip-networking",
+                    "--skip-log-bin",
+                    "--innodb-buffer-pool-size=32M",
+                    "--innodb-log-file-size=16M",
+                    "--performance-schema=OFF",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.admin("SELECT 1")
+                return
+            except pymysql.err.OperationalError:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    raise
+            time.sleep(0.02)
+
+    def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
+        """Runs statements as root; the rows of the last one."""
+        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=2)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+                return cursor.fetchall()
+        finally:
+            connection.close()
+
+    def url(self, database: str, user: str = "root", password: str = "") -> str:
+        account = f"{user}:{password}" if password else user
+        return f"mysql://{account}@localhost/{database}?unix_socket={self.socket}"
+
+    def new_database(self) -> str:
+        """The URL of an empty database of its own."""
+        self._databases += 1
+        name = f"redmesh_{os.getpid()}_{self._databases}"
+        self.admin(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        self.admin(f"DROP DATABASE {url.rpartition('/')[0] and url.split('/')[3].split('?')[0]}")
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As by a crash."""
+        self.signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def _data(self) -> str:
+        return os.path.join(self.directory, "data")
+
+    def _user(self) -> list[str]:
+        return ["--user=root"] if os.geteuid() == 0 else []
+
+
+@contextmanager
+def private_server() -> Iterator[Server]:
+    """A running server, gone with its files at the end. The path is short, as socket paths must be."""
+    directory = tempfile.mkdtemp(prefix="rm-sql-")
+    server = Server(directory)
+    try:
+        server.install()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
