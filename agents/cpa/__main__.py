@@ -1,0 +1,41 @@
+"""``python -m agents.cpa --config keeper.json --name cpa-0``"""
+
+import os
+import signal
+import sys
+
+from agents.cpa.config import ConfigError, read
+from agents.cpa.daemon import Cpa
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.wire.errors import AgentError
+from db.connection import open_store
+from db.errors import StoreError
+
+USAGE = "usage: python -m agents.cpa --config FILE --name NAME"
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    try:
+        if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
+            raise ConfigError(USAGE)
+        config, name = read(arguments[1]), arguments[3]
+        loop = Loop()
+        journal = Journal(os.path.join(config.state, "log", f"{name}.jsonl"), name)
+        cpa = Cpa(loop, config, name, open_store(config.database, patience_s=2.0), journal, os.geteuid())
+        cpa.start()
+    except (AgentError, StoreError) as error:
+        print(f"cpa: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
+        return error.exit_status
+    except OSError as error:
+        print(f"cpa: {error}", file=sys.stderr)
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.on_signal(number, cpa.stop)
+    loop.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""The dispatch loop: requests of all connections, one at a time, in order of arrival."""
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+from agents.cpa.cleanups import Cleanups
+from agents.cpa.config import Config
+from agents.cpa.lost import Error, Lost
+from agents.cpa.operations import Answer, Operations
+from agents.cpa.outage import Outage
+from agents.cpa.presence import is_there
+from agents.cpa.queue import Queue
+from agents.cpa.rights import Rights
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.link.server import Server, Session
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from agents.wire.messages import CPA
+from db import ending, partitions, waiting
+from db.allocation import Live
+from db.connection import Store
+from db.errors import DatabaseUnavailable, StoreError
+
+EXPIRE_S = 1.0
+AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
+CHECKPOINT_S = 60.0
+TRIM_S = 600.0
+
+#: Fields of a request that the log may show. Never: cookies, keys, commands.
+LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
+
+
+class Cpa:
+    """One CPA. ``start`` listens; the loop does the rest."""
+
+    def __init__(self, loop: Loop, config: Config, name: str, store: Store, journal: Journal, owner: int) -> None:
+        self.loop, self.config, self.name, self.store, self.journal = loop, config, name, store, journal
+        self.rights = Rights(owner, config.admins, config.batch_accounts)
+        self.outage = Outage(time.monotonic)
+        self.operations = Operations(store, self.rights)
+        self.lost = Lost(self.operations, self.outage, Cleanups(loop, list(config.cleanup)), journal)
+        self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
+        self._requests: deque[tuple[Session, str, Message]] = deque()
+        self._undo: deque[Callable[[], object]] = deque()  # what has no owner any more, while the database is away
+
+    def start(self) -> None:
+        """Listen and begin."""
+        self.server = Server(
+            self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name
+        )
+        self.journal.write("started", socket=self.config.socket(self.name), database=self.store.url)
+        self._every(EXPIRE_S, self._expire)
+        self._every(CHECKPOINT_S, self.store.checkpoint)
+        self._every(TRIM_S, lambda: self.operations.trim(self.config.history_days, self.config.history_rows))
+
+    def stop(self) -> None:
+        """Stop listening; the loop returns. Nothing is lost by it: see agents/cpa/__init__.py."""
+        self.journal.write("stopped")
+        self.lost.stop()
+        self.server.close()
+        self.loop.stop()
+
+    # --- requests
+
+    def _arrived(self, session: Session, op: str, message: Message) -> None:
+        self._requests.append((session, op, message))
+        if len(self._requests) == 1:
+            self.loop.after(0, self._serve)
+
+    def _serve(self) -> None:
+        # one a round of the loop: others arrive, and ends of connections are noticed, in between
+        session, op, message = self._requests.popleft()
+        if self._requests:
+            self.loop.after(0, self._serve)
+        if not is_there(session.link.sock):
+            self.journal.write("not_served", op=op, uid=session.peer.uid)
+            return
+        began = time.monotonic()
+        code = ""
+        try:
+            self._do(session, op, message)
+        except (StoreError, AgentError) as error:
+            code = error.code
+            self._refuse(session, message, error)
+        except Exception as error:
+            code = "internal"
+            self.journal.write("fault", op=op, trace=traceback.format_exc())
+            self._refuse(session, message, AgentError(f"{op}: fault inside {self.name}: {error!r}", "see its log"))
+        shown = {key: message[key] for key in LOGGED if message.get(key) is not None}
+        took_ms = round((time.monotonic() - began) * 1000, 2)
+        self.journal.write(op, uid=session.peer.uid, ms=took_ms, **({"code": code} if code else {}), **shown)
+
+    def _do(self, session: Session, op: str, message: Message) -> None:
+        if op == "launcher_lost":
+            self._launcher_lost(session, message)
+        elif op == "partition_destroy" and message.get("force"):
+            self._destroy_by_force(session, message)
+        elif op == "allocate" and message.get("wait_s", 0) > 0:
+            self.queue.allocate_or_wait(session, message)
+        else:
+            self._transact(session, message)
+
+    def _transact(self, session: Session, message: Message) -> None:
+        uid, op = session.peer.uid, message["op"]
+        self._answer(session, message, self.outage.guard(lambda: self.operations.do(op, uid, message)))
+
+    def _launcher_lost(self, session: Session, message: Message) -> None:
+        self.rights.need_daemon(session.peer.uid, "launcher_lost")
+        who = (message["login"], message["pid"], message["pid_started"])
+        launchers = self.outage.guard(lambda: self._find_lost(*who))
+        self.lost.clear(launchers, message["reason"], lambda error: self._cleared(session, message, error))
+
+    def _find_lost(self, login: str, pid: int, pid_started: int) -> list[Live]:
+        waiting.drop_process(self.store, login, pid, pid_started)
+        return ending.launchers_of_process(self.store, login, pid, pid_started)
+
+    def _destroy_by_force(self, session: Session, message: Message) -> None:
+        def gently() -> list[Live]:
+            try:
+                self.operations.do("partition_destroy", session.peer.uid, dict(message, force=False))
+            except partitions.PartitionInUse:  # so the cookie is right
+                return ending.launchers_in(self.store, message["partition"])
+            return []
+
+        launchers = self.outage.guard(gently)
+        self.lost.clear(launchers, partitions.DESTROYED, lambda error: self._cleared(session, message, error))
+
+    def _cleared(self, session: Session, message: Message, error: Error | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            if message["op"] == "partition_destroy":
+                self._transact(session, message)
+            else:
+                session.reply(message, {})
+        except (StoreError, AgentError) as refusal:
+            self._refuse(session, message, refusal)
+        self._released()
+
+    def _answer(self, session: Session, message: Message, answer: Answer) -> None:
+        if answer.undo is not None and not is_there(session.link.sock):
+            self.journal.write(
+                "undone", op=message["op"], uid=session.peer.uid, launcher=answer.message.get("launcher")
+            )
+            self._undo.append(answer.undo)
+            self._undo_now()
+            return
+        session.reply(message, answer.message)
+        if answer.released:
+            self._released()
+
+    def _refuse(self, session: Session, message: Message, error: StoreError | AgentError) -> None:
+        session.reply(message, {"error": error.as_message()})
+
+    def _session_ended(self, session: Session, _reason: str) -> None:
+        self.queue.session_ended(session)
+
+    # --- what is due
+
+    def _released(self) -> None:
+        self.queue.look_soon()
+
+    def _undo_now(self) -> None:
+        while self._undo:
+            try:
+                self.outage.guard(self._undo[0])
+            except DatabaseUnavailable:
+                return  # the timer tries again
+            except StoreError:
+                pass  # a repeated request has taken it over, under another cookie
+            self._undo.popleft()
+            self._released()
+
+    def _expire(self) -> None:
+        self._undo_now()
+        if self.operations.expire():
+            self._released()
+
+    def _every(self, period_s: float, work: Callable[[], object]) -> None:
+        def due() -> None:
+            pause_s = period_s
+            try:
+                self.outage.guard(work)
+            except DatabaseUnavailable as error:
+                pause_s = max(period_s, AWAY_S)
+                self.journal.write("database_away", reason=error.message)
+            except StoreError as error:
+                self.journal.write("fault", reason=error.message)
+            self.loop.after(pause_s, due)
+
+        self.loop.after(period_s, due)

@@ -1,0 +1,261 @@
+"""Every operation of a CPA: rights checked, words turned into one transaction, its outcome into a reply.
+
+Requests have their shape checked already (agents/wire/messages.py); what their lists hold is checked here.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from agents.cpa import placement
+from agents.cpa.rights import Denied, Rights, uid_of, user_name
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db import allocation, ending, history, machine, modes, partitions, waiting, watching
+from db.connection import Store
+from db.free import Machine, Placed
+
+MAX_COMMAND = 4096  # characters of a command line that the database keeps
+MAX_REASON = 500
+
+
+class Answer(NamedTuple):
+    """A reply; how to undo what was done if nobody is there to hear it; whether processors became free."""
+
+    message: Message
+    undo: Callable[[], object] | None = None
+    released: bool = False
+
+
+class Operations:
+    """The operations over one database. Each takes the caller's uid and the request."""
+
+    def __init__(self, store: Store, rights: Rights) -> None:
+        self.store, self.rights = store, rights
+        self.machine = Machine()
+        self._geometry: tuple[str, placement.Geometry] = ("", None)
+
+    def do(self, op: str, uid: int, message: Message) -> Answer:
+        """The answer. StoreError or AgentError as the operation has it."""
+        answer: Answer = getattr(self, "_" + op)(uid, message)
+        return answer
+
+    def nodes_of(self, processors: Sequence[int]) -> list[Placed]:
+        """The nodes that these processors are on."""
+        self.machine.refresh(self.store)
+        return self.machine.nodes_of(processors)
+
+    # --- launchers
+
+    def _allocate(self, uid: int, message: Message) -> Answer:
+        granted = allocation.allocate(self.store, self.machine, self.demand(uid, message), self._choose(message))
+        reply = {
+            "launcher": granted.launcher,
+            "cookie": granted.cookie,
+            "partition": granted.partition,
+            "mesh": self.machine.boot_id,
+            "pending_s": round(granted.pending_s, 3),
+            "nodes": [placed.as_message() for placed in granted.nodes],
+        }
+        # under our cookie: were the request repeated meanwhile, the newer cookie keeps what it got
+        return Answer(
+            reply,
+            lambda: ending.finish(
+                self.store, granted.launcher, granted.cookie, 125, reason="its client was gone before the reply"
+            ),
+        )
+
+    def demand(self, uid: int, message: Message) -> allocation.Demand:
+        """What an allocate asks for, as the database wants it."""
+        self.machine.refresh(self.store)
+        wanted = self.machine.resolve(message.get("wanted"))
+        size, each = message.get("size"), message.get("cpus_per_task", 1)
+        if size is None:
+            size = max(1, len(wanted or ()) // max(1, each))
+        if size < 1 or each < 1:
+            raise AgentError("size and cpus_per_task are at least 1", code="invalid")
+        return allocation.Demand(
+            request_key=_key(message),
+            uid=uid,
+            user=user_name(uid),
+            login=message["login"],
+            pid=message["pid"],
+            pid_started=message["pid_started"],
+            command=message["command"][:MAX_COMMAND],
+            size=size * each,
+            at_least=1 if message.get("overcommit") else 0,
+            wanted=wanted,
+            exclude=self.machine.resolve(message.get("exclude")) or (),
+            partition=message.get("partition"),
+            cookie=message.get("cookie"),
+            resources=message.get("resources", {}),
+        )
+
+    def _choose(self, message: Message) -> allocation.Choose:
+        name = message.get("placement", placement.DEFAULT)
+        place = placement.find(name)
+        geometry = self._topology()
+
+        def choose(free: Sequence[int], count: int) -> Sequence[int]:
+            try:
+                return place(free, count, geometry)
+            except Exception as error:  # somebody else's code
+                raise AgentError(f"the placement {name!r} failed: {error!r}", "use another placement") from error
+
+        return choose
+
+    def _topology(self) -> placement.Geometry:
+        boot_id = self.machine.boot_id
+        if self._geometry[0] != boot_id:
+            text = watching.topology(self.store)
+            self._geometry = (boot_id, json.loads(text) if text else None)
+        return self._geometry[1]
+
+    def _started(self, _uid: int, message: Message) -> Answer:
+        ranks = message["ranks"]
+        if not all(type(each) is int for each in ranks):
+            raise AgentError("started: ranks are ids of processors", code="invalid")
+        ending.started(self.store, message["launcher"], message["cookie"], ranks, message.get("root", ""))
+        return Answer({})
+
+    def _finish(self, _uid: int, message: Message) -> Answer:
+        ending.finish(
+            self.store,
+            message["launcher"],
+            message["cookie"],
+            message["exit_status"] & 0xFF,
+            message.get("processor_error", False),
+            message.get("reason", "")[:MAX_REASON],
+        )
+        return Answer({}, released=True)
+
+    def _node_failed(self, _uid: int, message: Message) -> Answer:
+        node, launcher = message["node"], message["launcher"]
+        live = ending.check_live(self.store, launcher, message["cookie"])
+        if node not in {placed.name for placed in self.nodes_of(live.processors)}:
+            raise Denied(f"launcher {launcher} has no processors on {node[:80]}, so it cannot report that node")
+        machine.node_failed(self.store, node, launcher, message["reason"][:MAX_REASON])
+        return Answer({})
+
+    def _launchers_of(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "launchers_of")
+        found = ending.launchers_of(self.store, message["login"])
+        return Answer(
+            {
+                "launchers": [
+                    {"launcher": live.launcher, "pid": live.pid, "pid_started": live.pid_started} for live in found
+                ]
+            }
+        )
+
+    # --- the batch system and administrators
+
+    def _partition_create(self, uid: int, message: Message) -> Answer:
+        self.rights.need_batch(uid, "partition_create")
+        user = message.get("user") or user_name(uid)
+        self.machine.refresh(self.store)
+        wanted = self.machine.resolve(message.get("wanted"))
+        size = message.get("size")
+        made = partitions.create(
+            self.store,
+            self.machine,
+            partitions.PartitionDemand(
+                request_key=_key(message),
+                batch_job=message["batch_job"],
+                user=user,
+                uid=uid_of(user),
+                size=len(wanted or ()) if size is None else size,
+                wanted=wanted,
+                exclude=self.machine.resolve(message.get("exclude")) or (),
+            ),
+            self._choose(message),
+        )
+        reply = {
+            "partition": made.partition,
+            "admin_cookie": made.admin_cookie,
+            "allocation_cookie": made.allocation_cookie,
+            "nodes": [placed.as_message() for placed in made.nodes],
+        }
+        return Answer(reply, lambda: partitions.destroy(self.store, made.partition, made.admin_cookie))
+
+    def _partition_destroy(self, uid: int, message: Message) -> Answer:
+        partition = message["partition"]
+        partitions.destroy(self.store, partition, self.administration(uid, message), message.get("force", False))
+        return Answer({}, released=True)
+
+    def administration(self, uid: int, message: Message) -> str | None:
+        """The administration cookie that was given; None for an administrator, who needs none."""
+        cookie: str = message["cookie"]
+        return None if not cookie and self.rights.is_admin(uid) else cookie
+
+    def _set_mode(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "set_mode")
+        modes.set_mode(self.store, self._listed(message), message["mode"], user_name(uid))
+        return Answer({}, released=True)
+
+    def _reserve(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "reserve")
+        user = message.get("user")
+        if user is not None:
+            uid_of(user)
+        modes.reserve(self.store, self._listed(message), user, user_name(uid))
+        return Answer({}, released=True)
+
+    def _listed(self, message: Message) -> list[int]:
+        self.machine.refresh(self.store)
+        ids = self.machine.resolve(message["wanted"])
+        if not ids:
+            raise AgentError(f"{message['op']} needs at least one processor or node", code="invalid")
+        return ids
+
+    # --- the mesh's daemons
+
+    def _node_up(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "node_up")
+        machine.node_up(
+            self.store,
+            message["node"],
+            message["boot_id"],
+            message["incarnation"],
+            message["address"],
+            message.get("agent", ""),
+        )
+        return Answer({}, released=True)
+
+    def _node_suspect(self, uid: int, message: Message) -> Answer:
+        return self._node_event(uid, message, machine.node_suspect)
+
+    def _node_down(self, uid: int, message: Message) -> Answer:
+        return self._node_event(uid, message, machine.node_down)
+
+    def _node_event(self, uid: int, message: Message, tell: Callable[..., Any]) -> Answer:
+        self.rights.need_daemon(uid, message["op"])
+        node, life = message["node"], watching.Life(message["boot_id"], message["incarnation"])
+        if life.incarnation == 0:
+            # an RCA that has just started, and to which the node's PCT never spoke
+            life = watching.present_life(self.store, node)
+        tell(self.store, node, life.boot_id, life.incarnation, message["reason"][:MAX_REASON])
+        return Answer({})
+
+    def _idle(self, uid: int, _message: Message) -> Answer:
+        self.rights.need_daemon(uid, "idle")
+        return Answer(watching.idleness(self.store)._asdict())
+
+    # --- the timer's
+
+    def expire(self) -> bool:
+        """End what was not started or served in time; whether somebody's turn may have come by it."""
+        machine.settle_drained(self.store)
+        late = waiting.drop_late(self.store)
+        return bool(ending.expire_pending(self.store) or late)
+
+    def trim(self, days: float, rows: int) -> None:
+        """Forget what ended long ago."""
+        history.trim(self.store, days, rows)
+
+
+def _key(message: Message) -> str:
+    key: str = message["key"]
+    if len(key) != 32 or not set(key) <= set("0123456789abcdef"):
+        raise AgentError("a request key is 32 hexadecimal digits", code="invalid")
+    return key

@@ -1,0 +1,149 @@
+"""The requests that wait at this CPA, around the pure waiters: put in line, served in turn, refused in time."""
+
+import time
+from collections.abc import Callable
+
+from agents.cpa.outage import Outage
+from agents.cpa.presence import is_there
+from agents.cpa.rights import user_name
+from agents.cpa.waiters import Row, Waiter, Waiters
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.link.server import Session
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db import waiting, watching
+from db.connection import Store
+from db.errors import DatabaseUnavailable, NotEnough, StoreError
+
+LOOK_S = 0.2  # for processors that became free at another CPA
+
+#: What of a request is kept in the line, for those who look at it.
+SHOWN = ("size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement", "command")
+
+Allocate = Callable[[Session, Message], None]
+Refuse = Callable[[Session, Message, StoreError | AgentError], None]
+
+
+class Queue:
+    """``allocate`` serves one request and answers it, or raises; ``refuse`` answers with an error."""
+
+    def __init__(
+        self, loop: Loop, store: Store, outage: Outage, allocate: Allocate, refuse: Refuse, journal: Journal
+    ) -> None:
+        self._loop, self._store, self._outage = loop, store, outage
+        self._allocate, self._refuse, self._journal = allocate, refuse, journal
+        self._waiters = Waiters()
+        self._abandoned: set[str] = set()  # rows to be taken out, when the database can
+        self._looking = False
+        self._look_due = False
+
+    def allocate_or_wait(self, session: Session, message: Message) -> None:
+        """Serve an allocate that may wait: now, if it is its turn and enough is free, else later."""
+        try:
+            self._allocate(session, message)
+        except NotEnough as error:
+            if error.never:
+                raise
+            wait_s = min(float(message["wait_s"]), waiting.LONGEST_WAIT_S)
+            self._enqueue(session.peer.uid, message, wait_s)
+            before = self._waiters.add(Waiter(message["key"], session, message, time.monotonic() + wait_s, error))
+            if before is not None and before.session is not session:
+                self._refuse(before.session, before.message, AgentError("repeated on another connection", code="gone"))
+            self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
+            self._begin()
+            return
+        self._waiters.remove(message["key"])
+
+    def session_ended(self, session: Session) -> None:
+        """Nobody is there any more to be served: its requests leave the line."""
+        for waiter in self._waiters.of_session(session):
+            self._waiters.remove(waiter.key)
+            self._abandoned.add(waiter.key)
+        if self._abandoned:
+            self.look_soon()
+
+    def look_soon(self) -> None:
+        """Processors became free, or the line has moved: look right after what is being done."""
+        if not self._look_due and (len(self._waiters) or self._abandoned):
+            self._look_due = True
+            self._loop.after(0, self._look)
+
+    def _begin(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._loop.after(LOOK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._looking = False
+        self._look()
+        if len(self._waiters) or self._abandoned:
+            self._begin()
+
+    def _look(self) -> None:
+        self._look_due = False
+        try:
+            self._take_out_abandoned()
+            self._serve()
+        except DatabaseUnavailable:
+            self._begin()  # they go on waiting, until their own time is over
+        except StoreError as error:
+            self._journal.write("fault", reason=error.message)
+        for waiter in self._waiters.overdue(time.monotonic()):
+            self._waiters.remove(waiter.key)
+            self._abandoned.add(waiter.key)
+            self._refuse(waiter.session, waiter.message, waiter.refusal)
+
+    def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
+        wait = waiting.Wait(
+            request_key=message["key"],
+            partition=message.get("partition"),
+            uid=uid,
+            user=user_name(uid),
+            login=message["login"],
+            pid=message["pid"],
+            pid_started=message["pid_started"],
+            size=message.get("size") or 0,
+            request={key: message[key] for key in SHOWN if message.get(key) is not None},
+            wait_s=wait_s,
+        )
+        self._outage.guard(lambda: waiting.enqueue(self._store, wait))
+
+    def _take_out_abandoned(self) -> None:
+        while self._abandoned:
+            key = next(iter(self._abandoned))
+            self._outage.guard(lambda key=key: waiting.drop(self._store, key))  # type: ignore[misc]
+            self._abandoned.discard(key)
+
+    def _serve(self) -> None:
+        served = True
+        while served and len(self._waiters):
+            rows = [Row(*row) for row in self._outage.guard(lambda: watching.line(self._store))]
+            for waiter in self._waiters.missing(row.key for row in rows):
+                # taken out by a CPA that saw an older connection of the same client end
+                left_s = waiter.deadline - time.monotonic()
+                if left_s > LOOK_S:
+                    self._enqueue(waiter.session.peer.uid, waiter.message, left_s)
+            served = False
+            for waiter in self._waiters.next(rows):
+                served = self._serve_one(waiter) or served
+
+    def _serve_one(self, waiter: Waiter) -> bool:
+        if not is_there(waiter.session.link.sock):
+            self.session_ended(waiter.session)
+            return False
+        try:
+            self._allocate(waiter.session, waiter.message)
+        except NotEnough as error:
+            waiter.refusal = error
+            if not error.never:
+                return False
+            self._refuse(waiter.session, waiter.message, error)
+            self._abandoned.add(waiter.key)
+        except DatabaseUnavailable:
+            raise
+        except (StoreError, AgentError) as error:
+            self._refuse(waiter.session, waiter.message, error)
+            self._abandoned.add(waiter.key)
+        self._waiters.remove(waiter.key)
+        return True
