@@ -80,18 +80,27 @@ def _row(groups: Sequence[Group], letter: dict[int, str], sizes: tuple[int, int,
         for group in groups:
             cells = group.cells[start : start + run]
             name = group.name if start == 0 else ""
-            text = "".join(_glyph(cell, letter, wide, colour) for cell in cells)
+            glyphs = [_glyph(cell, letter, wide) for cell in cells]
+            text = _painted(glyphs) if colour else "".join(glyph for glyph, _ in glyphs)
             parts.append(f"{name:>{names}} {text}{' ' * (wide * (run - len(cells)))}")
         lines.append("  ".join(parts).rstrip())
     return lines
 
 
-def _glyph(cell: Cell, letter: dict[int, str], wide: int, colour: bool) -> str:
+def _glyph(cell: Cell, letter: dict[int, str], wide: int) -> tuple[str, str]:
+    """The characters of a processor and their colour."""
     if cell.state == "busy" and cell.launcher in letter:
-        text, code = letter[cell.launcher], _LAUNCHER_COLOURS[cell.launcher % len(_LAUNCHER_COLOURS)]
-    else:
-        text, code = (KEPT if cell.state == "kept" else GLYPHS[cell.state]) * wide, _COLOURS.get(cell.state, "0")
-    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+        return letter[cell.launcher], _LAUNCHER_COLOURS[cell.launcher % len(_LAUNCHER_COLOURS)]
+    return (KEPT if cell.state == "kept" else GLYPHS[cell.state]) * wide, _COLOURS.get(cell.state, "0")
+
+
+def _painted(glyphs: Iterable[tuple[str, str]]) -> str:
+    """Glyphs in their colours, one escape sequence for each run of the same."""
+    text, last = "", ""
+    for glyph, code in glyphs:
+        text += glyph if code == last else f"\x1b[0;{code}m{glyph}"
+        last = code
+    return f"{text}\x1b[0m" if last else text
 
 
 def legend(counts: dict[str, int]) -> str:
