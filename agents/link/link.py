@@ -2,7 +2,7 @@
 
 import socket
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional
+from typing import Any, Callable, Deque, Dict, Optional, Union
 
 from agents.link.loop import BROKEN, READ, WRITE, Loop
 from agents.wire.control import Message, control, decode
@@ -11,6 +11,7 @@ from agents.wire.frames import CONTROL, Decoder
 from agents.wire.messages import check_hello, hello
 
 CHUNK = 256 << 10
+Buffer = Union[bytes, memoryview]
 
 
 class Link:
@@ -40,6 +41,8 @@ class Link:
         self.out_bytes = 0  # what waits to be sent
         self._reading = True
         self._closing = False
+        self._deaf = False  # the peer takes nothing any more; what it sent is still to be read
+        self.on_drained: Optional[Callable[[], None]] = None  # called when everything that waited has been sent
         loop.watch(self._fd, READ, self._on_ready)
 
     def send(self, message: Message) -> None:
@@ -48,25 +51,41 @@ class Link:
 
     def send_raw(self, data: bytes) -> None:
         """Whole frames as bytes, now or as soon as the socket takes them."""
-        if self.sock is None or self._closing:
+        self.send_parts(data)
+
+    def send_parts(self, *parts: Buffer) -> None:
+        """Bytes that make up whole frames, without copying them together first."""
+        if self.sock is None or self._closing or self._deaf:
             return
-        view = memoryview(data)
+        sent = 0
         if not self._out:
             try:
-                sent = self.sock.send(view)
+                sent = self.sock.sendmsg(parts)
             except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                # not from inside the caller's call: the end is told from the loop
-                reason = error.strerror or str(error)
-                self.loop.after(0, lambda: self._end(reason))
+                pass
+            except OSError:
+                self._turn_deaf()
                 return
-            if sent == len(view):
-                return
-            view = view[sent:]
-        self._out.append(view)
-        self.out_bytes += len(view)
-        self._watch()
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+                continue
+            view = memoryview(part)[sent:]
+            sent = 0
+            self._out.append(view)
+            self.out_bytes += len(view)
+        if self._out:
+            self._watch()
+
+    def _turn_deaf(self) -> None:
+        # A peer that ends may have sent its last words before: they are read, then the end is told from the loop.
+        self._deaf = True
+        self._out.clear()
+        self.out_bytes = 0
+        if self._closing:
+            self.close()
+        else:
+            self._watch()
 
     def pause(self) -> None:
         """Stop reading: the peer will feel it when the socket's buffers are full."""
@@ -115,13 +134,15 @@ class Link:
                     self._out[0] = self._out[0][sent:]
         except BlockingIOError:
             return
-        except OSError as error:
-            self._end(error.strerror or str(error))
+        except OSError:
+            self._turn_deaf()
             return
         if self._closing:
             self.close()
-        else:
-            self._watch()
+            return
+        self._watch()
+        if self.on_drained is not None:
+            self.on_drained()
 
     def _read(self) -> None:
         assert self.sock is not None

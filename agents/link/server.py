@@ -71,10 +71,12 @@ class Server:
         *,
         name: str = "",
         may_connect: Optional[Callable[[Peer], bool]] = None,
+        on_accept: Optional[Callable[[socket.socket], None]] = None,
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
         self.on_request, self.on_session_end = on_request, on_session_end
         self._may_connect = may_connect
+        self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
         self.sock = listen(path)
         loop.watch(self.sock.fileno(), READ, self._on_accept)
@@ -88,8 +90,12 @@ class Server:
             if self._may_connect is not None and not self._may_connect(peer(sock)):
                 sock.close()
                 continue
-            session = Session(self, sock)
-            self.sessions[id(session)] = session
+            self._on_socket(sock)
+
+    def welcome(self, sock: socket.socket) -> None:
+        """Serve requests on an accepted connection."""
+        session = Session(self, sock)
+        self.sessions[id(session)] = session
 
     def close(self) -> None:
         """Stop listening and let every session go."""

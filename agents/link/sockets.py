@@ -102,12 +102,7 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
     try:
         sock.settimeout(timeout_s)
         sock.connect(short)
-        owner = peer(sock).uid
-        if owner not in (0, os.geteuid()):
-            raise UnsafeDirectory(
-                f"the daemon at {path} belongs to uid {owner}, not to you",
-                "remove the socket, or point XDG_RUNTIME_DIR to a directory of your own",
-            )
+        _check_owner(path, sock)
         return sock
     except BaseException:
         sock.close()
@@ -115,6 +110,31 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
     finally:
         if directory >= 0:
             os.close(directory)
+
+
+def connect_now(path: str) -> socket.socket:
+    """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full."""
+    short, directory = _short(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.connect(short)
+        _check_owner(path, sock)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        if directory >= 0:
+            os.close(directory)
+
+
+def _check_owner(path: str, sock: socket.socket) -> None:
+    owner = peer(sock).uid
+    if owner not in (0, os.geteuid()):
+        raise UnsafeDirectory(
+            f"the daemon at {path} belongs to uid {owner}, not to you",
+            "remove the socket, or point XDG_RUNTIME_DIR to a directory of your own",
+        )
 
 
 def peer(sock: socket.socket) -> Peer:

@@ -5,7 +5,7 @@ out is made by :func:`frame` and :func:`output`.
 """
 
 import struct
-from typing import List, Tuple
+from typing import List, Tuple, Union
 
 from agents.wire.errors import WireError
 
@@ -57,8 +57,18 @@ class Decoder:
 
     def feed(self, data: bytes) -> List[Frame]:
         """The frames that became whole with ``data``, in order."""
-        buffer = self._buffer
-        buffer += data
+        if not self._buffer:
+            frames, start = self._split(data)
+            if start < len(data):
+                self._buffer += memoryview(data)[start:]
+            return frames
+        self._buffer += data
+        with memoryview(self._buffer) as view:  # released, or the buffer could not shrink
+            frames, start = self._split(view)
+        del self._buffer[:start]
+        return frames
+
+    def _split(self, buffer: Union[bytes, memoryview]) -> Tuple[List[Frame], int]:
         frames: List[Frame] = []
         start = 0
         while len(buffer) - start >= HEADER_SIZE:
@@ -72,9 +82,7 @@ class Decoder:
                 break
             frames.append((kind, bytes(buffer[start + HEADER_SIZE : end])))
             start = end
-        if start:
-            del buffer[:start]
-        return frames
+        return frames, start
 
     @property
     def pending(self) -> int:

@@ -110,7 +110,7 @@ DOWN: Dict[str, Shape] = {
         pending_s=_num,
         input=(str, int),
     ),
-    "go": _shape(ranks=_list),
+    "go": _shape({"map": _str}, ranks=_list),
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
     "kill": _shape(),
     "credit": _shape(bytes=_int),
@@ -148,7 +148,10 @@ def check_hello(message: Message) -> str:
     """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
     if message.get("op") != "hello":
         raise WireError("the first message on a connection is a hello")
-    _check_keys("hello", HELLO, message)
+    try:
+        _check_keys("hello", HELLO, message)
+    except AgentError as error:
+        raise WireError(error.message) from None
     theirs, role = message["protocol"], message["role"]
     if not OLDEST <= theirs <= PROTOCOL + 1:  # a newer peer speaks our number too, if only one ahead
         raise WireError(

@@ -1,0 +1,39 @@
+"""``python -m agents.pct --config keeper.json --node NAME``: the PCT of one node, in the foreground."""
+
+import gc
+import sys
+from typing import List
+
+from agents.pct.daemon import serve
+from agents.pct.errors import PctError
+from agents.wire.control import decode
+from agents.wire.errors import AgentError
+
+_USAGE = "usage: python -m agents.pct --config keeper.json --node NAME"
+
+
+def main(arguments: List[str]) -> int:
+    """The exit status."""
+    options = {arguments[i]: arguments[i + 1] for i in range(0, len(arguments) - 1, 2)}
+    if len(arguments) != 4 or set(options) != {"--config", "--node"}:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    try:
+        with open(options["--config"], "rb") as file:
+            config = decode(file.read())
+        gc.freeze()
+        serve(config, options["--node"])
+    except OSError as error:
+        return _complain(PctError(f"{error.filename or options['--config']}: {error.strerror}", exit_status=2))
+    except AgentError as error:
+        return _complain(error)
+    return 0
+
+
+def _complain(error: AgentError) -> int:
+    print(f"pct: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
+    return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The PCT's session with its RCA: registered, beating once a second, taken up again for ever."""
+
+from typing import Callable, Optional
+
+from agents.link.link import Caller
+from agents.link.loop import Loop, Timer
+from agents.link.sockets import connect_now
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+
+BEAT_S = 1.0
+_AGAIN_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Beats:
+    """Tells the RCA at ``path`` that this node is alive. ``who()`` makes the register_node message."""
+
+    def __init__(self, loop: Loop, path: str, who: Callable[[], Message], launches: Callable[[], int]) -> None:
+        self._loop, self._path, self._who, self._launches = loop, path, who, launches
+        self._caller: Optional[Caller] = None
+        self._timer: Optional[Timer] = None
+        self._failed = 0
+        self._seq = 0
+        self._connect()
+
+    def _connect(self) -> None:
+        try:
+            sock = connect_now(self._path)
+        except (OSError, AgentError):
+            self._again()
+            return
+        self._caller = Caller(self._loop, sock, "pct", self._on_end)
+        self._caller.call(self._who(), self._on_registered)
+
+    def _again(self) -> None:
+        delay = _AGAIN_S[min(self._failed, len(_AGAIN_S) - 1)]
+        self._failed += 1
+        self._timer = self._loop.after(delay, self._connect)
+
+    def _on_registered(self, _reply: Optional[Message], error: Optional[AgentError]) -> None:
+        if error is None:
+            self._failed = 0
+            self._timer = self._loop.after(BEAT_S, self._beat)
+        elif error.code != "gone" and self._caller is not None:  # refused: ask again later
+            self._caller.close()
+            self._caller = None
+            self._again()
+
+    def _beat(self) -> None:
+        if self._caller is not None:
+            self._seq += 1
+            self._caller.tell({"op": "beat", "seq": self._seq, "launches": self._launches()})
+            self._timer = self._loop.after(BEAT_S, self._beat)
+
+    def _on_end(self, _caller: Caller, _reason: str) -> None:
+        self._caller = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._again()
+
+    def close(self) -> None:
+        """End the session."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None

@@ -1,0 +1,259 @@
+"""The PCT: one per node, owner of its processors, host of its launches."""
+
+import gc
+import os
+import signal
+import socket
+import time
+from typing import Any, Dict, List, NamedTuple, NoReturn
+
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.server import Server, Session
+from agents.link.sockets import own_directory
+from agents.pct import kernel, processes
+from agents.pct.beats import Beats
+from agents.pct.door import Door
+from agents.pct.errors import PctError
+from agents.pct.hosted import Hosted, Kill
+from agents.pct.launch import Host, Launch
+from agents.pct.log import Log
+from agents.pct.places import pct_socket, tombstone
+from agents.wire.control import Message
+from agents.wire.messages import PCT
+
+AGENT = "0.1.0"
+#: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
+TOMBSTONE_S = 600.0
+_STATUS_S = 2.0  # for launch children to answer
+_END_S = 5.0  # for launches to end before they are killed
+
+
+class PctConfig(NamedTuple):
+    """What keeper.json says that concerns one PCT."""
+
+    mesh: str
+    run: str
+    state: str
+    boot_id: str
+    node: str
+    processors: List[int]
+
+
+def read_config(config: Dict[str, Any], node: str) -> PctConfig:
+    """The part of ``node``. PctError when it is not there."""
+    for entry in config.get("nodes", []):
+        if entry.get("name") == node:
+            return PctConfig(
+                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
+                list(entry["processors"]),
+            )  # fmt: skip
+    raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
+
+
+def next_incarnation(run: str, node: str) -> int:
+    """One more than the node's last PCT had since the mesh came up."""
+    path = os.path.join(run, f"incarnation-{node}")
+    try:
+        with open(path, encoding="ascii") as file:
+            number = int(file.read()) + 1
+    except (OSError, ValueError):
+        number = 1
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(str(number))
+    os.replace(path + ".new", path)
+    return number
+
+
+class Pct:
+    """The daemon of one node."""
+
+    def __init__(self, config: PctConfig) -> None:
+        self._config = config
+        own_directory(config.run)
+        self._loop = Loop()
+        self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
+        self._address = pct_socket(config.run, config.node)
+        self._door = Door(self._loop, self._fork, self._welcome)
+        self._server = Server(
+            self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
+        )
+        self._incarnation = next_incarnation(config.run, config.node)
+        self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
+        self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
+        self._loop.on_signal(signal.SIGTERM, self._end)
+        self._loop.on_signal(signal.SIGINT, self._end)
+        self._hosted.adopt()
+        rca = os.path.join(config.run, "rca.sock")
+        self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted))
+        self._ending = 0.0
+        self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def run(self) -> None:
+        """Serve until SIGTERM."""
+        self._loop.run()
+
+    def _registration(self) -> Message:
+        config = self._config
+        return {
+            "op": "register_node",
+            "node": config.node,
+            "boot_id": config.boot_id,
+            "incarnation": self._incarnation,
+            "address": self._address,
+            "pid": os.getpid(),
+            "processors": len(config.processors),
+            "agent": AGENT,
+        }
+
+    def _welcome(self, sock: socket.socket) -> None:
+        self._server.welcome(sock)
+
+    def _fork(self, sock: socket.socket, role: str) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._log.write("cannot fork", error=error.strerror)
+            sock.close()  # the parent sees a node that fails
+            return
+        if pid == 0:
+            self._become_launch(sock, role)
+        self._hosted.add(pid)
+        sock.close()
+
+    def _become_launch(self, sock: socket.socket, role: str) -> NoReturn:
+        status = 70
+        try:
+            gc.disable()
+            self._loop.abandon()
+            self._door.close()
+            self._server.close()
+            self._beats.close()
+            kernel.become_subreaper()
+            kernel.set_name(b"redmesh-launch")
+            Launch(Host(self._config.node, self._config.run, self._log), sock, role).run()
+        except Exception as error:
+            self._log.write("internal", error=repr(error))
+        finally:
+            os._exit(status)
+
+    def _on_request(self, session: Session, op: str, message: Message) -> None:
+        if op == "kill_launch":
+            self._kill_launch(session, message)
+        else:
+            Status(self, session, message)
+
+    def _kill_launch(self, session: Session, message: Message) -> None:
+        launcher = message["launcher"]
+        self._bury(launcher)
+        self._log.write("kill_launch", launcher=launcher)
+        Kill(self._loop, self._hosted, launcher, lambda reply: session.reply(message, reply))
+
+    def _bury(self, launcher: int) -> None:
+        config = self._config
+        with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
+            pass
+        prefix = os.path.basename(tombstone(config.run, config.node, 0))[:-1]
+        for name in os.listdir(config.run):
+            path = os.path.join(config.run, name)
+            if name.startswith(prefix) and time.time() - os.stat(path).st_mtime > TOMBSTONE_S:
+                os.unlink(path)
+
+    def _end(self) -> None:
+        if self._ending:
+            return
+        self._ending = time.monotonic()
+        self._log.write("ending", launches=len(self._hosted))
+        self._server.close()
+        for pid in self._hosted.pids:
+            processes.send_signal(pid, signal.SIGTERM)
+        self._wait_for_launches()
+
+    def _wait_for_launches(self) -> None:
+        self._hosted.reap()
+        if len(self._hosted) and time.monotonic() - self._ending < _END_S:
+            self._loop.after(0.01, self._wait_for_launches)
+            return
+        if len(self._hosted):
+            processes.kill_all(self._hosted.pids)
+            for launcher in self._hosted.launchers():
+                self._hosted.clear(launcher)
+        try:
+            os.unlink(self._address)
+        except OSError:
+            pass
+        self._log.write("pct ended")
+        self._loop.stop()
+
+    # What Status needs
+
+    @property
+    def hosted(self) -> Hosted:
+        """The launches here."""
+        return self._hosted
+
+    @property
+    def loop(self) -> Loop:
+        """The daemon's loop."""
+        return self._loop
+
+    def describe(self, launches: List[Message]) -> Message:
+        """The reply to a status request."""
+        config = self._config
+        return {
+            "node": config.node,
+            "boot_id": config.boot_id,
+            "incarnation": self._incarnation,
+            "processors": config.processors,
+            "launches": launches,
+        }
+
+
+class Status:
+    """One status request: every launch child is asked, and the reply waits for them, not for ever."""
+
+    def __init__(self, pct: Pct, session: Session, request: Message) -> None:
+        self._pct, self._session, self._request = pct, session, request
+        self._launches: List[Message] = []
+        self._callers: List[Caller] = []
+        self._asked = 1
+        self._done = False
+        for launcher in pct.hosted.launchers():
+            caller = pct.hosted.connect(launcher, lambda *_: None)
+            if caller is not None:
+                self._callers.append(caller)
+                self._asked += 1
+                caller.call({"op": "status"}, self._on_reply)
+        pct.loop.after(_STATUS_S, self._finish)
+        self._one_less()
+
+    def _on_reply(self, reply: Any, _error: Any) -> None:
+        if reply is not None:
+            self._launches.append({key: reply.get(key) for key in ("launcher", "pid", "state", "ranks")})
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._asked -= 1
+        if self._asked == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._done:
+            self._done = True
+            for caller in self._callers:
+                caller.close()
+            self._session.reply(self._request, self._pct.describe(self._launches))
+
+
+def serve(config: Dict[str, Any], node: str) -> None:
+    """Be the PCT of ``node`` until SIGTERM: what the keeper's forked child and ``python -m agents.pct`` call."""
+    kernel.become_subreaper()
+    kernel.set_name(b"redmesh-pct")
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit
+    gc.enable()
+    Pct(read_config(config, node)).run()
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    pass

@@ -1,0 +1,93 @@
+"""Who is at the PCT's door: one that brings a launch gets a launch child, anybody else is served by the PCT.
+
+The hello is looked at without taking it out of the socket (MSG_PEEK), so that a launch child begins with a connection
+from which nothing is missing.
+"""
+
+import socket
+import time
+from typing import Callable, Set
+
+from agents.link.link import Link
+from agents.link.loop import READ, Loop
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, HEADER_SIZE
+from agents.wire.messages import check_hello, hello
+
+HELLO_S = 5.0  # for the hello to arrive
+_LONGEST = 1024  # bytes of a hello
+_AGAIN_S = 0.01
+LAUNCH_ROLES = ("launcher", "parent")
+
+
+class Door:
+    """Accepted connections whose role is not known yet."""
+
+    def __init__(
+        self, loop: Loop, on_launch: Callable[[socket.socket, str], None], on_other: Callable[[socket.socket], None]
+    ) -> None:
+        self._loop = loop
+        self._on_launch = on_launch
+        self._on_other = on_other
+        self._waiting: Set[socket.socket] = set()
+
+    def accept(self, sock: socket.socket) -> None:
+        """A new connection: mostly its hello is here already."""
+        sock.setblocking(False)
+        self._waiting.add(sock)
+        self._look(sock, time.monotonic() + HELLO_S)
+
+    def _look(self, sock: socket.socket, deadline: float) -> None:
+        try:
+            data = sock.recv(_LONGEST, socket.MSG_PEEK)
+        except BlockingIOError:
+            self._loop.watch(sock.fileno(), READ, lambda _events: self._look(sock, deadline))
+            return
+        except OSError:
+            data = b""
+        self._loop.unwatch(sock.fileno())
+        if not data or time.monotonic() > deadline:
+            self._drop(sock)
+            return
+        try:
+            role, length = read_role(data)
+        except WireError as error:
+            self._refuse(sock, error)
+            return
+        if not role:
+            self._loop.after(_AGAIN_S, lambda: self._look(sock, deadline))  # half a hello
+            return
+        self._waiting.discard(sock)
+        if role in LAUNCH_ROLES:
+            sock.recv(length)
+            self._on_launch(sock, role)
+        else:
+            self._on_other(sock)
+
+    def _refuse(self, sock: socket.socket, error: AgentError) -> None:
+        self._waiting.discard(sock)
+        link = Link(self._loop, sock, lambda *_: None, lambda *_: None)
+        link.send_raw(control(hello("pct")) + control({"re": 0, "error": error.as_message()}))
+        link.close(flush=True)
+
+    def _drop(self, sock: socket.socket) -> None:
+        self._waiting.discard(sock)
+        sock.close()
+
+    def close(self) -> None:
+        """Let everybody go who still stands here."""
+        for sock in list(self._waiting):
+            self._loop.unwatch(sock.fileno())
+            self._drop(sock)
+
+
+def read_role(data: bytes) -> "tuple[str, int]":
+    """Role and length of the hello that ``data`` begins with; no role when it is not whole. WireError if it is none."""
+    length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
+    if data[0] != CONTROL or length > _LONGEST - HEADER_SIZE:
+        raise WireError("the first message on a connection is a hello")
+    if len(data) < HEADER_SIZE + length:
+        return "", 0
+    payload = data[HEADER_SIZE : HEADER_SIZE + length]
+    return check_hello(decode(payload)), HEADER_SIZE + length

@@ -1,0 +1,199 @@
+"""The launches a PCT hosts: its own launch children and the ones it adopted, and the strays of dead ones."""
+
+import os
+from typing import Callable, Dict, List, Optional, Set
+
+from agents.link.link import Caller
+from agents.link.loop import READ, Loop
+from agents.link.sockets import connect_now, peer
+from agents.pct import processes
+from agents.pct.log import Log
+from agents.pct.places import clear_files, launch_socket, launchers_here
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+
+_STRAY_S = 0.02  # between two looks at strays that do not want to go
+_STUBBORN = 250  # looks
+
+
+class Hosted:
+    """Knows launch children by their pids; which launcher each serves, their sockets in RUN tell."""
+
+    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log) -> None:
+        self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
+        self._own: Set[int] = set()
+        self._adopted: Dict[int, int] = {}  # pid -> launcher
+        self._sweeping = False
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._adopted)
+
+    @property
+    def pids(self) -> List[int]:
+        """Every living launch child."""
+        return [*self._own, *self._adopted]
+
+    def add(self, pid: int) -> None:
+        """A launch child that has just been forked."""
+        self._own.add(pid)
+
+    def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
+        """A line to the launch child of ``launcher``; None when there is none."""
+        try:
+            return Caller(self._loop, connect_now(launch_socket(self._run, self._node, launcher)), "pct", on_end)
+        except (OSError, AgentError):
+            return None
+
+    def launchers(self) -> List[int]:
+        """Launchers with something of theirs in RUN."""
+        return launchers_here(self._run, self._node)
+
+    def adopt(self) -> None:
+        """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
+        for launcher in self.launchers():
+            try:
+                sock = connect_now(launch_socket(self._run, self._node, launcher))
+            except (OSError, AgentError):
+                self.clear(launcher)
+                continue
+            pid = peer(sock).pid
+            sock.close()
+            self._adopted[pid] = launcher
+            self._log.write("adopted", launcher=launcher, pid=pid)
+            self._watch(pid)
+
+    def _watch(self, pid: int) -> None:
+        try:
+            handle = os.pidfd_open(pid)
+        except (OSError, AttributeError):
+            self._poll(pid)
+            return
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(handle)
+            self._on_adopted_end(pid)
+
+        self._loop.watch(handle, READ, on_end)
+
+    def _poll(self, pid: int) -> None:
+        if processes.alive(pid):
+            self._loop.after(1.0, lambda: self._poll(pid))
+        else:
+            self._on_adopted_end(pid)
+
+    def _on_adopted_end(self, pid: int) -> None:
+        launcher = self._adopted.pop(pid, 0)
+        if launcher in self.launchers():  # it did not tidy up: it died
+            self._log.write("launch child died", launcher=launcher, pid=pid)
+            self.clear(launcher)
+
+    def reap(self) -> None:
+        """Take every child that has ended."""
+        died = stray = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in self._own:
+                self._own.discard(pid)
+                if status:
+                    died = True
+                    self._log.write("launch child died", pid=pid, status=status)
+            else:
+                stray = True
+        if died:
+            self.clear_dead()
+        if died or stray:
+            self.sweep()
+
+    def clear_dead(self) -> None:
+        """Clear every launch whose launch child is dead."""
+        for launcher in self.launchers():
+            caller = self.connect(launcher, lambda *_: None)
+            if caller is None:
+                self.clear(launcher)
+            else:
+                caller.close()
+
+    def clear(self, launcher: int) -> int:
+        """Kill the strays of a dead launch child and remove its files. How many there were."""
+        killed = self.kill_marked(launcher)
+        clear_files(self._run, self._node, launcher)
+        if killed:
+            self._log.write("strays killed", launcher=launcher, killed=killed)
+        return killed
+
+    def kill_marked(self, launcher: int) -> int:
+        """SIGKILL for every process that carries the launch's mark, and all below it. How many there were."""
+        victims: Set[int] = set()
+        for pid in processes.marked(f"{self._mesh}/{self._node}/{launcher}"):
+            if processes.alive(pid):
+                victims.add(pid)
+                victims.update(processes.descendants(pid))
+        processes.kill_all(victims)
+        return len(victims)
+
+    def sweep(self, round_: int = 0) -> None:
+        """Kill our children that are no launch children: a dead launch child left them to us, as subreaper."""
+        if self._sweeping and round_ == 0:
+            return
+        strays = [pid for pid in processes.children(os.getpid()) if pid not in self._own]
+        self._sweeping = bool(strays) and round_ < _STUBBORN
+        if not strays:
+            return
+        victims = [pid for stray in strays for pid in (stray, *processes.descendants(stray))]
+        processes.kill_all(victims)
+        if self._sweeping:
+            self._loop.after(_STRAY_S, lambda: self.sweep(round_ + 1))
+
+
+class Kill:
+    """One kill_launch on its way: ``on_done(reply)`` when nothing is left on this node, or after all tries."""
+
+    def __init__(self, loop: Loop, hosted: Hosted, launcher: int, on_done: Callable[[Message], None]) -> None:
+        self._loop, self._hosted, self._launcher, self._on_done = loop, hosted, launcher, on_done
+        self._rounds = 0
+        self._killed = 0
+        self._ended = False
+        caller = hosted.connect(launcher, self._on_end)
+        if caller is None:
+            self._clear()
+            return
+        sock = caller.link.sock
+        assert sock is not None
+        self._pid = peer(sock).pid
+        self._timer = loop.after(6.0, self._on_silence)
+        caller.call({"op": "kill_launch", "launcher": launcher}, self._on_reply)
+
+    def _on_reply(self, reply: Optional[Message], _error: Optional[AgentError]) -> None:
+        if reply is not None and not self._ended:
+            self._finish({"clean": bool(reply.get("clean")), "killed": reply.get("killed", 0)})
+
+    def _on_end(self, _caller: Caller, _reason: str) -> None:
+        if not self._ended:
+            self._timer.cancel()
+            self._clear()  # it ended while we waited: by itself, or killed
+
+    def _on_silence(self) -> None:
+        if not self._ended:
+            processes.kill_all([self._pid])
+
+    def _clear(self) -> None:
+        # Without a launch child that could say so, the processes' marks say what is left.
+        if self._ended:
+            return
+        found = self._hosted.clear(self._launcher)
+        self._killed += found
+        self._rounds += 1
+        if found and self._rounds < 100:
+            self._loop.after(0.02, self._clear)
+        else:
+            self._finish({"clean": not found, "killed": self._killed})
+
+    def _finish(self, reply: Message) -> None:
+        self._ended = True
+        self._on_done(reply)

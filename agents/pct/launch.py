@@ -1,0 +1,481 @@
+"""The launch child: one process for one launch on one node, between its parent and its ranks.
+
+What to do is decided in agents/pct/launch_states.py; this does it. Forked by the PCT with the accepted connection,
+it outlives the PCT, and leaves by ``os._exit``.
+"""
+
+import gc
+import os
+import signal
+import socket
+import time
+from typing import Any, List, NamedTuple, NoReturn, Optional, Tuple
+
+from agents.link.link import Link
+from agents.link.loop import Loop, Timer
+from agents.link.server import Server, Session
+from agents.pct.errors import LoadFailed
+from agents.pct.inputs import Inputs
+from agents.pct.launch_states import Action, Event, LaunchMachine, State
+from agents.pct.local import Listener, Local
+from agents.pct.log import Log
+from agents.pct.outputs import Relay
+from agents.pct.places import clear_files, launch_directory, launch_socket, tombstone
+from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
+from agents.pct.ranks import Rank
+from agents.pct.subtree import Child
+from agents.wire.control import Message, control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import COMMON, CONTROL, STDIN
+from agents.wire.messages import DOWN, PCT, check, hello
+
+#: Seconds for the load to arrive, for a subtree to stand ready (one more a level), to leave after a kill.
+LOAD_S, READY_S, LEAVE_S = 10.0, 8.0, 2.0
+#: Exits are gathered so long before they go up, unless they are the last.
+GATHER_S = 0.005
+
+
+class Host(NamedTuple):
+    """The node as its PCT knows it."""
+
+    node: str
+    run: str
+    log: Log
+
+
+class Launch(Listener):
+    """One launch on this node."""
+
+    def __init__(self, host: Host, sock: socket.socket, role: str) -> None:
+        self._host, self._is_root = host, role == "launcher"
+        self._machine = LaunchMachine()
+        self._loop = Loop()
+        self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
+        self._loop.on_signal(signal.SIGTERM, self._on_terminate)
+        self._began = time.monotonic()
+        self._message: Optional[Message] = None
+        self._common = b""
+        self._load: Optional[Load] = None
+        self._local: Optional[Local] = None
+        self._relay: Optional[Relay] = None
+        self._children: List[Child] = []
+        self._inputs = Inputs(self._grant_input)
+        self._ready: List[List[int]] = []
+        self._exits: List[List[Any]] = []
+        self._closed: List[int] = []
+        self._lost: List[str] = []
+        self._unclean: List[List[Any]] = []
+        self._failure: Message = {}
+        self._go: Message = {}
+        self._report_timer: Optional[Timer] = None
+        self._server: Optional[Server] = None
+        self._killers: List[Tuple[Session, Message]] = []
+        self._processes_gone = False
+        self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
+        self._greeting = control(hello("child", host.node))
+        self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
+        if self._is_root:
+            self._send_up(b"")
+
+    def run(self) -> NoReturn:
+        """Serve until the launch is over, then leave this process."""
+        try:
+            while True:
+                self._loop.run_once(None)
+        except Exception as error:  # a bug must not leave ranks behind
+            self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=_where(error))
+            if self._local is not None:
+                self._local.sweep()
+            self._leave(70)
+
+    @property
+    def _launcher(self) -> int:
+        return self._load.launcher if self._load is not None else 0
+
+    def _handle(self, event: Event) -> None:
+        before = self._machine.state
+        self._do(self._machine.handle(event))
+        if event is Event.EXPIRED and self._machine.state is not before:
+            self._host.log.write("expired", launcher=self._launcher, state=before.value)
+
+    def _do(self, actions: List[Action]) -> None:
+        for action in actions:
+            _DO[action](self)
+
+    # From the parent
+
+    def _on_parent_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        if kind == STDIN:
+            self._inputs.feed(payload)
+        elif kind == COMMON:
+            self._on_common(payload)
+        elif kind == CONTROL:
+            message = decode(payload)
+            if self._message is None:
+                self._message = message
+            else:
+                self._on_order(message)
+        else:
+            raise WireError(f"a frame of kind {kind} came down the tree")
+
+    def _on_order(self, message: Message) -> None:
+        try:
+            op = check(DOWN, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        if op == "credit" and self._relay is not None:
+            self._relay.grant(message["bytes"])
+        elif op == "go":
+            self._go = message
+            self._handle(Event.GO)
+        elif op == "signal":
+            self._signal(message)
+        elif op == "kill":
+            self._handle(Event.KILL)
+        elif op == "eof":
+            self._inputs.end()
+        elif op == "done":
+            self._handle(Event.DONE)
+
+    def _on_parent_end(self, _link: Link, reason: str) -> None:
+        if self._machine.state in (State.HELD, State.RUNNING, State.STARTING):
+            self._host.log.write("parent lost", launcher=self._launcher, reason=reason)
+        self._forget_parent()
+        self._handle(Event.LINK_LOST)
+
+    def _forget_parent(self) -> None:
+        if self._relay is not None:
+            self._relay.abandon()
+
+    def _on_common(self, payload: bytes) -> None:
+        if self._message is None or self._load is not None:
+            raise WireError("the common part of a load comes once, behind it")
+        self._common = payload
+        try:
+            load = self._load = read_load(self._message)
+            self._deadline.cancel()
+            self._deadline = self._loop.after(load.pending_s, lambda: self._handle(Event.EXPIRED))
+            self._relay = Relay(self._parent, load.window)
+            self._claim(load)
+            program = read_program(payload)
+            for rank in load.ranks:
+                program.segment_of(rank)
+        except LoadFailed as error:
+            self._fail(error)
+            return
+        self._local = Local(
+            self._loop, load, program, self._map_path(load), self._relay, self._inputs, self
+        )  # fmt: skip
+        self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _claim(self, load: Load) -> None:
+        # The socket first, then the look for a tombstone: a kill writes its tombstone first and then looks for sockets.
+        if load.name != self._host.node:
+            raise LoadFailed(f"a load for {load.name} came to {self._host.node}", "launch")
+        try:
+            self._server = Server(
+                self._loop, launch_socket(self._host.run, load.name, load.launcher), "child", PCT, self._on_request
+            )
+        except AgentError:
+            raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
+        except OSError as error:
+            raise LoadFailed(f"{load.name}: no socket in {self._host.run}: {error.strerror}", "node") from None
+        if os.path.exists(tombstone(self._host.run, load.name, load.launcher)):
+            raise LoadFailed(f"{load.name}: launcher {load.launcher} has been killed", "launch")
+
+    def _map_path(self, load: Load) -> str:
+        return os.path.join(launch_directory(self._host.run, load.name, load.launcher), "ranks")
+
+    def _fail(self, error: LoadFailed, node: str = "") -> None:
+        self._fail_with(error.as_failed(node or self._host.node))
+
+    def _fail_with(self, message: Message) -> None:
+        if not self._failure:
+            self._failure = message
+        self._handle(Event.FAILED)
+
+    # To the parent
+
+    def _send_up(self, data: bytes) -> None:
+        # The greeting travels with the first thing there is to say: one wake-up of the parent less.
+        if self._greeting:
+            data, self._greeting = self._greeting + data, b""
+        self._parent.send_raw(data)
+
+    def _news(self) -> None:
+        if self._report_timer is None:
+            last = self._local is not None and not self._local.ranks.living and self._machine.open_children <= 0
+            self._report_timer = self._loop.after(0 if last else GATHER_S, self._report)
+
+    def _report(self, more: bytes = b"") -> None:
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+            self._report_timer = None
+        data = b""
+        if self._exits:
+            data += control({"op": "exits", "ranks": self._exits})
+            self._exits = []
+        if self._closed:
+            data += control({"op": "closed", "ranks": self._closed})
+            self._closed = []
+        if data or more:
+            self._send_up(data + more)
+
+    def _grant_input(self, count: int) -> None:
+        self._send_up(control({"op": "credit", "bytes": count}))
+
+    # From this node's processes
+
+    def _on_child_signal(self) -> None:
+        if self._local is not None:
+            self._local.reap()
+
+    def rank_held(self, rank: Rank) -> None:
+        assert self._load is not None
+        self._ready.append([rank.number, rank.pid, self._load.place])
+        self._do(self._machine.one_held())
+
+    def begin_failed(self, error: LoadFailed) -> None:
+        self._fail(error)
+
+    def rank_ended(self, rank: Rank, seconds: float) -> None:
+        if rank.released_at:
+            self._exits.append([rank.number, rank.status, round(seconds, 6)])
+            self._news()
+        elif self._machine.state in (State.STARTING, State.HELD):
+            status = rank.status or 0
+            how = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
+            self._fail(
+                LoadFailed(f"{self._host.node}: rank {rank.number} {how} before it could run", "node", rank=rank.number)
+            )
+
+    def rank_closed(self, number: int) -> None:
+        self._closed.append(number)
+        self._news()
+
+    def noted(self, message: str) -> None:
+        self._host.log.write("note", launcher=self._launcher, message=message)
+        self._send_up(control({"op": "note", "node": self._host.node, "message": message}))
+
+    def drained(self) -> None:
+        self._handle(Event.DRAINED)
+
+    def processes_gone(self) -> None:
+        assert self._local is not None
+        self._processes_gone = True
+        if self._local.unclean:
+            self._unclean += [[self._host.node, pid] for pid in self._local.unclean]
+            self._host.log.write("unclean", launcher=self._launcher, pids=self._local.unclean)
+        for session, request in self._killers:
+            self._answer_killer(session, request)
+
+    def swept(self) -> None:
+        self._handle(Event.SWEPT)
+
+    # From the children
+
+    def _on_child_message(self, child: Child, op: str, message: Message) -> None:
+        if child.over:
+            return
+        if op == "ready":
+            child.ready = True
+            self._ready += message["ranks"]
+            self._do(self._machine.one_held())
+        elif op == "failed":
+            self._fail_with(message)
+        elif op == "exits":
+            child.exited.update(entry[0] for entry in message["ranks"])
+            self._exits += message["ranks"]
+            self._news()
+        elif op == "closed":
+            self._behind_output(lambda: self._on_child_closed(message["ranks"]))
+        elif op == "finished":
+            child.over = True
+            self._unclean += message.get("unclean", [])
+            self._behind_output(lambda: self._do(self._machine.child_over()))
+        else:  # lost, note
+            for _, ranks in message.get("nodes", ()):
+                child.exited.update(ranks)
+            self._send_up(control(message))
+
+    def _behind_output(self, call: Any) -> None:
+        assert self._relay is not None
+        self._relay.barrier(call)
+
+    def _on_child_closed(self, ranks: List[int]) -> None:
+        self._closed += ranks
+        self._news()
+
+    def _on_child_output(self, child: Child, kind: int, payload: bytes) -> None:
+        assert self._relay is not None
+        if len(payload) < 4:
+            raise WireError("an output frame without a rank")
+        rank = int.from_bytes(payload[:4], "big")
+        self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
+
+    def _on_child_lost(self, child: Child, reason: str) -> None:
+        was_ready = self._machine.state
+        child.drop()
+        self._host.log.write("child lost", launcher=self._launcher, child=child.name, reason=reason)
+        if was_ready in (State.STARTING, State.HELD):
+            self._fail(LoadFailed(f"{child.name}: {reason}", "node"), child.name)
+        elif not self._failure:
+            nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]
+            self._send_up(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
+        self._behind_output(lambda: self._do(self._machine.child_over()))
+
+    # What the machine asks for
+
+    def _start(self) -> None:
+        assert self._load is not None and self._local is not None and self._message is not None
+        load = self._load
+        below = runs(load.nodes[1:], load.fanout)
+        window = child_window(load.window, len(below))
+        for run in below:
+            message = child_load(self._message, run, window)
+            child = Child(
+                self._loop, run, message, self._common, window,
+                self._on_child_message, self._on_child_output, self._on_child_lost, self._inputs.settle,
+            )  # fmt: skip
+            self._children.append(child)
+            if load.input == "all" or load.input in child.ranks:
+                self._inputs.add(child.sink)
+        self._loop.after(READY_S + height(len(load.nodes) - 1, load.fanout), self._on_ready_late)
+        self._local.begin(self._is_root)
+
+    def _on_ready_late(self) -> None:
+        if self._machine.state is not State.STARTING:
+            return
+        late = [child.name for child in self._children if not child.ready]
+        if late:
+            self._fail(LoadFailed(f"{late[0]}: not ready in time ({len(late)} nodes outstanding)", "node"), late[0])
+        else:
+            self._fail(LoadFailed(f"{self._host.node}: its processes do not reach their exec", "node"))
+
+    def _report_ready(self) -> None:
+        self._send_up(control({"op": "ready", "ranks": self._ready}))
+        self._ready = []
+
+    def _report_failed(self) -> None:
+        self._host.log.write("failed", launcher=self._launcher, message=self._failure.get("message", ""))
+        self._send_up(control(self._failure))
+
+    def _release(self) -> None:
+        assert self._load is not None and self._local is not None
+        self._deadline.cancel()
+        text = self._go.get("map")
+        if text is None:
+            names = {int(node["index"]): str(node["name"]) for node in self._load.nodes}
+            text = rank_map(self._go["ranks"], names)
+        self._pass_on(control({"op": "go", "ranks": [], "map": text}))
+        try:
+            path = self._map_path(self._load)
+            os.mkdir(os.path.dirname(path), 0o700)
+            with open(path, "wb", buffering=0) as file:
+                file.write(text.encode("utf-8"))
+        except OSError as error:
+            self.noted(f"{self._host.node}: no rank map: {error.strerror}")
+        self._local.release()
+        gc.enable()
+
+    def _pass_on(self, data: bytes) -> None:
+        for child in self._children:
+            if not child.over:
+                child.send_raw(data)
+
+    def _signal(self, message: Message) -> None:
+        wanted = message.get("ranks")
+        data = control(message)
+        for child in self._children:
+            if not child.over and (wanted is None or not child.ranks.isdisjoint(wanted)):
+                child.send_raw(data)
+        if self._local is not None and 0 < message["signal"] < signal.NSIG:
+            for refused in self._local.ranks.send_signal(message["signal"], wanted):
+                self.noted(f"{self._host.node}: signal {message['signal']} not sent to {refused}")
+
+    def _kill_tree(self) -> None:
+        for child in self._children:
+            if child.over:
+                continue
+            if child.link is None:  # its load never left, and never will
+                self._on_child_lost(child, "killed before it was reached")
+            else:
+                child.send({"op": "kill"})
+
+    def _sweep(self) -> None:
+        self._deadline.cancel()
+        assert self._local is not None
+        self._local.sweep()
+
+    def _report_finished(self) -> None:
+        self._report(control({"op": "finished", "unclean": self._unclean}))
+
+    def _forward_done(self) -> None:
+        self._pass_on(control({"op": "done"}))
+        self._forget_parent()
+
+    def _drop_tree(self) -> None:
+        for child in self._children:
+            if not child.over:
+                child.drop()
+
+    def _end(self) -> None:
+        self._leave(0)
+
+    def _leave(self, status: int) -> NoReturn:
+        if self._load is not None and self._server is not None:
+            clear_files(self._host.run, self._load.name, self._load.launcher)
+            self._host.log.write(
+                "launch ended", launcher=self._launcher, seconds=round(time.monotonic() - self._began, 3)
+            )
+        os._exit(status)
+
+    # From the PCT, and whoever adopts
+
+    def _on_request(self, session: Session, op: str, message: Message) -> None:
+        if op == "kill_launch":
+            self._killers.append((session, message))
+            self._terminate()
+            if self._processes_gone or self._local is None:
+                self._answer_killer(session, message)
+        else:
+            ranks = self._local.pairs() if self._local is not None else []
+            state = self._machine.state.value
+            session.reply(message, {"launcher": self._launcher, "pid": os.getpid(), "state": state, "ranks": ranks})
+
+    def _answer_killer(self, session: Session, request: Message) -> None:
+        killed = self._local.killed if self._local is not None else 0
+        session.reply(request, {"clean": not self._unclean, "killed": killed})
+
+    def _on_terminate(self) -> None:
+        self._host.log.write("terminated", launcher=self._launcher)
+        self._terminate()
+
+    def _terminate(self) -> None:
+        # Killed from outside: report it as long as somebody listens, but not for ever.
+        self._loop.after(LEAVE_S, lambda: self._handle(Event.LINK_LOST))
+        self._handle(Event.KILL)
+
+
+def _where(error: BaseException) -> List[str]:
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return frames
+
+
+_DO = {
+    Action.START: Launch._start,
+    Action.REPORT_READY: Launch._report_ready,
+    Action.REPORT_FAILED: Launch._report_failed,
+    Action.RELEASE: Launch._release,
+    Action.KILL_TREE: Launch._kill_tree,
+    Action.SWEEP: Launch._sweep,
+    Action.REPORT_FINISHED: Launch._report_finished,
+    Action.FORWARD_DONE: Launch._forward_done,
+    Action.DROP_TREE: Launch._drop_tree,
+    Action.END: Launch._end,
+}

@@ -1,0 +1,225 @@
+"""The processes of a launch on this node: begun, fed, drained, and swept until nothing of them is left."""
+
+import os
+import signal
+from typing import Dict, List, Optional
+
+from agents.link.loop import READ, Loop, Timer
+from agents.pct import processes
+from agents.pct.errors import LoadFailed
+from agents.pct.inputs import Inputs, PipeSink
+from agents.pct.outputs import Relay, Streams
+from agents.pct.plan import Load, Program, node_environment, stdin_goes
+from agents.pct.ranks import Pipes, Rank, Ranks
+
+#: How long a grandchild may hold the pipes of a rank that has ended.
+GRACE_S = 0.5
+#: What outlives SIGKILL so long (a process of another user, one stuck in the kernel) is reported as unclean.
+SWEEP_S = 5.0
+_BATCH = 16  # ranks forked before the loop is served again
+_WILD = 20  # rounds of killing after which whatever still multiplies is stopped first
+
+
+class Listener:
+    """What the launch child wants to hear from its node's processes."""
+
+    def rank_held(self, rank: Rank) -> None:
+        """``rank`` stands before its first instruction."""
+        raise NotImplementedError
+
+    def begin_failed(self, error: LoadFailed) -> None:
+        """Something here cannot begin."""
+        raise NotImplementedError
+
+    def rank_ended(self, rank: Rank, seconds: float) -> None:
+        """``rank`` has been reaped."""
+        raise NotImplementedError
+
+    def rank_closed(self, number: int) -> None:
+        """What rank ``number`` wrote has been sent, and its pipes are closed."""
+        raise NotImplementedError
+
+    def noted(self, message: str) -> None:
+        """Something that people should know."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """Every rank has ended, and its output too or its grace."""
+        raise NotImplementedError
+
+    def processes_gone(self) -> None:
+        """No process is left, or only what cannot be killed (``unclean``)."""
+        raise NotImplementedError
+
+    def swept(self) -> None:
+        """And everything they wrote has been sent."""
+        raise NotImplementedError
+
+
+class Local:
+    """This node's part of a launch. Made when the load is there; ``begin`` forks."""
+
+    def __init__(
+        self, loop: Loop, load: Load, program: Program, rank_map: str, relay: Relay, inputs: Inputs, listener: Listener
+    ) -> None:
+        self._loop, self._load, self._relay, self._inputs = loop, load, relay, inputs
+        self._tell = listener
+        self._streams = Streams(loop, relay, self._on_closed)
+        env = node_environment(load, os.fsencode(rank_map))
+        self.ranks = Ranks(
+            load, program, env, listener.rank_held, listener.begin_failed, self._on_ended, self._on_exec_failed
+        )
+        loop.watch(self.ranks.error_fd, READ, lambda _events: self.ranks.on_records())
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._to_begin = list(enumerate(load.ranks))
+        self._own_stdin: Dict[int, int] = {}
+        self._shared_stdin = self._null
+        self._graces: Dict[int, Timer] = {}
+        self._drained = self._sweeping = self._gone = self._swept = False
+        self._rounds = 0
+        self._sweep_timer: Optional[Timer] = None
+        self.killed = 0
+        self.unclean: List[int] = []
+
+    def begin(self, is_root: bool) -> None:
+        """Fork the ranks under hold, a batch at a time."""
+        readers = stdin_goes(self._load, is_root)
+        if readers is None:
+            self._shared_stdin = self._input_pipe()
+        else:
+            self._own_stdin = {rank: self._input_pipe() for rank in readers}
+        self._begin_some()
+
+    def _input_pipe(self) -> int:
+        reader, writer = os.pipe()
+        self._inputs.add(PipeSink(self._loop, writer, self._inputs.settle))
+        return reader
+
+    def _begin_some(self) -> None:
+        if self._sweeping:
+            return
+        batch, self._to_begin = self._to_begin[:_BATCH], self._to_begin[_BATCH:]
+        try:
+            for local, number in batch:
+                self._begin_one(local, number)
+        except (LoadFailed, OSError) as error:
+            if not isinstance(error, LoadFailed):
+                error = LoadFailed(f"{self._load.name}: {error.strerror}", "node")  # no descriptors left
+            self._tell.begin_failed(error)
+            return
+        if self._to_begin:
+            self._loop.after(0, self._begin_some)
+        elif self._shared_stdin != self._null:
+            os.close(self._shared_stdin)
+            self._shared_stdin = self._null
+
+    def _begin_one(self, local: int, number: int) -> None:
+        out, out_writer = os.pipe()
+        err, err_writer = os.pipe()
+        stdin = self._own_stdin.pop(number, -1)
+        try:
+            self.ranks.begin(number, local, Pipes(self._shared_stdin if stdin < 0 else stdin, out_writer, err_writer))
+        finally:
+            self._streams.add(number, out, err)
+            os.close(out_writer)
+            os.close(err_writer)
+            if stdin >= 0:
+                os.close(stdin)
+
+    def release(self) -> None:
+        """GO."""
+        self.ranks.release()
+        self._check_drained()
+
+    def reap(self) -> None:
+        """A child has changed: take note of it."""
+        _, left = self.ranks.reap()
+        if self._sweeping and not left:
+            self._on_gone()
+
+    def _on_ended(self, rank: Rank, seconds: float) -> None:
+        self._tell.rank_ended(rank, seconds)
+        if rank.number in self._streams.open_ranks:
+            self._graces[rank.number] = self._loop.after(GRACE_S, lambda: self._on_grace_over(rank.number))
+        self._check_drained()
+
+    def _on_exec_failed(self, rank: Rank, message: str) -> None:
+        self._tell.noted(message)
+
+    def _on_grace_over(self, number: int) -> None:
+        self._graces.pop(number, None)
+        if self.ranks.living or self._drained:
+            self._streams.give_up(number)
+        self._check_drained()
+
+    def _on_closed(self, number: int) -> None:
+        grace = self._graces.pop(number, None)
+        if grace is not None:
+            grace.cancel()
+        self._tell.rank_closed(number)
+        self._check_drained()
+        self._check_swept()
+
+    def _check_drained(self) -> None:
+        if self._drained or self._to_begin or self.ranks.living:
+            return
+        if not self._graces:
+            self._drained = True
+            self._tell.drained()
+
+    def sweep(self) -> None:
+        """Kill everything of the launch on this node until nothing is left."""
+        if not self._sweeping:
+            self._sweeping = True
+            self._to_begin = []
+            self._sweep_round()
+
+    def _sweep_round(self) -> None:
+        self._sweep_timer = None
+        _, left = self.ranks.reap()
+        if not left:
+            self._on_gone()
+            return
+        self._rounds += 1
+        victims = processes.descendants(os.getpid())
+        if self._rounds > _WILD:
+            for pid in victims:
+                self._stop(pid)
+            victims = processes.descendants(os.getpid())
+        self.killed = max(self.killed, len(victims))
+        refused = processes.kill_all(victims)
+        delay = min(0.05, 0.002 * self._rounds)
+        if self._rounds * 0.05 > SWEEP_S + 1 or (refused and self._rounds > _WILD and set(refused) == set(victims)):
+            self.unclean = [pid for pid in victims if processes.alive(pid)]
+            self._on_gone()
+            return
+        self._sweep_timer = self._loop.after(delay, self._sweep_round)
+
+    def _stop(self, pid: int) -> None:
+        try:
+            processes.send_signal(pid, signal.SIGSTOP)
+        except PermissionError:
+            pass
+
+    def _on_gone(self) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for timer in self._graces.values():
+            timer.cancel()
+        self._graces.clear()
+        self._tell.processes_gone()
+        for number in self._streams.open_ranks:
+            self._streams.give_up(number)
+        self._check_swept()
+
+    def _check_swept(self) -> None:
+        if self._gone and not self._swept and not self._streams.open_ranks:
+            self._swept = True
+            self._relay.barrier(self._tell.swept)
+
+    def pairs(self) -> List[List[int]]:
+        """Rank and pid of every rank that has not been reaped."""
+        return [[rank.number, rank.pid] for rank in self.ranks.living]

@@ -1,0 +1,211 @@
+"""Output on its way up: a queue on credit, and the pipes of the ranks that feed it.
+
+Nothing is ever dropped, and memory stays bounded: pipes are read only while little of theirs waits, and children
+send only against the credit they get when their bytes have gone on.
+"""
+
+import fcntl
+import os
+import select
+import struct
+import termios
+from collections import deque
+from typing import Callable, Deque, Dict, List, Tuple, Union
+
+from agents.link.link import Buffer, Link
+from agents.link.loop import READ, Loop
+from agents.wire.frames import STDERR, STDOUT
+
+CHUNK = 64 << 10  # what a pipe holds
+SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
+LOCAL = 512 << 10  # bytes read from pipes that may wait for credit
+
+_HEADER = struct.Struct("!BII")  # kind, length, rank
+_COUNT = struct.Struct("i")
+
+Passed = Callable[[int], None]
+Item = Tuple[int, int, Buffer, Passed]
+
+
+class Relay:
+    """The queue towards the parent: output on credit, and calls that wait for everything before them."""
+
+    def __init__(self, link: Link, credit: int) -> None:
+        self._link = link
+        self._credit = credit
+        self._queue: Deque[Union[Item, Callable[[], None]]] = deque()
+        self._flushing = False
+        self.abandoned = False  # nobody is there to read: everything counts as passed on
+        link.on_drained = self.flush
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything has been sent."""
+        return not self._queue
+
+    def push(self, kind: int, rank: int, data: Buffer, passed: Passed) -> None:
+        """Output of ``rank``; ``passed(bytes)`` is called as it is sent on."""
+        self._queue.append((kind, rank, data, passed))
+        self.flush()
+
+    def barrier(self, call: Callable[[], None]) -> None:
+        """Call back when everything pushed so far has been sent."""
+        if self._queue:
+            self._queue.append(call)
+        else:
+            call()
+
+    def grant(self, count: int) -> None:
+        """The parent has taken so many bytes more."""
+        self._credit += count
+        self.flush()
+
+    def abandon(self) -> None:
+        """The parent is gone: what waits is dropped, and so is what comes."""
+        self.abandoned = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what may be sent."""
+        if self._flushing:
+            return
+        self._flushing = True
+        while self._queue:
+            item = self._queue[0]
+            if callable(item):
+                self._queue.popleft()
+                item()
+            elif not self._send(item):
+                break
+        self._flushing = False
+
+    def _send(self, item: Item) -> bool:
+        kind, rank, data, passed = item
+        count = len(data)
+        if not self.abandoned:
+            if self._credit <= 0 or self._link.out_bytes > SENDING:
+                return False
+            if count > self._credit:
+                view = memoryview(data)
+                data, count = view[: self._credit], self._credit
+                self._queue[0] = (kind, rank, view[count:], passed)
+            else:
+                self._queue.popleft()
+            self._credit -= count
+            self._link.send_parts(_HEADER.pack(kind, 4 + count, rank), data)
+        else:
+            self._queue.popleft()
+        passed(count)
+        return True
+
+
+class Stream:
+    """One pipe of a rank."""
+
+    __slots__ = ("fd", "kind", "left", "rank")
+
+    def __init__(self, fd: int, kind: int, rank: int) -> None:
+        self.fd = fd
+        self.kind = kind
+        self.rank = rank
+        self.left = -1  # bytes still to be read once it has been given up; -1: until it ends
+
+
+class Streams:
+    """The pipes of all ranks of this node, read while the relay keeps up.
+
+    ``on_closed(rank)`` is called when both pipes of a rank have ended or been given up. They hang on an epoll of their
+    own, so that holding them all back is one call.
+    """
+
+    def __init__(self, loop: Loop, relay: Relay, on_closed: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._relay = relay
+        self._on_closed = on_closed
+        self._epoll = select.epoll()
+        self._streams: Dict[int, Stream] = {}
+        self._of_rank: Dict[int, List[Stream]] = {}
+        self._waiting = 0
+        self._reading = False
+
+    def add(self, rank: int, out_fd: int, err_fd: int) -> None:
+        """Read these pipes as the stdout and stderr of ``rank``."""
+        streams = [Stream(out_fd, STDOUT, rank), Stream(err_fd, STDERR, rank)]
+        self._of_rank[rank] = streams
+        for stream in streams:
+            self._streams[stream.fd] = stream
+            self._epoll.register(stream.fd, READ)
+        self._watch()
+
+    @property
+    def open_ranks(self) -> List[int]:
+        """Ranks whose pipes have not ended yet."""
+        return list(self._of_rank)
+
+    def give_up(self, rank: int) -> None:
+        """Read what is in the pipes of ``rank`` now, and no more: somebody else holds them open."""
+        for stream in list(self._of_rank.get(rank, ())):
+            if stream.left < 0:
+                stream.left = _COUNT.unpack(fcntl.ioctl(stream.fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+            if stream.left == 0:
+                self._close(stream)
+
+    def _watch(self) -> None:
+        wanted = bool(self._streams) and self._waiting < LOCAL
+        if wanted and not self._reading:
+            self._loop.watch(self._epoll.fileno(), READ, self._on_ready)
+        elif self._reading and not wanted:
+            self._loop.unwatch(self._epoll.fileno())
+        self._reading = wanted
+
+    def _on_ready(self, _events: int) -> None:
+        for fd, _ in self._epoll.poll(0, 64):
+            stream = self._streams.get(fd)
+            if stream is None:
+                continue
+            data = os.read(fd, CHUNK if stream.left < 0 else min(CHUNK, stream.left))
+            if data:
+                self._waiting += len(data)
+                self._relay.push(stream.kind, stream.rank, data, self._passed)
+                if stream.left > 0:
+                    stream.left -= len(data)
+            if not data or stream.left == 0:
+                self._close(stream)
+            if self._waiting >= LOCAL:
+                break
+        self._watch()
+
+    def _passed(self, count: int) -> None:
+        self._waiting -= count
+        if not self._reading:
+            self._watch()
+
+    def _close(self, stream: Stream) -> None:
+        self._epoll.unregister(stream.fd)
+        os.close(stream.fd)
+        del self._streams[stream.fd]
+        siblings = self._of_rank[stream.rank]
+        siblings.remove(stream)
+        if not siblings:
+            del self._of_rank[stream.rank]
+            rank = stream.rank
+            self._relay.barrier(lambda: self._on_closed(rank))
+        self._watch()
+
+
+class Returns:
+    """Credit given back to a child, not by the byte but by the quarter window."""
+
+    __slots__ = ("_due", "_send", "_step")
+
+    def __init__(self, window: int, send: Callable[[int], None]) -> None:
+        self._step = max(1, window // 4)
+        self._send = send
+        self._due = 0
+
+    def passed(self, count: int) -> None:
+        """So many bytes more have gone on."""
+        self._due += count
+        if self._due >= self._step:
+            due, self._due = self._due, 0
+            self._send(due)

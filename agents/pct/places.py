@@ -1,0 +1,49 @@
+"""Where a node keeps its files in RUN (docs/architecture.md)."""
+
+import os
+from typing import List
+
+
+def pct_socket(run: str, node: str) -> str:
+    """Where the node's PCT listens."""
+    return os.path.join(run, f"{node}.sock")
+
+
+def launch_socket(run: str, node: str, launcher: int) -> str:
+    """Where a launch child listens, for its PCT and the next one."""
+    return os.path.join(run, f"launch-{node}-{launcher}.sock")
+
+
+def launch_directory(run: str, node: str, launcher: int) -> str:
+    """A launch's files on this node."""
+    return os.path.join(run, f"launch-{node}-{launcher}")
+
+
+def tombstone(run: str, node: str, launcher: int) -> str:
+    """A file that says: this launcher has been killed here, its load is refused."""
+    return os.path.join(run, f"killed-{node}-{launcher}")
+
+
+def launchers_here(run: str, node: str) -> List[int]:
+    """Launchers that have a socket or a directory here, whether their launch child lives or not."""
+    prefix = f"launch-{node}-"
+    found = set()
+    for name in os.listdir(run):
+        number = name[len(prefix) :].partition(".")[0] if name.startswith(prefix) else ""
+        if number.isdigit():
+            found.add(int(number))
+    return sorted(found)
+
+
+def clear_files(run: str, node: str, launcher: int) -> None:
+    """Remove what a launch left in RUN."""
+    directory = launch_directory(run, node, launcher)
+    for path in (launch_socket(run, node, launcher), os.path.join(directory, "ranks")):
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+    try:
+        os.rmdir(directory)
+    except OSError:
+        pass

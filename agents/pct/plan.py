@@ -1,0 +1,191 @@
+"""What a load says, and how the rest of the tree is cut. Pure."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from agents.pct.errors import LoadFailed
+from agents.wire.control import Message, decode, to_bytes
+from agents.wire.errors import AgentError
+from agents.wire.messages import DOWN, check
+
+SMALLEST_WINDOW = 64 << 10
+
+#: Variables of launchers around us: a program under them would take itself for theirs.
+FOREIGN = (
+    b"REDMESH_LAUNCH=", b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_",
+    b"YOD_",
+    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
+    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
+)  # fmt: skip
+
+
+class Segment(NamedTuple):
+    """One command line of a load and the ranks that run it."""
+
+    first: int
+    size: int
+    path: bytes
+    argv: List[bytes]
+
+
+class Program(NamedTuple):
+    """The part of a load that is the same on all nodes."""
+
+    segments: List[Segment]
+    env: Dict[bytes, bytes]
+    cwd: bytes
+    umask: int
+    hold: str
+
+    def segment_of(self, rank: int) -> Segment:
+        """The command line of ``rank``."""
+        for segment in self.segments:
+            if segment.first <= rank < segment.first + segment.size:
+                return segment
+        raise LoadFailed(f"the load has no command line for rank {rank}", "launch", rank=rank)
+
+
+class Load(NamedTuple):
+    """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
+
+    launcher: int
+    partition: int
+    mesh: str
+    size: int
+    nnodes: int
+    fanout: int
+    window: int
+    pending_s: float
+    input: Any
+    nodes: List[Dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """This node's name."""
+        return str(self.nodes[0]["name"])
+
+    @property
+    def place(self) -> int:
+        """This node's place in rank order."""
+        return int(self.nodes[0]["index"])
+
+    @property
+    def ranks(self) -> List[int]:
+        """The ranks that run here."""
+        ranks: List[int] = self.nodes[0]["ranks"]
+        return ranks
+
+
+_NODE_TYPES = (("name", str), ("index", int), ("address", str), ("ranks", list))
+
+
+def read_load(message: Message) -> Load:
+    """A load message as a Load. LoadFailed when it is none."""
+    try:
+        if check(DOWN, message) != "load":
+            raise LoadFailed("a launch begins with its load", "launch")
+    except LoadFailed:
+        raise
+    except AgentError as error:
+        raise LoadFailed(error.message, "launch") from None
+    nodes = message["nodes"]
+    for node in nodes:
+        if not isinstance(node, dict) or any(not isinstance(node.get(key), kind) for key, kind in _NODE_TYPES):
+            raise LoadFailed("a node of the load has no name, index, address or ranks", "launch")
+    if not nodes or message["fanout"] < 1:
+        raise LoadFailed("the load names no nodes, or a fan-out under 1", "launch")
+    window = max(SMALLEST_WINDOW, message["window"])
+    return Load(
+        message["launcher"], message["partition"], message["mesh"], message["size"], message["nnodes"],
+        message["fanout"], window, float(message["pending_s"]), message["input"], nodes,
+    )  # fmt: skip
+
+
+def read_program(payload: bytes) -> Program:
+    """A common frame as a Program. LoadFailed when it is none."""
+    try:
+        common = decode(payload)
+        segments = [
+            Segment(int(item["first"]), int(item["count"]), to_bytes(item["path"]), [to_bytes(a) for a in item["argv"]])
+            for item in common["segments"]
+        ]
+        env = clean_environment([to_bytes(entry) for entry in common["env"]])
+        return Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
+    except AgentError as error:
+        raise LoadFailed(error.message, "launch") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LoadFailed(f"the common part of the load is wrong: {error!r:.80}", "launch") from None
+
+
+def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
+    """The forwarded environment without what other launchers left in it."""
+    kept: Dict[bytes, bytes] = {}
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        if equals and name and not entry.startswith(FOREIGN):
+            kept[name] = value
+    return kept
+
+
+def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
+    """What every rank of this node is told, besides what is its own."""
+    return {
+        b"YOD_SIZE": b"%d" % load.size,
+        b"YOD_LOCAL_SIZE": b"%d" % len(load.ranks),
+        b"YOD_NODE": load.name.encode("latin-1", "replace"),
+        b"YOD_NNODES": b"%d" % load.nnodes,
+        b"YOD_LAUNCHER_ID": b"%d" % load.launcher,
+        b"YOD_PARTITION_ID": b"%d" % load.partition,
+        b"YOD_RANK_MAP": rank_map,
+        b"REDMESH_LAUNCH": mark(load).encode("latin-1", "replace"),
+    }
+
+
+def mark(load: Load) -> str:
+    """What the environment of every process of this launch on this node says."""
+    return f"{load.mesh}/{load.name}/{load.launcher}"
+
+
+def runs(nodes: List[Dict[str, Any]], fanout: int) -> List[List[Dict[str, Any]]]:
+    """``nodes`` cut into at most ``fanout`` neighbouring runs of about the same length."""
+    count = min(fanout, len(nodes))
+    cuts = [len(nodes) * i // count for i in range(count + 1)] if count else []
+    return [nodes[cuts[i] : cuts[i + 1]] for i in range(count)]
+
+
+def height(count: int, fanout: int) -> int:
+    """Levels of the tree that ``count`` nodes below one node make."""
+    levels = 0
+    while count > 0:
+        levels += 1
+        longest = -(-count // min(fanout, count))
+        count = longest - 1
+    return levels
+
+
+def child_window(window: int, children: int) -> int:
+    """The credit that each of ``children`` links begins with, in bytes."""
+    return max(SMALLEST_WINDOW, window // max(1, children))
+
+
+def rank_map(ranks: List[Any], names: Dict[int, str]) -> str:
+    """The text of the rank map file: a line ``rank node pid`` for every rank."""
+    return "".join(f"{rank} {names.get(index, '?')} {pid}\n" for rank, (pid, index) in enumerate(ranks))
+
+
+def child_load(message: Message, run: List[Dict[str, Any]], window: int) -> Message:
+    """The load message for the first node of ``run``."""
+    return dict(message, nodes=run, window=window)
+
+
+def subtree_of(run: List[Dict[str, Any]]) -> List[Tuple[int, List[int]]]:
+    """Index and ranks of every node of a run."""
+    return [(int(node["index"]), list(node["ranks"])) for node in run]
+
+
+def stdin_goes(load: Load, is_root: bool) -> Optional[List[int]]:
+    """Which ranks here read standard input: None for all of them through one pipe, else a list (one pipe each)."""
+    if load.input == "shared":
+        return None if is_root and load.ranks else []
+    if load.input == "all":
+        return list(load.ranks)
+    return [load.input] if load.input in load.ranks else []

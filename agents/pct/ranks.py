@@ -1,0 +1,276 @@
+"""The ranks of one node: forked under hold, released, reaped.
+
+The hold is a ptrace stop at exec: exec has worked, no instruction of the program has run. Where that is not
+allowed, or would take a setuid program's privilege away, a rank waits at a pipe before its exec instead (the gate).
+"""
+
+import errno
+import os
+import signal
+import stat
+import struct
+import time
+from typing import Callable, Dict, List, Optional, Tuple
+
+from agents.pct import kernel
+from agents.pct.errors import LoadFailed
+from agents.pct.plan import Load, Program
+
+_RECORD = struct.Struct("!IBI")  # rank, step, errno
+_AT_GATE, _SETUP, _CHDIR, _EXEC = range(4)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+class Rank:
+    """One process of the launch."""
+
+    __slots__ = ("at_gate", "held", "number", "path", "pid", "released_at", "status")
+
+    def __init__(self, number: int, pid: int, path: bytes) -> None:
+        self.number = number
+        self.pid = pid
+        self.path = path
+        self.held = False
+        self.at_gate = False
+        self.released_at = 0.0
+        self.status: Optional[int] = None  # as wait(2) has it
+
+
+class Pipes:
+    """The ends that a rank is born with."""
+
+    __slots__ = ("err", "out", "stdin")
+
+    def __init__(self, stdin: int, out: int, err: int) -> None:
+        self.stdin, self.out, self.err = stdin, out, err
+
+
+class Ranks:
+    """All ranks of this node.
+
+    ``on_held(rank)``, ``on_failed(LoadFailed)`` before GO; ``on_ended(rank, seconds)`` after it;
+    ``on_exec_failed(rank, message)`` for a gated rank whose exec fails after GO.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        program: Program,
+        env: Dict[bytes, bytes],
+        on_held: Callable[[Rank], None],
+        on_failed: Callable[[LoadFailed], None],
+        on_ended: Callable[[Rank, float], None],
+        on_exec_failed: Callable[[Rank, str], None],
+    ) -> None:
+        self._load = load
+        self._program = program
+        self._env = dict(program.env)
+        self._env.update(env)
+        self._on_held, self._on_failed = on_held, on_failed
+        self._on_ended, self._on_exec_failed = on_ended, on_exec_failed
+        self.by_number: Dict[int, Rank] = {}
+        self._by_pid: Dict[int, Rank] = {}
+        self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
+        self._gated: Dict[bytes, bool] = {}
+        self._pid = os.getpid()
+
+    @property
+    def living(self) -> List[Rank]:
+        """Ranks that have not been reaped."""
+        return list(self._by_pid.values())
+
+    def begin(self, number: int, local: int, pipes: Pipes) -> Rank:
+        """Fork rank ``number``, the ``local``-th of this node, under hold. LoadFailed when the node cannot."""
+        segment = self._program.segment_of(number)
+        gated = self._needs_gate(segment.path)
+        env = self._env
+        env[b"YOD_RANK"] = b"%d" % number
+        env[b"YOD_LOCAL_RANK"] = b"%d" % local
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise LoadFailed(f"{self._load.name}: cannot fork: {error.strerror}", "node", rank=number) from None
+        if pid == 0:
+            self._become(number, gated, segment.path, segment.argv, pipes)
+        rank = Rank(number, pid, segment.path)
+        self.by_number[number] = rank
+        self._by_pid[pid] = rank
+        return rank
+
+    def _become(self, number: int, gated: bool, path: bytes, argv: List[bytes], pipes: Pipes) -> None:
+        # In the rank's process, until its exec. Few steps: every page touched here is copied.
+        step = _SETUP
+        try:
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            kernel.die_with_parent()
+            if os.getppid() != self._pid:
+                os._exit(_NOT_EXECUTABLE)
+            os.dup2(pipes.stdin, 0)
+            os.dup2(pipes.out, 1)
+            os.dup2(pipes.err, 2)
+            step = _CHDIR
+            os.chdir(self._program.cwd)
+            os.umask(self._program.umask)
+            step = _EXEC
+            if gated or not _traced():
+                self._wait_at_gate(number)
+            os.execve(path, argv, self._env)
+        except OSError as error:
+            os.write(self._error_writer, _RECORD.pack(number, step, error.errno or 0))
+        finally:
+            os._exit(_NOT_FOUND)
+
+    def _wait_at_gate(self, number: int) -> None:
+        os.close(self._gate_writer)  # so that the launch child's end is the last
+        os.write(self._error_writer, _RECORD.pack(number, _AT_GATE, 0))
+        if not os.read(self._gate_reader, 1):
+            os._exit(_NOT_EXECUTABLE)
+
+    def _needs_gate(self, path: bytes) -> bool:
+        if self._program.hold == "gate":
+            return True
+        known = self._gated.get(path)
+        if known is None:
+            known = self._gated[path] = has_privilege(path)
+        return known
+
+    def on_records(self) -> None:
+        """Read what ranks said before their exec."""
+        try:
+            data = os.read(self.error_fd, _RECORD.size * 4096)
+        except BlockingIOError:
+            return
+        for number, step, code in _RECORD.iter_unpack(data):
+            rank = self.by_number[number]
+            if step == _AT_GATE:
+                rank.at_gate = True
+                self._hold(rank)
+            elif rank.released_at:
+                self._on_exec_failed(rank, _failure(self._load.name, rank, self._program, step, code).message)
+            else:
+                self._on_failed(_failure(self._load.name, rank, self._program, step, code))
+
+    def _hold(self, rank: Rank) -> None:
+        if not rank.held:
+            rank.held = True
+            self._on_held(rank)
+
+    def reap(self) -> Tuple[int, bool]:
+        """Take every change of a child that is there: (others than ranks that ended, whether any is left)."""
+        others = 0
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return others, False
+            if pid == 0:
+                return others, True
+            rank = self._by_pid.get(pid)
+            if os.WIFSTOPPED(status):
+                if rank is not None:
+                    self._on_stop(rank, os.WSTOPSIG(status))
+            elif rank is None:
+                others += 1
+            else:
+                self._on_exit(rank, status)
+
+    def _on_stop(self, rank: Rank, number: int) -> None:
+        if number == signal.SIGTRAP and not rank.held:
+            kernel.kill_with_tracer(rank.pid)
+            self._hold(rank)
+        else:
+            kernel.resume(rank.pid, number)  # a signal from outside, before its exec
+
+    def _on_exit(self, rank: Rank, status: int) -> None:
+        self.on_records()
+        del self._by_pid[rank.pid]
+        rank.status = status
+        if not rank.held:
+            what = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
+            self._on_failed(
+                LoadFailed(
+                    f"{self._load.name}: rank {rank.number} {what} before it could begin", "node", rank=rank.number
+                )
+            )
+        self._on_ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
+
+    def release(self) -> None:
+        """GO: every rank runs."""
+        gated = 0
+        for rank in self._by_pid.values():
+            rank.released_at = time.monotonic()
+            if rank.at_gate:
+                gated += 1
+            else:
+                try:
+                    kernel.release(rank.pid)
+                except OSError:
+                    pass  # killed meanwhile; reaping tells
+        if gated:
+            os.write(self._gate_writer, b"g" * gated)
+
+    def send_signal(self, number: int, wanted: Optional[List[int]]) -> List[str]:
+        """Signal the process groups of these ranks (None: all). What could not be signalled, in words."""
+        refused = []
+        for rank in self.living:
+            if wanted is not None and rank.number not in wanted:
+                continue
+            try:
+                os.killpg(rank.pid, number)
+            except ProcessLookupError:
+                pass
+            except OSError as error:
+                refused.append(f"rank {rank.number} (pid {rank.pid}): {error.strerror}")
+        return refused
+
+
+def _traced() -> bool:
+    try:
+        kernel.trace_me()
+    except OSError:
+        return False
+    return True
+
+
+def has_privilege(path: bytes, depth: int = 0) -> bool:
+    """Whether exec of ``path`` gives privilege (setuid, setgid, capabilities), which a tracer would take away."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return False
+        if mode & (stat.S_ISUID | stat.S_ISGID):
+            return True
+        try:
+            os.getxattr(path, "security.capability")
+            return True
+        except OSError:
+            pass
+        with open(path, "rb", buffering=0) as file:
+            first = file.read(256)
+    except OSError:
+        return False  # exec will say what is wrong with it
+    interpreter = first[2:].split(b"\n", 1)[0].split() if first.startswith(b"#!") else []
+    return bool(interpreter) and depth == 0 and has_privilege(interpreter[0], 1)
+
+
+def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> LoadFailed:
+    reason = os.strerror(code)
+    if step == _CHDIR:
+        where = os.fsdecode(program.cwd)
+        return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number)
+    if step == _SETUP:
+        return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", "node", 125, rank.number)
+    path = os.fsdecode(rank.path)
+    missing = code in (errno.ENOENT, errno.ENOTDIR)
+    hint = ""
+    if missing and os.path.exists(path):
+        hint = "the file is there: its interpreter (the #! line, or the dynamic loader) is not"
+    elif code == errno.ENOEXEC:
+        hint = "it is neither a program for this machine nor a script that begins with #!"
+    elif code in (errno.EAGAIN, errno.ENOMEM):
+        return LoadFailed(f"{node}: {path}: {reason}", "node", 125, rank.number)
+    return LoadFailed(
+        f"{node}: {path}: {reason}", "program", _NOT_FOUND if missing else _NOT_EXECUTABLE, rank.number, hint
+    )

@@ -1,0 +1,125 @@
+"""The links towards the children in the tree of a launch: connected side by side, none ever waited for."""
+
+import errno
+import socket
+import time
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from agents.link.link import Link
+from agents.link.loop import Loop
+from agents.link.sockets import connect_now
+from agents.pct.inputs import ChildSink, Sink
+from agents.pct.outputs import Returns
+from agents.pct.plan import subtree_of
+from agents.wire.control import Message, control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
+from agents.wire.messages import UP, check, check_hello, hello
+
+#: A PCT that has just died is back within this many seconds, or its node is of no use now.
+CONNECT_S = 2.0
+_AGAIN_S = 0.05
+_COMING_BACK = (errno.ECONNREFUSED, errno.ENOENT, errno.EAGAIN)
+
+_HELLO = control(hello("parent"))
+
+
+class Child:
+    """One child: the first node of ``run``, and the subtree below it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        run: List[Dict[str, Any]],
+        load: Message,
+        common: bytes,
+        window: int,
+        on_message: "Callable[[Child, str, Message], None]",
+        on_output: "Callable[[Child, int, bytes], None]",
+        on_lost: "Callable[[Child, str], None]",
+        on_input_taken: Callable[[Sink], None],
+    ) -> None:
+        self.loop = loop
+        self.name = str(run[0]["name"])
+        self.nodes = subtree_of(run)
+        self.ranks = frozenset(rank for _, ranks in self.nodes for rank in ranks)
+        self.exited: Set[int] = set()
+        self.ready = False
+        self.over = False  # finished or lost
+        self._greeted = False
+        self._address = str(run[0]["address"])
+        self._first = _HELLO + control(load) + frame(COMMON, common)
+        self._on_message, self._on_output, self._on_lost = on_message, on_output, on_lost
+        self._deadline = time.monotonic() + CONNECT_S
+        self.link: Optional[Link] = None
+        self.returns = Returns(window, lambda count: self.send({"op": "credit", "bytes": count}))
+        self.sink = ChildSink(self._send_input, lambda: self.send({"op": "eof"}), on_input_taken)
+        self._connect()
+
+    def _connect(self) -> None:
+        if self.over:
+            return
+        try:
+            sock = connect_now(self._address)
+        except OSError as error:
+            if error.errno in _COMING_BACK and time.monotonic() < self._deadline:
+                self.loop.after(_AGAIN_S, self._connect)
+            else:
+                self._lose(f"no connection to its PCT: {error.strerror}")
+        except AgentError as error:
+            self._lose(error.message)
+        else:
+            self._talk(sock)
+
+    def _talk(self, sock: socket.socket) -> None:
+        self.link = Link(self.loop, sock, self._on_frame, self._on_end)
+        self.link.send_raw(self._first)
+        self._first = b""
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        if kind in (STDOUT, STDERR):
+            self._on_output(self, kind, payload)
+            return
+        if kind != CONTROL:
+            raise WireError(f"a frame of kind {kind} came up the tree")
+        message = decode(payload)
+        if not self._greeted:
+            check_hello(message)
+            self._greeted = True
+            return
+        try:
+            op = check(UP, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        if op == "credit":
+            self.sink.grant(message["bytes"])
+        else:
+            self._on_message(self, op, message)
+
+    def _on_end(self, _link: Link, reason: str) -> None:
+        self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        if not self.over:
+            # from the loop, never from inside the constructor
+            self.loop.after(0, lambda: None if self.over else self._on_lost(self, reason))
+
+    def _send_input(self, data: bytes) -> None:
+        if self.link is not None:
+            self.link.send_raw(frame(STDIN, data))
+
+    def send(self, message: Message) -> None:
+        """A message down this link."""
+        self.send_raw(control(message))
+
+    def send_raw(self, data: bytes) -> None:
+        """A whole frame down this link; one that is not connected yet never gets more than its load."""
+        if self.link is not None:
+            self.link.send_raw(data)
+
+    def drop(self) -> None:
+        """Let the link go; the child notices, and sweeps by itself."""
+        self.over = True
+        self.sink.drop()
+        if self.link is not None:
+            self.link.close()
