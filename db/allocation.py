@@ -79,12 +79,14 @@ class Live(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What ended. ``news``: it had not ended before."""
+    """What ended. ``news``: it had not ended before. ``partition_too``: its interactive partition went with it."""
 
     launcher: int
     partition: int
     processors: list[int]
     news: bool
+    partition_too: bool = False
+    resources: bool = False
 
 
 def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Allocation:
@@ -94,33 +96,45 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
     """
     _check(demand)
-    machine.refresh(store)
-    try:
-        plan: Sequence[int] | None = decide(machine, demand, choose)
-    except NotEnough:
-        if not _known(store, demand):
-            raise
-        plan = None  # granted before, so its own processors may be those that are missing
+    plan = _plan(store, machine, demand, choose)
     stamp = 0
 
     def work(t: Transaction) -> Allocation:
         nonlocal stamp
-        granted = _look(t, demand)
-        if granted is not None:
-            machine.refresh_inside(t)
-            return _grant_again(t, machine, demand, granted)
+        granted, nodes_changed_at = _look(t, demand)
         ids = plan
         if not machine.is_current(t):
-            machine.refresh_inside(t)
-            if ids is not None and not machine.are_free(ids, _candidates(machine, demand)):
+            machine.refresh_inside(t, nodes_changed_at)
+            if ids is not None and not set(ids).issubset(_candidates(machine, demand)):
                 ids = None
+        if granted is not None:
+            return _grant_again(t, machine, demand, granted)
         stamp = t.stamp
         return _take(t, machine, demand, ids or decide(machine, demand, choose))
 
     allocation = store.run(work)
-    if stamp:
+    if stamp and not demand.resources:
         machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
     return allocation
+
+
+def _plan(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Sequence[int] | None:
+    """The decision outside the lock: from the picture as it is, and only if it says no from a fresh one.
+
+    None when the request was granted before, so that its own processors may be those that are missing.
+    """
+    if machine.counter >= 0:
+        try:
+            return decide(machine, demand, choose)
+        except (NotEnough, Invalid):
+            pass
+    machine.refresh(store)
+    try:
+        return decide(machine, demand, choose)
+    except NotEnough:
+        if store.read("SELECT id FROM launcher WHERE request_key = ?", (demand.request_key,)):
+            return None
+        raise
 
 
 def _check(demand: Demand) -> None:
@@ -179,32 +193,30 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     return NotEnough(message, "ask for fewer, or wait", free=free)
 
 
-def _known(store: Store, demand: Demand) -> bool:
-    return bool(store.read("SELECT id FROM launcher WHERE request_key = ?", (demand.request_key,)))
+def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
+    """The launcher this request was granted before, and the counter of the last change of a node.
 
-
-def _look(t: Transaction, demand: Demand) -> int | None:
-    """The launcher this request was granted before. NotEnough when other requests wait in front of it."""
+    NotEnough when other requests wait in front of it.
+    """
     same, params = ("= ?", [demand.partition]) if demand.partition is not None else ("IS NULL", [])
     row = t.row(
         "SELECT (SELECT id FROM launcher WHERE request_key = ?),"
         f" (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
-        " (SELECT MIN(id) FROM waiting WHERE request_key = ?)",
+        " (SELECT MIN(id) FROM waiting WHERE request_key = ?),"
+        " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
         (demand.request_key, *params, demand.request_key),
     )
     assert row is not None
-    granted, head, mine = row
-    if granted is not None:
-        return int(granted)
-    if head is not None and head != mine:
-        where = "WHERE id < ?" if mine is not None else "WHERE id >= ?"
-        count = t.rows(f"SELECT COUNT(*) FROM waiting {where}", (mine if mine is not None else head,))[0][0]
+    granted, head, mine, node_changed, resource_changed = row
+    if granted is None and head is not None and head != mine:
+        before, bound = ("AND id < ?", [mine]) if mine is not None else ("", [])
+        count = t.rows(f"SELECT COUNT(*) FROM waiting WHERE `partition` {same} {before}", [*params, *bound])[0][0]
         raise NotEnough(
             f"{count} requests that came before are waiting for processors", "wait as well", waiting=int(count)
         )
     if mine is not None:
         t.change("DELETE FROM waiting WHERE id = ?", (mine,))
-    return None
+    return granted, max(node_changed or 0, resource_changed or 0)
 
 
 def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:

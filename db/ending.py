@@ -14,6 +14,7 @@ from db.allocation import ABNORMAL_FROM, Ended, Live
 from db.connection import Row, Store, Transaction
 from db.errors import Denied, Expired, Invalid
 from db.folded import conditions, unfold
+from db.free import Machine
 
 NEVER_STARTED = "nothing was started within the pending time"
 
@@ -24,13 +25,15 @@ _ENDING = (
 )
 
 
-def started(store: Store, launcher: int, cookie: str, ranks: Sequence[int], root: str = "") -> None:
-    """Moves a reservation from pending to busy; may be repeated.
+def started(
+    store: Store, launcher: int, cookie: str, ranks: Sequence[int], root: str = "", machine: Machine | None = None
+) -> None:
+    """Moves a reservation from pending to busy; may be repeated. ``machine`` is told.
 
     Expired when the pending time ran out, Denied (cookie), Invalid (``ranks`` are not its processors).
     """
 
-    def work(t: Transaction) -> None:
+    def work(t: Transaction) -> int:
         row = t.row("SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?", (launcher,))
         if row is None:
             raise Expired(f"there is no launcher {launcher}", "start again")
@@ -47,8 +50,11 @@ def started(store: Store, launcher: int, cookie: str, ranks: Sequence[int], root
                 + " WHERE id = ? AND state = 'pending'",
                 (t.now, json.dumps(list(ranks), separators=(",", ":")), t.stamp, *([root] if root else []), launcher),
             )
+        return t.stamp if t.changed else 0
 
-    store.run(work)
+    stamp = store.run(work)
+    if machine is not None and stamp:
+        machine.assigned((), None, None, stamp)
 
 
 def finish(
@@ -58,22 +64,31 @@ def finish(
     exit_status: int,
     processor_error: bool = False,
     reason: str = "",
+    machine: Machine | None = None,
 ) -> Ended:
     """A launcher ends by itself: its processors are free, its interactive partition is destroyed. May be repeated.
+
+    ``machine`` is told, so that it need not read what is free now.
 
     An abnormal end (a node was lost, or yod's status is one of its own failures or a signal's) sets the error of its
     batch job. Denied (cookie), Expired (nothing is known of it).
     """
     abnormal = processor_error or exit_status >= ABNORMAL_FROM
+    stamp = 0
 
     def work(t: Transaction) -> Ended:
+        nonlocal stamp
         row = t.row(_ENDING, (launcher,))
         if row is None:
             raise Expired(f"there is no launcher {launcher}", "it ended long ago, or in another boot")
         _check_cookie(launcher, cookie, row[0])
+        stamp = t.stamp
         return _end(t, launcher, row, exit_status, abnormal, reason)
 
-    return store.run(work)
+    ended = store.run(work)
+    if machine is not None and ended.news and not ended.resources:
+        machine.assigned(ended.processors, None if ended.partition_too else ended.partition, None, stamp)
+    return ended
 
 
 def lose(store: Store, launcher: int, reason: str) -> Ended | None:
@@ -181,8 +196,9 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
         t.change("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))
     elif abnormal:
         t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
-    _give_back(t, json.loads(resources))
-    return Ended(launcher, partition, ids, True)
+    held = json.loads(resources)
+    _give_back(t, held)
+    return Ended(launcher, partition, ids, True, interactive, bool(held))
 
 
 def _give_back(t: Transaction, resources: dict[str, dict[str, Any]]) -> None:

@@ -71,43 +71,51 @@ class Machine:
         boot_id, counter = store.read("SELECT boot_id, counter FROM mesh WHERE id = 1")[0]
         self._catch_up(store.read, boot_id, counter)
 
-    def refresh_inside(self, t: Transaction) -> None:
-        """Brings the picture up to the instant of a transaction that has changed nothing yet."""
-        self._catch_up(t.rows, t.boot_id, t.counter)
+    def refresh_inside(self, t: Transaction, nodes_changed_at: int | None = None) -> None:
+        """Brings the picture up to the instant of a transaction that has changed nothing yet.
+
+        ``nodes_changed_at``: the highest ``changed`` of a node or resource, when it is known.
+        """
+        self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at)
 
     def is_current(self, t: Transaction) -> bool:
         return self.counter == t.counter and self.boot_id == t.boot_id
 
-    def _catch_up(self, read: Read, boot_id: str, counter: int) -> None:
+    def _catch_up(self, read: Read, boot_id: str, counter: int, nodes_changed_at: int | None = None) -> None:
         if boot_id != self.boot_id or counter < self.counter:
             self.forget()
         elif counter == self.counter:
             return
         since = self.counter
-        nodes = read("SELECT id, name, role, address, state FROM node WHERE changed > ?", (since,))
-        processors = read(
+        if nodes_changed_at is None or nodes_changed_at > since:
+            self._catch_up_nodes(read, since)
+        rows = read(
             "SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor WHERE changed > ?",
             (since,),
         )
-        left = read("SELECT node, name, total - in_use FROM node_resource WHERE changed > ?", (since,))
-        moved: dict[int, _Processor] = {row[0]: _Processor._make(row[1:]) for row in processors}
-        for row in nodes:
+        self._put({row[0]: _Processor._make(row[1:]) for row in rows})
+        self.boot_id, self.counter = boot_id, counter
+
+    def _catch_up_nodes(self, read: Read, since: int) -> None:
+        for row in read("SELECT id, name, role, address, state FROM node WHERE changed > ?", (since,)):
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
             if before is not None and (before.state == UP) != (after.state == UP):
                 self._refile(self._on_node.get(row[0], ()), before.state == UP)
-        self._put(moved)
-        for node, name, amount in left:
-            self._left.setdefault(node, {})[name] = amount
-        self.boot_id, self.counter = boot_id, counter
+        for node, name, left in read(
+            "SELECT node, name, total - in_use FROM node_resource WHERE changed > ?", (since,)
+        ):
+            self._left.setdefault(node, {})[name] = left
 
     def assigned(self, ids: Iterable[int], partition: int | None, launcher: int | None, stamp: int) -> None:
-        """Takes in our own committed change without reading it back, unless the picture is behind anyway."""
-        if self.counter != stamp - 1:
-            return
-        self._put({one: self._processors[one]._replace(partition=partition, launcher=launcher) for one in ids})
-        self.counter = stamp
+        """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
+
+        Nothing is taken in when the picture is not the one right before it: it catches up by reading.
+        """
+        if self.counter == stamp - 1:
+            self._put({one: self._processors[one]._replace(partition=partition, launcher=launcher) for one in ids})
+            self.counter = stamp
 
     def _put(self, rows: Mapping[int, _Processor]) -> None:
         """Stores rows of processors and moves their ids between the free lists and partitions."""
@@ -204,9 +212,6 @@ class Machine:
     def size_of(self, partition: int) -> int:
         """How many processors a partition has."""
         return len(self._members.get(partition, ()))
-
-    def are_free(self, ids: Iterable[int], among: Sequence[int]) -> bool:
-        return set(among).issuperset(ids)
 
     def with_resources(self, ids: Sequence[int], resources: Mapping[str, int]) -> list[int]:
         """Those ids whose node has that much of every resource left. Invalid for one that no node has."""
