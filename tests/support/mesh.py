@@ -65,12 +65,13 @@ class PrivateMesh:
         timeout_s: float = 60.0,
         input: str | None = None,
         env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> Run:
         """Run a command (``yod``, ``mesh`` …) to its end; with ``check`` it must end with 0."""
         done = subprocess.run(
             command,
             env={**self.env, **(env or {})},
-            cwd=self.work,
+            cwd=cwd or self.work,
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,
@@ -152,7 +153,7 @@ class PrivateMesh:
                     stream.close()
         left = []
         try:
-            down = self.run("mesh", "down", "--force", timeout_s=40)
+            down = self.run("mesh", "down", "--force", timeout_s=40, cwd=self.home)  # a test's mesh.toml may be broken
             if down.returncode:
                 left.append(f"mesh down ended with {down.returncode}: {down.stderr.strip()}")
         except subprocess.TimeoutExpired:

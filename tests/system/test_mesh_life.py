@@ -1,0 +1,206 @@
+"""A personal mesh from up to down, and what goes wrong on the way."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from console.settings import load
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+
+def runtime_directory(mesh: PrivateMesh) -> Path:
+    """RUN of a mesh that has not been up yet."""
+    return Path(load(environ=mesh.env).new_run_dir)
+
+
+def boot_id(mesh: PrivateMesh) -> str:
+    return str(json.loads((mesh.state / "keeper.json").read_text())["boot_id"])
+
+
+def test_up_status_down(mesh: MakeMesh) -> None:
+    private = mesh(6, 4, up=False)
+    said = private.up()
+    assert said.stdout.startswith("mesh up: 6 processors on 4 nodes (") and said.stderr == ""
+    assert private.run_dir.is_dir() and private.run_dir.stat().st_mode & 0o777 == 0o700
+    found = private.json("mesh", "status")
+    assert found["healthy"] and found["cpas"] == {"cpa-0": True} and found["nodes_out"] == []
+    assert found["processors"]["free"] == 6
+    assert [len(node["processors"]) for node in private.json("showmesh")["nodes"]] == [2, 2, 1, 1]
+    run_dir = private.run_dir
+    assert private.run("mesh", "down", check=True).stdout == "mesh down\n"
+    assert not private.processes() and not run_dir.exists() and not (private.state / "run").exists()
+    assert private.json("showmesh")["states"]["down"] == 6, "viewers must not show a mesh that is gone"
+    again = private.run("mesh", "down", check=True)
+    assert again.stdout == "no mesh is up\n"
+    told = private.run("mesh", "status")
+    assert told.returncode == 1 and told.stdout.startswith("no mesh is up")
+
+
+def test_a_second_up_of_the_same_size_is_fine_and_of_another_refused(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    assert private.up().stdout == "mesh is up already: 4 processors on 2 nodes\n"
+    assert private.run("mesh", "up", check=True).stdout == "mesh is up already: 4 processors on 2 nodes\n"
+    for other in (("--processors", "8"), ("--nodes", "4"), ("--cpas", "2")):
+        refused = private.run("mesh", "up", *other)
+        assert refused.returncode == 125 and refused.stdout == ""
+        assert "a mesh of 4 processors on 2 nodes is up already" in refused.stderr and "mesh down" in refused.stderr
+    assert boot_id(private) == boot
+
+
+def test_many_at_once_start_one(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, up=False)
+    started = [private.start("mesh", "up", "--processors", "4", stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    said = sorted(process.communicate(timeout=60)[0].split("(")[0].strip() for process in started)
+    assert said == ["mesh is up already: 4 processors on 1 node"] * 5 + ["mesh up: 4 processors on 1 node"]
+
+
+def test_a_mesh_whose_keeper_was_killed_is_adopted(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    boot, nodes = boot_id(private), {name: private.pid_of(name) for name in ("n0", "n1", "rca", "cpa-0")}
+    private.kill("keeper")
+    told = private.run("mesh", "status")
+    assert told.returncode == 1 and "GONE" in told.stdout
+    assert "under a new keeper" in private.up().stdout
+    assert {name: private.pid_of(name) for name in nodes} == nodes and boot_id(private) == boot
+    assert private.run("yod", "-sz", "4", "true").returncode == 0
+    private.kill("n1")
+    wait_until(lambda: private.json("mesh", "status")["daemons"], "the new keeper answers")
+    wait_until(lambda: private.pid_of("n1") not in (0, nodes["n1"]), "the new keeper restarts what it adopted")
+
+
+def test_a_mesh_without_a_keeper_can_be_taken_down(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    private.kill("keeper")
+    assert private.run("mesh", "down", check=True).stdout == "mesh down\n"
+    wait_until(lambda: not private.processes(), "all daemons have ended")
+
+
+def test_after_everything_was_killed_a_new_boot_starts(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    for _ in range(20):
+        for pid in private.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if not private.processes():
+            break
+    assert private.up().stdout.startswith("mesh up: 4 processors on 2 nodes")
+    assert boot_id(private) != boot
+    assert private.run("yod", "-sz", "4", "true").returncode == 0
+
+
+def test_down_asks_before_it_ends_launches(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    refused = private.run("mesh", "down")
+    assert refused.returncode == 1 and "1 launch runs" in refused.stderr and "--force" in refused.stderr
+    assert answer(private, b"n\n") == 1 and yod.poll() is None
+    assert answer(private, b"y\n") == 0
+    assert yod.wait(10) != 0
+    wait_until(lambda: not private.processes(), "the ranks have gone with the mesh")
+    [ended] = private.json("mesh", "history")
+    assert ended["command"] == "sleep 100" and ended["ended_at"]
+
+
+def answer(mesh: PrivateMesh, text: bytes) -> int:
+    """The status of a ``mesh down`` whose question was answered on a terminal."""
+    leader, follower = pty.openpty()
+    try:
+        process = mesh.start("mesh", "down", stdin=follower, stdout=follower, stderr=follower)
+        os.close(follower)
+        seen = b""
+        while b"[y/N]" not in seen:
+            seen += os.read(leader, 4096)
+        os.write(leader, text)
+        return process.wait(40)
+    finally:
+        os.close(leader)
+
+
+def test_a_mesh_that_fails_half_way_is_taken_down_and_says_why(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False)
+    (runtime_directory(private) / "keeper.sock").mkdir(parents=True)
+    (private.home / "run" / "redmesh").chmod(0o700)
+    runtime_directory(private).chmod(0o700)
+    failed = private.run("mesh", "up")
+    assert failed.returncode == 125 and "the mesh did not come up: the keeper ended" in failed.stderr
+    assert "keeper.sock" in failed.stderr and "Traceback" not in failed.stderr, "the end of the keeper's log is shown"
+    assert not private.processes()
+    assert private.run("mesh", "up").returncode == 0, "and what was in its way is gone"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("place", ["state/redmesh", "run/redmesh"])
+def test_a_directory_of_somebody_else_is_refused(mesh: MakeMesh, place: str) -> None:
+    private = mesh(2, 1, up=False)
+    (private.home / place).mkdir(mode=0o700)
+    os.chown(private.home / place, 65534, 65534)
+    refused = private.run("mesh", "up")
+    os.chown(private.home / place, 0, 0)
+    assert refused.returncode == 125 and refused.stderr.count("\n") == 1
+    assert place in refused.stderr and "must be a directory of yours" in refused.stderr
+    assert not private.processes()
+
+
+def test_a_directory_others_can_enter_is_refused(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False)
+    (private.home / "run" / "redmesh").mkdir(mode=0o755)
+    refused = private.run("mesh", "up")
+    assert refused.returncode == 125 and "mode 0700" in refused.stderr
+
+
+def test_a_stranger_at_the_keepers_socket_is_not_taken_for_it(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    private.down()
+    run_dir = runtime_directory(private)
+    run_dir.mkdir(mode=0o700, parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(run_dir / "keeper.sock"))
+    assert private.up().stdout.startswith("mesh up"), "a dead socket is no mesh"
+
+
+def test_configuration_errors_are_one_line(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False)
+    (private.work / "mesh.toml").write_text("procesors = 3\n")
+    (private.work / "mesh.toml").chmod(0o644)
+    for command in (["mesh", "up"], ["mesh", "status"], ["showmesh"], ["pingd"], ["yod", "true"]):
+        got = private.run(*command)
+        assert got.returncode == 2 and got.stdout == "" and "did you mean 'processors'?" in got.stderr
+        assert got.stderr.count("\n") == 1
+    assert not (private.home / "state" / "redmesh").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["upp"], ["up", "--processors"], ["partition"], ["mode", "x", "1"], ["up", "--nodes", "0"]]
+)
+def test_usage_errors_are_one_line_and_status_2(mesh: MakeMesh, words: list[str]) -> None:
+    got = mesh(2, 1, up=False).run("mesh", *words)
+    assert got.returncode == 2 and got.stdout == "" and got.stderr.startswith("mesh: ")
+    assert got.stderr.count("\n") == 1
+
+
+def test_hosts_in_the_configuration_are_never_replaced_by_this_machine(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False, REDMESH_HOSTS="far1,far2")
+    for command in (["mesh", "up"], ["yod", "true"]):
+        got = private.run(*command)
+        assert got.returncode == 125 and got.stdout == "" and got.stderr.count("\n") == 1
+    assert not private.processes() and not (private.state / "keeper.json").exists()
+
+
+def test_callers_with_another_runtime_directory_find_the_mesh(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    elsewhere = {"XDG_RUNTIME_DIR": ""}
+    assert private.run("mesh", "status", env=elsewhere).returncode == 0
+    assert private.run("yod", "true", env=elsewhere).returncode == 0
+    assert private.run("mesh", "up", env=elsewhere, check=True).stdout.startswith("mesh is up already")

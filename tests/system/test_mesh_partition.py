@@ -1,0 +1,109 @@
+"""What a batch system and an administrator do with a mesh."""
+
+import json
+import os
+import pwd
+import subprocess
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+def variables(text: str) -> dict[str, str]:
+    """What ``eval`` would make of the lines, by a real shell."""
+    shell = f"eval {json.dumps(text)}; echo $REDMESH_PARTITION; echo $REDMESH_ALLOCATION_COOKIE"
+    words = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout.split()
+    return dict(zip(("REDMESH_PARTITION", "REDMESH_ALLOCATION_COOKIE"), words, strict=True))
+
+
+@pytest.fixture
+def batch(mesh: MakeMesh) -> PrivateMesh:
+    """Eight processors, and the caller is the batch system."""
+    return mesh(8, 2, REDMESH_BATCH_ACCOUNTS=ME)
+
+
+def test_a_batch_job_from_partition_to_the_end(batch: PrivateMesh) -> None:
+    made = batch.run("mesh", "partition", "create", "--batch-job", "42.pbs", "-sz", "4", check=True)
+    inside = variables(made.stdout)
+    number = inside["REDMESH_PARTITION"]
+    [row] = batch.json("mesh", "partition", "list")
+    assert (str(row["id"]), row["batch_job"], row["size"], row["batch_job_error"]) == (number, "42.pbs", 4, False)
+    assert inside["REDMESH_ALLOCATION_COOKIE"] not in batch.run("mesh", "partition", "list", check=True).stdout
+    assert batch.run("yod", "-sz", "4", "true", env=inside).returncode == 0
+    more = batch.run("yod", "-sz", "5", "true", env=inside)
+    assert more.returncode == 125 and "4" in more.stderr
+    assert batch.run("yod", "-sz", "5", "true").returncode == 125, "the others have the rest alone"
+    assert batch.run("yod", "-sz", "4", "true").returncode == 0
+    assert batch.json("mesh", "partition", "list")[0]["max_in_use"] == 4
+    batch.run("mesh", "partition", "destroy", number, check=True)
+    assert batch.json("mesh", "partition", "list") == []
+    assert batch.run("mesh", "partition", "list", check=True).stdout == "no partitions\n"
+    gone = batch.run("yod", "true", env=inside)
+    assert gone.returncode == 125 and gone.stderr.count("\n") == 1
+
+
+def test_the_administration_cookie_is_kept_privately(batch: PrivateMesh) -> None:
+    batch.run("mesh", "partition", "create", "--batch-job", "1", "-sz", "1", check=True)
+    [kept] = (batch.state / "partitions").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    cookie = kept.read_text().strip()
+    assert len(cookie) == 16 and cookie not in batch.logs(10_000)
+    wrong = batch.run("mesh", "partition", "destroy", "99")
+    assert wrong.returncode == 1 and "not made from here" in wrong.stderr
+
+
+def test_a_partition_with_a_launch_in_it_goes_by_force_alone(batch: PrivateMesh) -> None:
+    made = batch.run("mesh", "partition", "create", "--batch-job", "1", "--list", "n1", check=True)
+    inside = variables(made.stdout)
+    yod = batch.start("yod", "-sz", "2", "sleep", "100", env=inside, stderr=subprocess.DEVNULL)
+    wait_until(lambda: batch.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    refused = batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"])
+    assert refused.returncode != 0 and yod.poll() is None
+    batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"], "--force", check=True)
+    assert yod.wait(15) != 0
+    wait_until(lambda: batch.json("showmesh")["states"]["free"] == 8, "all is free")
+
+
+def test_only_the_batch_system_makes_partitions(mesh: MakeMesh) -> None:
+    private = mesh(4, 1, REDMESH_BATCH_ACCOUNTS="nobody")
+    refused = private.run("mesh", "partition", "create", "--batch-job", "1", "-sz", "1")
+    assert refused.returncode == 125 and refused.stdout == "" and refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--batch-job", "1"], ["-sz", "2"], ["--batch-job", "", "-sz", "2"], ["--batch-job", "1", "--list", ","]]
+)
+def test_a_partition_that_means_nothing(mesh: MakeMesh, words: list[str]) -> None:
+    got = mesh(2, 1, up=False).run("mesh", "partition", "create", *words)
+    assert got.returncode == 2 and got.stdout == "" and got.stderr.count("\n") == 1
+
+
+def test_modes_and_reservations_show_and_bind(batch: PrivateMesh) -> None:
+    batch.run("mesh", "mode", "batch", "n0", check=True)
+    batch.run("mesh", "mode", "reserved", "7", check=True)
+    batch.run("mesh", "reserve", "nobody", "6", check=True)
+    shown = batch.json("showmesh")
+    assert shown["states"]["reserved"] == 2
+    modes = [one["mode"] for node in shown["nodes"] for one in node["processors"]]
+    assert modes == ["batch"] * 4 + ["interactive"] * 3 + ["reserved"]
+    short = batch.run("yod", "-sz", "3", "true")
+    assert short.returncode == 125 and "2 are free" in short.stderr
+    assert batch.run("yod", "-sz", "2", "true").returncode == 0
+    batch.run("mesh", "unreserve", "6", check=True)
+    batch.run("mesh", "mode", "interactive", "0..7", check=True)
+    assert batch.run("yod", "-sz", "8", "true").returncode == 0
+
+
+def test_a_list_that_names_what_is_not_there(batch: PrivateMesh) -> None:
+    for words in (["mode", "batch", "0..99"], ["reserve", "ada", "n9"]):
+        got = batch.run("mesh", *words)
+        assert got.returncode == 125 and got.stderr.count("\n") == 1, got.stderr
+
+
+def test_without_a_mesh_one_line_says_so(mesh: MakeMesh) -> None:
+    got = mesh(2, 1, up=False).run("mesh", "mode", "batch", "0")
+    assert got.returncode == 125 and got.stderr == "mesh: no mesh is up (mesh up)\n"
