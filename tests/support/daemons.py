@@ -1,5 +1,6 @@
 """Single daemons (CPAs, an RCA) over a real database, without a keeper, in a directory of their own."""
 
+import functools
 import json
 import os
 import shutil
@@ -7,9 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from agents.link.client import Client, Unreachable
 from agents.pct.processes import start_time
@@ -17,6 +20,7 @@ from agents.wire.control import Message
 from db.connection import Store, open_store
 from db.machine import NodeSpec, define_machine
 from db.schema import migrate
+from tests.support.mariadb import Server, find_server, private_server
 from tests.support.waiting import wait_until
 
 LOGIN = "login1"
@@ -117,7 +121,7 @@ class Daemons:
         """Rows of the system database, read beside every daemon."""
         reader: Store = open_store(self.url)
         try:
-            return reader.read(sql)
+            return list(reader.read(sql))
         finally:
             reader.close()
 
@@ -167,3 +171,38 @@ def finish(launcher: Message, exit_status: int = 0) -> Message:
         "cookie": launcher["cookie"],
         "exit_status": exit_status,
     }
+
+
+Make = Callable[..., Daemons]
+
+
+@pytest.fixture(scope="session")
+def sql_server() -> Iterator[Server]:
+    """One private MariaDB server for all tests of daemons; each mesh gets a database of its own in it."""
+    if find_server() is None:
+        pytest.skip("no MariaDB server is installed")
+    with private_server() as server:
+        yield server
+
+
+@pytest.fixture
+def make_daemons() -> Iterator[Make]:
+    """``make_daemons(processors=8, nodes=2, database=url, …)`` makes Daemons that end with the test."""
+    made: list[Daemons] = []
+
+    def make(*args: Any, **options: Any) -> Daemons:
+        made.append(Daemons(*args, **options))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for one in made:
+            one.close()
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
+    """As ``make_daemons``, with the test run on both databases."""
+    url = request.getfixturevalue("sql_server").new_database() if request.param == "mariadb" else ""
+    return functools.partial(make_daemons, database=url)
