@@ -1,0 +1,28 @@
+"""``make bench``: every figure an issue names, or the sections named on the command line."""
+
+import sys
+
+from tests.bench import allocating, launching
+from tests.bench.ratios import show
+
+SECTIONS = {
+    "launches": launching.launches,
+    "thousand": launching.thousand,
+    "start_up": launching.start_up,
+    "memory": launching.memory,
+    "allocation": allocating.allocation,
+}
+
+
+def main() -> int:
+    """Print the table; status 1 when a bar is missed."""
+    rows = []
+    for name in sys.argv[1:] or SECTIONS:
+        print(f"{name} …", file=sys.stderr)
+        rows += SECTIONS[name]()
+    print(show(rows))
+    return int(any(row.ratio is not None and row.bar.verdict(row.ratio) == "MISSED" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

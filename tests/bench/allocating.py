@@ -1,0 +1,92 @@
+"""Allocate and release through CPAs' sockets beside the same transactions by hand, on MariaDB."""
+
+import multiprocessing
+import os
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agents.cpa.placement.line import best_fit
+from agents.link.client import Client
+from agents.pct.processes import start_time
+from db.allocation import Demand, allocate
+from db.connection import open_store
+from db.ending import finish
+from db.free import Machine
+from tests.bench.meshes import mesh
+from tests.bench.ratios import RUNS, Bar, Row
+from tests.support.mariadb import find_server, private_server
+
+SIZE, WORKERS, SECONDS = 64, 4, 2.0
+
+
+def _through_cpa(path: str, login: str) -> Callable[[], None]:
+    client = Client(path, "launcher")
+    pid = os.getpid()
+    started = start_time(pid)
+
+    def once() -> None:
+        request = {"op": "allocate", "key": secrets.token_hex(16), "size": SIZE, "login": login, "command": "bench"}
+        got = client.call(dict(request, pid=pid, pid_started=started))
+        client.call({"op": "finish", "launcher": got["launcher"], "cookie": got["cookie"], "exit_status": 0})
+
+    return once
+
+
+def _by_hand(url: str, login: str) -> Callable[[], None]:
+    store, machine = open_store(url), Machine()
+    pid = os.getpid()
+    started = start_time(pid) or 0
+
+    def once() -> None:
+        demand = Demand(secrets.token_hex(16), os.geteuid(), "bench", login, pid, started, "bench", SIZE)
+        got = allocate(store, machine, demand, lambda free, count: best_fit(free, count, None))
+        finish(store, got.launcher, got.cookie, 0, machine=machine)
+
+    return once
+
+
+def _work(make: Callable[[], Callable[[], None]], gate: Any, done: Any) -> None:
+    once = make()
+    once()
+    gate.wait()
+    count, end = 0, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        once()
+        count += 1
+    done.put(count)
+
+
+def _rate(makes: list[Callable[[], Callable[[], None]]]) -> float:
+    """Pairs of allocate and release a second by as many processes at once."""
+    context = multiprocessing.get_context("fork")
+    gate, done = context.Barrier(len(makes)), context.Queue()
+    workers = [context.Process(target=_work, args=(make, gate, done)) for make in makes]
+    for worker in workers:
+        worker.start()
+    counts = [done.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    return sum(counts) / SECONDS
+
+
+def allocation() -> list[Row]:
+    """64 of 1,024 processors, 4 clients, 2 CPAs, MariaDB."""
+    if find_server() is None:
+        print("no MariaDB here: the allocation rate is not measured", file=sys.stderr)
+        return []
+    with private_server() as server:
+        url = server.new_database()
+        with mesh(1024, 64, cpas=2, database=url) as one:
+            login = os.uname().nodename
+            sockets = [str(one.run_dir / f"cpa-{number % 2}.sock") for number in range(WORKERS)]
+            ours, theirs = [], []
+            for _ in range(RUNS):
+                ours.append(_rate([lambda path=path: _through_cpa(path, login) for path in sockets]))  # type: ignore[misc]
+                theirs.append(_rate([lambda: _by_hand(url, login)] * WORKERS))
+    mine, other = statistics.median(ours), statistics.median(theirs)
+    what = "allocate + release 64 of 1,024 through 2 CPAs, MariaDB, 4 clients (a second)"
+    return [Row(what, "the same transactions by hand", mine, other, Bar(0.6, 0.85, at_least=True))]
