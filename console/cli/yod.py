@@ -35,7 +35,7 @@ WORDS = (
     Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S"),
     Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
     Word(
-        "input", "text", "who reads standard input: shared (whoever of the first node's ranks reads first; the default),"
+        "input", "text", "who reads standard input: shared (which of the first node's ranks reads first; default),"
         " all, none, or a rank", metavar="WHO", group=_OUTPUT,
     ),
     Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),

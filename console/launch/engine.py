@@ -163,7 +163,6 @@ class Engine:
             self._free(False, misfit.message, then=lambda *_: self.handle(Event.REFUSED, "", "", status))
             return
         self.front.planned(self._plan.size)
-        self.stream.emit(self._allocated_event())
         self.handle(Event.ALLOCATED, self._plan, reply["launcher"])
 
     def _allocated_event(self) -> dict[str, Any]:
@@ -182,6 +181,7 @@ class Engine:
     def _load(self) -> None:
         assert self._plan is not None
         root = self._plan.nodes[0]
+        self.stream.emit(self._allocated_event())
         try:
             sock = connect(root.address, 5.0)
         except (OSError, AgentError) as error:

@@ -55,7 +55,7 @@ class Event(Enum):
     UNCONFIRMED = "unconfirmed"  # message, hint, exit status
     EXITS = "exits"  # [[rank, wait status, seconds], …]
     LOST = "lost"  # [[node index, [rank, …]], …], reason
-    FINISHED = "finished"  # nodes that could not be cleaned
+    FINISHED = "finished"  # [[node, pid], …] that could not be killed
     ROOT_ENDED = "root ended"  # reason
     FREED = "freed"
     NOT_FREED = "not freed"  # message
@@ -331,10 +331,11 @@ class Launch:
             self._terminate()
         return State.RUNNING
 
-    def _finished(self, unclean: list[str]) -> State:
+    def _finished(self, unclean: list[list[Any]]) -> State:
         if unclean:
-            self.processor_error, self.reason = True, f"not cleaned: {', '.join(map(str, unclean))}"
-            self._do(Do.SAY, f"processes of this launch could not be killed on {', '.join(map(str, unclean))}", "")
+            left = ", ".join(f"{node} (process {pid})" for node, pid in unclean)
+            self.processor_error, self.reason = True, f"not cleaned: {left}"
+            self._do(Do.SAY, f"processes of this launch could not be killed: {left}", "")
         self._do(Do.DONE)
         return self._free()
 

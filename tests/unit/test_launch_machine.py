@@ -1,0 +1,244 @@
+"""The launcher's machine: every transition, and what must hold for any sequence of events."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from console.launch.machine import TRANSITIONS, Do, Event, Launch, State
+from console.launch.plan import Plan, place
+
+E, S = Event, State
+ENDED_BY_9, ENDED_BY_11, ENDED_BY_15 = 9, 11, 15
+EXIT_3 = 3 << 8
+
+
+def plan_of(size: int = 4, nodes: int = 2) -> Plan:
+    each = size // nodes
+    given_nodes = [
+        {"id": n + 1, "name": f"n{n}", "address": f"/run/n{n}.sock", "processors": [n * each + k for k in range(each)]}
+        for n in range(nodes)
+    ]
+    return place(given_nodes, size, 1, "block", overcommit=False)
+
+
+def ready(*ranks: int) -> list[list[int]]:
+    return [[rank, 900 + rank, rank // 2] for rank in ranks]
+
+
+def exits(*statuses: int) -> list[list[Any]]:
+    return [[rank, status, 0.5] for rank, status in enumerate(statuses)]
+
+
+ALLOCATED = (E.ALLOCATED, plan_of(), 7)
+READY = (E.READY, ready(0, 1, 2, 3))
+FAILED = (E.FAILED, "n1", "n1: ./a: Exec format error", "", 126, "program")
+NODE_FAILED = (E.FAILED, "n1", "n1: no memory", "", 125, "node")
+REFUSED = (E.REFUSED, "4 asked for, 2 are free", "", 125)
+LOST = (E.LOST, [[1, [2, 3]]], "n1: the connection ended")
+TERM, HUP = (E.TERMINATE, 15), (E.TERMINATE, 1)
+BROKEN = (E.OUTPUT_BROKEN, "", 141)
+FULL = (E.OUTPUT_BROKEN, "standard output cannot be written: No space left on device", 125)
+FINISHED = (E.FINISHED, [])
+OVERDUE = (E.OVERDUE, "no word yet from n1")
+RUN = [ALLOCATED, READY, E.CONFIRMED]
+END = [FINISHED, E.FREED, E.DRAINED]
+
+#: name: (events, final state, exit status)
+SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
+    "all well": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
+    "drained before it is freed": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), FINISHED, E.DRAINED, E.FREED], S.ENDED, 0),
+    "ready in two parts": (
+        [ALLOCATED, (E.READY, ready(0, 1)), (E.READY, ready(2, 3)), E.CONFIRMED, (E.EXITS, exits(0, 0, 0, 0)), *END],
+        S.ENDED,
+        0,
+    ),
+    "the highest status": ([*RUN, (E.EXITS, exits(0, EXIT_3, 1 << 8, 0)), *END], S.ENDED, 3),
+    "a signal is 128 and more": ([*RUN, (E.EXITS, exits(0, EXIT_3, ENDED_BY_11, 0)), *END], S.ENDED, 139),
+    "refused": ([REFUSED], S.ENDED, 125),
+    "^C while waiting": ([E.INTERRUPT, ALLOCATED, E.FREED, E.DRAINED], S.ENDED, 130),
+    "^C while waiting, then refused": ([E.INTERRUPT, REFUSED], S.ENDED, 130),
+    "^C while waiting, no answer": ([E.INTERRUPT, E.GRACE_OVER], S.ENDED, 130),
+    "^C twice while waiting": ([E.INTERRUPT, E.INTERRUPT], S.ENDED, 130),
+    "told to end while waiting": ([TERM, TERM], S.ENDED, 143),
+    "cannot execute": ([ALLOCATED, FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 126),
+    "a node fails": ([ALLOCATED, NODE_FAILED, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
+    "fails while confirming": ([ALLOCATED, READY, FAILED, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 126),
+    "a node lost while loading": ([ALLOCATED, LOST, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
+    "a node lost while confirming": ([ALLOCATED, READY, LOST, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
+    "the root gone while loading": ([ALLOCATED, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
+    "the root gone while confirming": ([ALLOCATED, READY, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
+    "overdue while loading": ([ALLOCATED, OVERDUE, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 125),
+    "^C while loading": ([ALLOCATED, E.INTERRUPT, FINISHED, E.FREED, E.DRAINED], S.ENDED, 130),
+    "^C twice while loading": ([ALLOCATED, E.INTERRUPT, E.INTERRUPT, E.FREED, E.DRAINED], S.ENDED, 130),
+    "told to end while loading": ([ALLOCATED, HUP, FINISHED, E.FREED, E.DRAINED], S.ENDED, 129),
+    "^C while confirming": ([ALLOCATED, READY, E.INTERRUPT, FINISHED, E.FREED, E.DRAINED], S.ENDED, 130),
+    "told to end while confirming": ([ALLOCATED, READY, TERM, FINISHED, E.FREED, E.DRAINED], S.ENDED, 143),
+    "not confirmed": (
+        [ALLOCATED, READY, (E.UNCONFIRMED, "expired", "", 125), FINISHED, E.FREED, E.DRAINED],
+        S.ENDED,
+        125,
+    ),
+    "stdout broken while loading": ([ALLOCATED, BROKEN, FINISHED, E.FREED, E.DRAINED], S.ENDED, 141),
+    "stdout broken while confirming": ([ALLOCATED, READY, FULL, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
+    "^C once": ([*RUN, E.INTERRUPT, (E.EXITS, exits(*[ENDED_BY_15] * 4)), *END], S.ENDED, 130),
+    "^C, and all end well by themselves": ([*RUN, E.INTERRUPT, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
+    "^C twice": ([*RUN, E.INTERRUPT, E.INTERRUPT, (E.EXITS, exits(*[ENDED_BY_9] * 4)), *END], S.ENDED, 130),
+    "^C thrice": ([*RUN, E.INTERRUPT, E.INTERRUPT, E.INTERRUPT], S.ENDED, 130),
+    "terminated": ([*RUN, TERM, (E.EXITS, exits(*[ENDED_BY_15] * 4)), *END], S.ENDED, 143),
+    "terminated, deaf": ([*RUN, TERM, E.GRACE_OVER, (E.EXITS, exits(*[ENDED_BY_9] * 4)), *END], S.ENDED, 143),
+    "terminated twice": ([*RUN, HUP, TERM, (E.EXITS, exits(*[ENDED_BY_9] * 4)), *END], S.ENDED, 129),
+    "a bad one before ^C counts": (
+        [*RUN, (E.EXITS, exits(EXIT_3)), E.INTERRUPT, (E.EXITS, exits(0, *[ENDED_BY_15] * 3)), *END],
+        S.ENDED,
+        3,
+    ),
+    "forwarded signal": ([*RUN, (E.SIGNAL, 10, None), (E.EXITS, exits(*[10] * 4)), *END], S.ENDED, 138),
+    "TERM from outside": ([*RUN, (E.SIGNAL, 15, None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 143),
+    "killed from outside": ([*RUN, E.KILL, (E.EXITS, exits(*[9] * 4)), *END], S.ENDED, 137),
+    "stdout broken": ([*RUN, BROKEN, (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 141),
+    "stdout broken at the end": (
+        [*RUN, (E.EXITS, exits(0, 0, 0, 0)), FINISHED, BROKEN, E.FREED, E.DRAINED],
+        S.ENDED,
+        141,
+    ),
+    "stdout full at the very end": ([*RUN, FINISHED, E.FREED, FULL, E.DRAINED], S.ENDED, 125),
+    "a node lost": ([*RUN, LOST, (E.EXITS, exits(0, 0)), *END], S.ENDED, 137),
+    "the root lost": ([*RUN, (E.EXITS, exits(0)), (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 137),
+    "overdue": ([*RUN, (E.EXITS, exits(0, 0)), OVERDUE, E.FREED, E.DRAINED], S.ENDED, 137),
+    "unclean": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), (E.FINISHED, [["n1", 77]]), E.FREED, E.DRAINED], S.ENDED, 0),
+    "the RCA takes the end": ([*RUN, FINISHED, (E.NOT_FREED, "no CPA"), E.DRAINED, E.HANDED], S.ENDED, 0),
+    "nobody takes the end": (
+        [*RUN, FINISHED, (E.NOT_FREED, "no CPA"), (E.NOT_HANDED, "no RCA"), E.DRAINED],
+        S.ENDED,
+        0,
+    ),
+    "^C while freeing": ([*RUN, FINISHED, E.INTERRUPT, E.HANDED, E.DRAINED], S.ENDED, 0),
+    "^C twice while freeing": ([*RUN, FINISHED, E.INTERRUPT, E.INTERRUPT], S.ENDED, 0),
+    "stdout broken while handing": ([*RUN, FINISHED, E.INTERRUPT, BROKEN, E.HANDED, E.DRAINED], S.ENDED, 141),
+    "^C on a reader that stands still": ([*RUN, FINISHED, E.FREED, E.INTERRUPT], S.ENDED, 0),
+    "told to end with a reader that stands still": ([*RUN, FINISHED, E.FREED, TERM], S.ENDED, 0),
+}  # fmt: skip
+
+
+def play(events: list[Any], launch: Launch) -> tuple[list[Any], set[tuple[State, Event]]]:
+    actions, used = [], set()
+    for event in events:
+        name, *facts = event if isinstance(event, tuple) else (event,)
+        used.add((launch.state, name))
+        actions += launch.handle(name, *facts)
+    return actions, used
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str) -> None:
+    events, state, status = SCENARIOS[name]
+    launch = Launch(bad_exit_ends=False)
+    actions, used = play(events, launch)
+    assert launch.state is state
+    assert launch.exit_status == status
+    assert used <= set(TRANSITIONS), "a scenario uses only what is in the table"
+    assert actions[-1][0] is Do.LEAVE
+
+
+def test_every_transition_is_in_a_scenario() -> None:
+    used = set().union(*(play(events, Launch(bad_exit_ends=False))[1] for events, _, _ in SCENARIOS.values()))
+    assert set(TRANSITIONS) - used == set()
+
+
+def test_every_state_is_reached_and_left() -> None:
+    reached = {state for _, states in TRANSITIONS.values() for state in states} | {S.ALLOCATING}
+    assert reached == set(S)
+    assert {state for state, _ in TRANSITIONS} == set(S) - {S.ENDED}
+
+
+def names_of(actions: list[Any]) -> list[Do]:
+    return [action[0] for action in actions]
+
+
+def test_no_go_without_the_cpas_word() -> None:
+    launch = Launch(bad_exit_ends=False)
+    actions, _ = play([ALLOCATED, READY], launch)
+    assert Do.GO not in names_of(actions)
+    assert names_of(launch.handle(E.CONFIRMED)) == [Do.GO]
+
+
+def test_a_bad_exit_ends_the_job_only_with_kill() -> None:
+    for ends in (False, True):
+        launch = Launch(bad_exit_ends=ends)
+        play(RUN, launch)
+        actions = launch.handle(E.EXITS, exits(EXIT_3))
+        assert ((Do.SIGNAL, 15, None) in actions) is ends
+        play([(E.EXITS, [[r, ENDED_BY_15, 0.1] for r in (1, 2, 3)]), *END], launch)
+        assert launch.exit_status == (3 if ends else 143)
+
+
+def test_kill_after_the_grace_when_a_rank_does_not_listen() -> None:
+    launch = Launch(bad_exit_ends=True)
+    play([*RUN, (E.EXITS, exits(EXIT_3))], launch)
+    assert (Do.KILL,) in launch.handle(E.GRACE_OVER)
+    assert launch.handle(E.GRACE_OVER) == []
+
+
+def test_a_failed_node_is_reported_and_a_bad_program_is_not() -> None:
+    for event, reported in ((NODE_FAILED, True), (FAILED, False)):
+        launch = Launch(bad_exit_ends=False)
+        play([ALLOCATED], launch)
+        actions, _ = play([event], launch)
+        assert (Do.NODE_FAILED in names_of(actions)) is reported
+        assert Do.KILL in names_of(actions)
+
+
+def test_leaving_at_once_does_not_unregister() -> None:
+    """Else the RCA would take it for an orderly end and nobody would clean up."""
+    launch = Launch(bad_exit_ends=False)
+    actions, _ = play([*RUN, E.INTERRUPT, E.INTERRUPT, E.INTERRUPT], launch)
+    assert Do.UNREGISTER not in names_of(actions)
+    assert Do.FREE not in names_of(actions)
+
+
+facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
+    E.ALLOCATED: st.just(ALLOCATED[1:]),
+    E.REFUSED: st.just(REFUSED[1:]),
+    E.READY: st.lists(st.integers(0, 3), max_size=4).map(lambda r: (ready(*r),)),
+    E.FAILED: st.sampled_from([FAILED[1:], NODE_FAILED[1:]]),
+    E.CONFIRMED: st.just(()),
+    E.UNCONFIRMED: st.just(("expired", "", 125)),
+    E.EXITS: st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 256, 9, 15]), st.just(0.1))).map(lambda x: (x,)),
+    E.LOST: st.sampled_from([LOST[1:], ([[0, [0, 1]], [1, [2, 3]]], "cut")]),
+    E.FINISHED: st.sampled_from([([],), ([["n1", 5]],)]),
+    E.ROOT_ENDED: st.just(("gone",)),
+    E.FREED: st.just(()),
+    E.NOT_FREED: st.just(("no CPA",)),
+    E.HANDED: st.just(()),
+    E.NOT_HANDED: st.just(("no RCA",)),
+    E.DRAINED: st.just(()),
+    E.INTERRUPT: st.just(()),
+    E.TERMINATE: st.sampled_from([(15,), (1,)]),
+    E.SIGNAL: st.sampled_from([(10, None), (15, None), (9, [0])]),
+    E.KILL: st.just(()),
+    E.GRACE_OVER: st.just(()),
+    E.OVERDUE: st.just(OVERDUE[1:]),
+    E.OUTPUT_BROKEN: st.sampled_from([BROKEN[1:], FULL[1:]]),
+}  # fmt: skip
+any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lambda more: (event, *more)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
+def test_whatever_happens(ends: bool, events: list[Any], before: list[Any]) -> None:
+    launch = Launch(bad_exit_ends=ends)
+    actions, _ = play([*before, *events], launch)
+    names = names_of(actions)
+    assert 0 <= launch.exit_status <= 255
+    assert names.count(Do.GO) <= 1
+    assert names.count(Do.FREE) <= 1
+    assert names.count(Do.LEAVE) == (launch.state is S.ENDED)
+    if Do.GO in names:
+        assert Do.CONFIRM in names[: names.index(Do.GO)]
+    if launch.state is S.ENDED:
+        assert names[-1] is Do.LEAVE
+    # whoever unregisters has given back what it held, or said that nobody would take it
+    if Do.UNREGISTER in names and Do.LOAD in names:
+        assert Do.FREE in names
