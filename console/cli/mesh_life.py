@@ -3,8 +3,8 @@
 import argparse
 import sys
 
+from agents.wire.errors import AgentError
 from console.deploy import personal
-from console.errors import ConsoleError
 from console.settings import Settings
 
 
@@ -24,16 +24,14 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; with launches on it only by --force or a yes."""
-    running = 0 if options.force else personal.launches(settings)
-    if running and not _sure(running):
-        return 1
-    print("mesh down" if personal.down(settings, force=True) else "no mesh is up")
+    try:
+        was_up = personal.down(settings, force=options.force)
+    except AgentError as error:
+        if error.code != "busy" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        print(f"{error.message}. End what runs too? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return 1
+        was_up = personal.down(settings, force=True)
+    print("mesh down" if was_up else "no mesh is up")
     return 0
-
-
-def _sure(running: int) -> bool:
-    are = "1 launch runs" if running == 1 else f"{running} launches run"
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise ConsoleError(f"{are} on this mesh", "mesh down --force ends them too", exit_status=1)
-    print(f"{are} on this mesh. End them too? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -17,7 +17,10 @@ Value = str | int | float | bool | list[str]
 
 
 class Word(NamedTuple):
-    """One option. ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``."""
+    """One option.
+
+    ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
+    """
 
     name: str
     kind: str

@@ -97,18 +97,6 @@ def read_config(settings: Settings) -> dict[str, Any] | None:
         raise ConsoleError(f"{path} cannot be read: {error}", f"rm {path}") from None
 
 
-def launches(settings: Settings) -> int:
-    """How many launches run on the mesh, as its RCA knows them; 0 when there is no mesh."""
-    config = read_config(settings)
-    if config is None:
-        return 0
-    try:
-        with Client(f"{config['run']}/rca.sock", "admin", 2.0) as rca:
-            return len(rca.call({"op": "status"})["launchers"])
-    except Unreachable:
-        return 0
-
-
 def keeper_lives(config: dict[str, Any]) -> bool:
     """Whether the mesh's keeper answers."""
     return answers(f"{config['run']}/keeper.sock")

@@ -104,7 +104,7 @@ def test_down_asks_before_it_ends_launches(mesh: MakeMesh) -> None:
     yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
     wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch runs")
     refused = private.run("mesh", "down")
-    assert refused.returncode == 1 and "1 launch runs" in refused.stderr and "--force" in refused.stderr
+    assert refused.returncode == 1 and "launcher 1 runs" in refused.stderr and "--force" in refused.stderr
     assert answer(private, b"n\n") == 1 and yod.poll() is None
     assert answer(private, b"y\n") == 0
     assert yod.wait(10) != 0

@@ -1,0 +1,94 @@
+"""A personal mesh over a real MariaDB, with the two accounts that ``mesh db init`` makes."""
+
+import json
+import os
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+
+from tests.support.mariadb import Server
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def site(mesh: MakeMesh, sql_server: Server) -> Iterator[PrivateMesh]:
+    """A mesh of four processors whose database has been made by ``mesh db init --run``."""
+    url = sql_server.new_database()
+    name = url.split("/")[3].split("?")[0]
+    private = mesh(4, 2, 2, up=False)
+    accounts = ("--cpa-account", f"{name[-12:]}_c@localhost", "--view-account", f"{name[-12:]}_v@localhost")
+    private.run("mesh", "db", "init", "--run", "--url", url, *accounts, check=True)
+    private.env["REDMESH_DATABASE"] = (private.state / "view.url").read_text().strip()
+    private.env["REDMESH_CPA_DATABASE_FILE"] = str(private.state / "cpa.url")
+    yield private
+    private.run("mesh", "down", "--force")
+    sql_server.admin(f"DROP DATABASE {name}")
+
+
+def test_launches_and_views(site: PrivateMesh) -> None:
+    site.up()
+    assert site.json("mesh", "status")["healthy"]
+    assert site.run("yod", "-sz", "4", "hostname", check=True).stdout.splitlines() == [os.uname().nodename] * 4
+    [ended] = site.json("mesh", "history")
+    assert (ended["command"], ended["exit_status"], ended["size"]) == ("hostname", 0, 4)
+    assert site.json("showmesh")["states"]["free"] == 4
+    assert site.run("pingd", check=True).stdout.startswith("    0 ( n0 )\n")
+
+
+def test_passwords_stand_in_private_files_alone(site: PrivateMesh) -> None:
+    site.up()
+    for role in ("cpa", "view"):
+        assert (site.state / f"{role}.url").stat().st_mode & 0o777 == 0o600
+        password = (site.state / f"{role}.url").read_text().split(":")[2].split("@")[0]
+        assert password not in (site.state / "keeper.json").read_text() + site.logs(10_000)
+        assert password not in site.run("mesh", "status", "--json").stdout
+        assert not any(password in command for command in site.processes().values())
+
+
+def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: Server) -> None:
+    site.up()
+    account, _, place = site.env["REDMESH_DATABASE"].partition("://")[2].partition("@")
+    user, _, password = account.partition(":")
+    name = place.split("/")[1].split("?")[0]
+    with pymysql.connect(unix_socket=sql_server.socket, user=user, password=password, database=name) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT id, command FROM launcher")
+        for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", "* FROM launcher"):
+            with pytest.raises(pymysql.err.OperationalError, match="denied"):
+                cursor.execute(f"SELECT {secret}")
+        with pytest.raises(pymysql.err.OperationalError, match="denied"):
+            cursor.execute("UPDATE node SET state = 'up'")
+
+
+def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMesh, sql_server: Server) -> None:
+    url = sql_server.new_database()
+    private = mesh(2, 1, up=False)
+    said = private.run("mesh", "db", "init", "--url", url, check=True).stdout
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER" in said
+    assert not (private.state / "cpa.url").exists()
+    assert "up to date" in private.run("mesh", "db", "migrate", "--url", url, check=True).stdout
+    sql_server.drop_database(url)
+
+
+def test_a_database_that_does_not_answer_is_named(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False, database="mysql://nobody:secret@127.0.0.1:9/redmesh")
+    for command in (["mesh", "up"], ["showmesh"], ["mesh", "history"]):
+        got = private.run(*command)
+        assert got.returncode == 125 and got.stderr.count("\n") == 1, got.stderr
+        assert "does not answer" in got.stderr and "secret" not in got.stderr
+    assert not private.processes()
+
+
+def test_viewers_work_again_when_the_database_is_back(site: PrivateMesh, sql_server: Server) -> None:
+    site.up()
+    sql_server.kill()
+    try:
+        assert site.run("showmesh").returncode == 125
+        status = json.loads(site.run("mesh", "status", "--json").stdout)
+        assert status["up"] and not status["healthy"] and "does not answer" in status["database_error"]
+    finally:
+        sql_server.start()
+    wait_until(lambda: site.json("showmesh")["states"]["free"] == 4, "the viewers read again")
+    wait_until(lambda: site.run("yod", "-sz", "4", "true").returncode == 0, "and launches start again")
