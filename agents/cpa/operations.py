@@ -3,7 +3,6 @@
 Requests have their shape checked already (agents/wire/messages.py); what their lists hold is checked here.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -99,6 +98,8 @@ class Operations:
         def choose(free: Sequence[int], count: int) -> Sequence[int]:
             try:
                 return place(free, count, geometry)
+            except AgentError:  # a shape that is not free now, a topology that is missing: said in its own words
+                raise
             except Exception as error:  # somebody else's code
                 raise AgentError(f"the placement {name!r} failed: {error!r}", "use another placement") from error
 
@@ -108,7 +109,7 @@ class Operations:
         boot_id = self.machine.boot_id
         if self._geometry[0] != boot_id:
             text = watching.topology(self.store)
-            self._geometry = (boot_id, json.loads(text) if text else None)
+            self._geometry = (boot_id, placement.geometry(text))
         return self._geometry[1]
 
     def _started(self, _uid: int, message: Message) -> Answer:

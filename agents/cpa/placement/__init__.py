@@ -1,51 +1,121 @@
 """Which of the free processors a request gets: pluggable, pure, outside every lock.
 
-A placement is a function of the free processors (ids, ascending), how many are asked for and the
-machine's geometry; it returns that many ids in the order of ranks. The transaction checks that they
-are still free, so a placement may be wrong about the world but never about its arguments.
+A placement is a function ``place(free, count, geometry)``:
 
-Third parties add theirs as an entry point of the group ``redmesh.placement``.
-Source: row A5; D. Bunde, V. Leung, J. Mache, SAND2003-4522 (best fit, else minimum span).
+* ``free``: ids of free processors, each once, ascending unless the caller wants another order of preference;
+* ``count``: how many are asked for, 1 ≤ count ≤ len(free);
+* ``geometry``: the ``Layout`` of the machine, made once by the caller and kept by it (curves and tables are cached
+  in it), or None where nothing is known but the order of the ids.
+
+It returns ``count`` different ids of ``free`` in the order of ranks, and the same for the same arguments. It sees
+neither sockets nor database: who may use what (pools, sides, lists) is decided by whoever makes ``free``. The
+transaction checks that they are still free, so a placement may be wrong about the world but never about its arguments.
+
+Names may carry an argument after a colon: ``block:4x4x2``, ``random:7``. Third parties add theirs as an entry
+point of the group ``redmesh.placement``, loaded when it is first asked for. docs/placement.md tells which to choose.
+Source: row A5; D. Bunde, V. Leung, J. Mache, SAND2003-4522.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
-from agents.cpa.placement.line import best_fit, first_fit
+from agents.cpa.placement.layout import Geometry, Layout, Node
+from agents.cpa.placement.line import best_fit
 from agents.wire.errors import AgentError
+from db.topology import from_json
 
-#: The ``topology`` of the mesh row as it was defined; None for processors on a plain line.
-Geometry = dict[str, Any] | None
+__all__ = ["DEFAULT", "Geometry", "Layout", "Placement", "UnknownPlacement", "checked", "default", "find", "geometry"]
+
 Placement = Callable[[Sequence[int], int, Geometry], list[int]]
 
 DEFAULT = "default"
 ENTRY_POINTS = "redmesh.placement"
 
-PLACEMENTS: dict[str, Placement] = {"best_fit": best_fit, "first_fit": first_fit, DEFAULT: best_fit}
+#: Where the placements of ours are; a module is imported when its first placement is asked for.
+HERE = {
+    "best_fit": "line:best_fit",
+    "first_fit": "line:first_fit",
+    "close_fit": "close:close_fit",
+    "hilbert": "along:hilbert",
+    "snake": "along:snake",
+    "mc1x1": "shells:mc1x1",
+    "gen_alg": "shells:gen_alg",
+    "mm": "shells:mm",
+    "rack_packed": "packed:rack_packed",
+    "host_packed": "packed:host_packed",
+    "random": "scattered:Scattered",
+    "block": "block:Block",
+}
+#: Those that are made from an argument: the argument when none is given, None where one must be.
+MADE: dict[str, str | None] = {"random": "0", "block": None}
 
 
 class UnknownPlacement(AgentError):
-    """A placement that nobody has installed."""
+    """A placement that nobody has installed, or an argument that it does not take."""
 
     code = "invalid"
+
+
+def default(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+    """Close fit on a mesh, packed in a cluster that is described, best fit by ids where nothing is known."""
+    if not isinstance(geometry, Layout):
+        return best_fit(free, count)
+    if geometry.mesh is not None:
+        return find("close_fit")(free, count, geometry)
+    return find("rack_packed")(free, count, geometry)
+
+
+#: Those asked for so far.
+PLACEMENTS: dict[str, Placement] = {DEFAULT: default}
 
 
 def find(name: str) -> Placement:
     """The placement called ``name``. UnknownPlacement, naming those there are."""
     known = PLACEMENTS.get(name)
-    if known is None:
-        PLACEMENTS.update(_installed())
-        known = PLACEMENTS.get(name)
-    if known is None:
-        there = ", ".join(sorted(PLACEMENTS))
-        raise UnknownPlacement(f"no placement is called {name[:40]!r}", f"there are: {there}")
-    return known
+    if known is not None:
+        return known
+    word, colon, argument = name.partition(":")
+    if word in MADE:
+        text = argument if colon else MADE[word]
+        if text is None:
+            raise UnknownPlacement(f"the placement {word} needs its shape", "write it like block:4x4x2")
+        made: Placement = _of_ours(word)(text)
+        return made  # not kept: there are as many as people can write arguments
+    if name in HERE:
+        PLACEMENTS[name] = _of_ours(name)
+    else:
+        _load_installed(name)
+    return PLACEMENTS[name]
 
 
-def _installed() -> dict[str, Placement]:
+def geometry(topology: str | None, nodes: Iterable[Node] = ()) -> Geometry:
+    """The layout of the mesh row's ``topology`` column; None where the column is NULL. TopologyError.
+
+    ``nodes`` (name and processors of each) are needed for a cluster, which is None without them.
+    """
+    if not topology:
+        return None
+    layout = Layout(from_json(topology), nodes)
+    return layout if layout.size else None
+
+
+def _of_ours(name: str) -> Any:
+    module, _, member = HERE[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), member)
+
+
+def _load_installed(name: str) -> None:
     from importlib.metadata import entry_points  # slow to import, and rarely asked for
 
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS) if point.name not in PLACEMENTS}
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in points:
+        there = ", ".join(sorted({DEFAULT, *HERE, *points}))
+        raise UnknownPlacement(f"no placement is called {name[:40]!r}", f"there are: {there}")
+    try:
+        PLACEMENTS[name] = points[name].load()
+    except Exception as error:  # somebody else's code
+        raise UnknownPlacement(f"the placement {name!r} cannot be loaded: {error!r}", points[name].value) from error
 
 
 def checked(placement: Placement, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:

@@ -27,11 +27,14 @@ def hilbert(sides: Cell, order: Order = (0, 1, 2)) -> Iterator[Cell]:
 def snake(sides: Cell, order: Order) -> Iterator[Cell]:
     """Back and forth along ``order[0]``, then ``order[1]``, then ``order[2]``: every step is between neighbours."""
     first, second, third = order
-    cell = [0, 0, 0]
     forth = [range(sides[axis]) for axis in range(3)]
-    for cell[third] in forth[third]:
-        for cell[second] in forth[second]:
-            for cell[first] in forth[first]:
+    cell = [0, 0, 0]
+    for over in forth[third]:
+        cell[third] = over
+        for across in forth[second]:
+            cell[second] = across
+            for along in forth[first]:
+                cell[first] = along
                 yield cell[0], cell[1], cell[2]
             forth[first] = forth[first][::-1]
         forth[second] = forth[second][::-1]

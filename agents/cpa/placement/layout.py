@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.cpa.placement import curves
 from agents.wire.errors import AgentError
-from db.topology import Mesh, Topology
+from db.topology import Cluster, Mesh, Topology
 
 #: A node of a cluster: its name and its processors in the order of their slots.
 Node = tuple[str, Sequence[int]]
@@ -19,6 +19,12 @@ class NoMesh(AgentError):
     """A placement that needs a mesh was asked for on a machine that is none."""
 
     code = "invalid"
+
+
+class Unplaced(AgentError):
+    """A free processor that the description of the machine does not know."""
+
+    code = "internal"
 
 
 class Curve:
@@ -61,9 +67,22 @@ class Layout:
     def flags(self, free: Iterable[int]) -> bytearray:
         """A 1 for every free processor, by id, and a 0 at the end."""
         found = bytearray(self.size + 1)
-        for processor in free:
-            found[processor] = 1
+        try:
+            for processor in free:
+                found[processor] = 1
+        except IndexError:
+            raise Unplaced(
+                f"the topology has processors 0 to {self.size - 1}, and the mesh has others",
+                "compare the two: mesh topology check",
+            ) from None
+        found[self.size] = 0
         return found
+
+    @property
+    def cluster(self) -> Cluster:
+        """The topology of a machine that is no mesh."""
+        assert not isinstance(self.topology, Mesh)
+        return self.topology
 
     def need_mesh(self, what: str) -> Mesh:
         """The mesh. NoMesh, naming the placement, when the machine is a cluster."""
@@ -81,7 +100,7 @@ class Layout:
     def _stretches(self, name: str) -> list[list[int]]:
         if self.mesh is None:
             return [self._along_the_tree()]
-        kinds = (self.mesh.compute_columns, self.mesh.service_columns)
+        kinds: tuple[Sequence[int], Sequence[int]] = (self.mesh.compute_columns, self.mesh.service_columns)
         return [self._through(name, columns) for columns in kinds for columns in _neighbouring(columns)]
 
     def _through(self, name: str, columns: Sequence[int]) -> list[int]:
@@ -96,10 +115,20 @@ class Layout:
         return [processor for processor in there if processor is not None]
 
     def _along_the_tree(self) -> list[int]:
-        assert not isinstance(self.topology, Mesh)
-        rank = {name: index for index, name in enumerate(self.topology.nodes)}
+        rank = {name: index for index, name in enumerate(self.cluster.nodes)}
         there = sorted(self.nodes, key=lambda node: rank.get(node[0], len(rank)))
         return [processor for _, processors in there for processor in processors]
+
+
+#: What a placement is told of the machine; None: nothing, processors are a line in the order of their ids.
+Geometry = Layout | None
+
+
+def need(geometry: Geometry, what: str) -> Layout:
+    """The layout. NoMesh, naming the placement, when there is none."""
+    if not isinstance(geometry, Layout):
+        raise NoMesh(f"the placement {what} needs the machine's topology", "describe it in [topology], or use best_fit")
+    return geometry
 
 
 def _neighbouring(columns: Sequence[int]) -> list[list[int]]:

@@ -4,10 +4,9 @@ Both take an interval of neighbours when one is long enough, and else the proces
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 
-def first_fit(free: Sequence[int], count: int, geometry: dict[str, Any] | None = None) -> list[int]:
+def first_fit(free: Sequence[int], count: int, geometry: object = None) -> list[int]:
     """The first free interval that is long enough, else minimum span."""
     for start, length in intervals(free):
         if length >= count:
@@ -15,7 +14,7 @@ def first_fit(free: Sequence[int], count: int, geometry: dict[str, Any] | None =
     return minimum_span(free, count)
 
 
-def best_fit(free: Sequence[int], count: int, geometry: dict[str, Any] | None = None) -> list[int]:
+def best_fit(free: Sequence[int], count: int, geometry: object = None) -> list[int]:
     """The smallest free interval that is long enough (the first of equals), else minimum span."""
     best, best_length = -1, len(free) + 1
     for start, length in intervals(free):

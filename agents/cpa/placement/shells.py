@@ -9,7 +9,7 @@ processor allocation for supercomputers", Algorithmica 50 (2008) (MM).
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
-from agents.cpa.placement.layout import Layout
+from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
 from db.topology import Mesh
 
@@ -68,9 +68,9 @@ class Shells:
     def spread(self, chosen: bytes) -> int:
         """Hops between all pairs of the chosen."""
         return (
-            _line_spread(bytes(compress(self.x, chosen)))
-            + _line_spread(bytes(compress(self.y, chosen)))
-            + _ring_spread(bytes(compress(self.z, chosen)), self.mesh.depth)
+            line_spread(bytes(compress(self.x, chosen)))
+            + line_spread(bytes(compress(self.y, chosen)))
+            + ring_spread(bytes(compress(self.z, chosen)), self.mesh.depth)
         )
 
     def ids(self, chosen: bytes) -> list[int]:
@@ -97,22 +97,22 @@ class Shells:
 _INSIDE = [bytes(1 if one < radius else 2 if one == radius else 0 for one in range(256)) for radius in range(256)]
 
 
-def gen_alg(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+def gen_alg(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Around each free processor the L1-nearest; the set with the fewest pairwise hops."""
-    shells = Shells(layout, free, "gen_alg")
+    shells = Shells(need(geometry, "gen_alg"), free, "gen_alg")
     return shells.tightest(zip(shells.x, shells.y, shells.z, strict=True), count)
 
 
-def mm(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+def mm(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """As Gen-Alg, with centres wherever coordinates of free processors cross."""
-    shells = Shells(layout, free, "mm")
+    shells = Shells(need(geometry, "mm"), free, "mm")
     xs, ys, zs = sorted(set(shells.x)), sorted(set(shells.y)), sorted(set(shells.z))
     return shells.tightest(((x, y, z) for x in xs for y in ys for z in zs), count)
 
 
-def mc1x1(free: Sequence[int], count: int, layout: Layout) -> list[int]:
+def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Around each free processor shells of boxes; the set with the least sum of shell numbers."""
-    shells = Shells(layout, free, "mc1x1")
+    shells = Shells(need(geometry, "mc1x1"), free, "mc1x1")
     best, least = b"", -1
     for centre in zip(shells.x, shells.y, shells.z, strict=True):
         chosen, total = shells.nearest(shells.largest(*centre), count)
@@ -121,7 +121,8 @@ def mc1x1(free: Sequence[int], count: int, layout: Layout) -> list[int]:
     return shells.ids(best)
 
 
-def _line_spread(places: bytes) -> int:
+def line_spread(places: bytes) -> int:
+    """Distances between all pairs on a line."""
     # between v and v + 1 every pair with one end on each side goes through
     left, total, all_there = 0, 0, len(places)
     place = 0
@@ -132,7 +133,8 @@ def _line_spread(places: bytes) -> int:
     return total
 
 
-def _ring_spread(places: bytes, length: int) -> int:
+def ring_spread(places: bytes, length: int) -> int:
+    """Distances between all pairs on a ring of ``length``."""
     many = [(place, places.count(place)) for place in sorted(set(places))]
     total = 0
     for index, (place, here) in enumerate(many):

@@ -1,0 +1,148 @@
+"""A contiguous sub-block: ``block:4x4x2`` is 4 columns, 4 routers in y and 2 boards in z, or the same turned.
+
+Of all free places for it the snuggest: with the fewest free processors next to it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+from agents.cpa.placement.layout import Geometry, need
+from agents.wire.errors import AgentError
+from db.topology import Mesh
+
+Shape = tuple[int, int, int]
+
+
+class BadShape(AgentError):
+    """A shape that is none, or that does not hold the processors asked for."""
+
+    code = "invalid"
+    exit_status = 2
+
+
+class NoBlock(AgentError):
+    """No free sub-block of the shape; there may be later."""
+
+    code = "unavailable"
+
+
+def shape_of(text: str) -> Shape:
+    """``4x4x2`` as three numbers. BadShape for anything else."""
+    parts = text.split("x")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and 0 < len(part) < 5 for part in parts):
+        raise BadShape(f"{text[:40]!r} is no shape", "write it like 4x4x2: processors in x, y and z")
+    x, y, z = map(int, parts)
+    if not x * y * z:
+        raise BadShape(f"the shape {text[:40]} has an empty side")
+    return x, y, z
+
+
+class Block:
+    """The placement for one shape."""
+
+    def __init__(self, text: str) -> None:
+        self.shape = shape_of(text)
+        self.__name__ = f"block:{text}"
+
+    def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+        """The snuggest free block, as written if there is one, else turned. BadShape, NoBlock."""
+        layout = need(geometry, self.__name__)
+        mesh = layout.need_mesh(self.__name__)
+        x, y, z = self.shape
+        if x * y * z != count:
+            raise BadShape(f"a block of {x}x{y}x{z} is {x * y * z} processors, and {count} were asked for")
+        grid = Grid(mesh, free)
+        turned = [(a, b, c) for a, b, c in permutations(self.shape)]  # the first is the shape as written
+        for sides in dict.fromkeys(turned):
+            corner = grid.snuggest(sides)
+            if corner is not None:
+                there = (mesh.at(*cell) for cell in grid.cells(corner, sides))
+                return layout.curve().sort(one for one in there if one is not None)
+        raise NoBlock(f"no block of {x}x{y}x{z} processors is free", "wait, or leave out --shape")
+
+
+class Grid:
+    """The free processors as cells of a box that is open in x and y and closed to a ring in z."""
+
+    def __init__(self, mesh: Mesh, free: Sequence[int]) -> None:
+        self.size = mesh.columns, mesh.height, mesh.depth
+        self.lines = bytearray(mesh.columns * mesh.height * mesh.depth)
+        xs, ys, zs = mesh.coordinates
+        _, height, depth = self.size
+        for one in free:
+            self.lines[(xs[one] * height + ys[one]) * depth + zs[one]] = 1
+        self._cut = {switch.after for switch in mesh.switches if switch.name in mesh.open}
+
+    def snuggest(self, sides: Shape) -> Shape | None:
+        """The corner of the free block with the fewest free cells around it (the first of equals)."""
+        corners = self._corners(sides)
+        return min(corners, key=lambda corner: self._free_around(corner, sides), default=None)
+
+    def cells(self, corner: Shape, sides: Shape) -> Iterator[Shape]:
+        """All cells of a block."""
+        depth = self.size[2]
+        for x in range(corner[0], corner[0] + sides[0]):
+            for y in range(corner[1], corner[1] + sides[1]):
+                for z in range(corner[2], corner[2] + sides[2]):
+                    yield x, y, z % depth
+
+    def _corners(self, sides: Shape) -> list[Shape]:
+        """Where a block of ``sides`` is free, all places at once.
+
+        A bit a cell; what is free ``n`` times in a row is the AND of the bits and of the bits moved along. Every
+        line and every plane is followed by as many zeros as a block could reach over its end.
+        """
+        columns, height, depth = self.size
+        a, b, c = sides
+        if a > columns or b > height or c > depth:
+            return []
+        line = depth + c - 1
+        plane = line * height + line * (b - 1)
+        empty = bytes(line * (b - 1))
+        text = bytearray()
+        for x in range(columns):
+            for y in range(height):
+                start = (x * height + y) * depth
+                text += self.lines[start : start + depth] + self.lines[start : start + c - 1]
+            text += empty
+        # the first cell is the lowest bit, so that moving right brings the next cell here
+        bits = int(bytes(text[::-1]).translate(_DIGITS), 2)
+        for many, step in ((c, 1), (b, line), (a, plane)):
+            bits = _in_a_row(bits, many, step)
+        there = bin(bits)[:1:-1]
+        # where a block is the whole ring, every start in the ring is the same block
+        whole = c == depth
+        found: list[Shape] = []
+        index = there.find("1")
+        while index >= 0:
+            x, rest = divmod(index, plane)
+            y, z = divmod(rest, line)
+            if z < (1 if whole else depth) and not self._cut.intersection(range(x, x + a - 1)):
+                found.append((x, y, z))
+            index = there.find("1", index + 1)
+        return found
+
+    def _free_around(self, corner: Shape, sides: Shape) -> int:
+        columns, height, depth = self.size
+        x, y, z = corner
+        a, b, c = sides
+        free = 0
+        for u in range(max(x - 1, 0), min(x + a + 1, columns)):
+            for v in range(max(y - 1, 0), min(y + b + 1, height)):
+                start = (u * height + v) * depth
+                ring = self.lines[start : start + depth]
+                free += (ring * 3)[depth + z - 1 : depth + z + c + 1].count(1) if c + 2 < depth else ring.count(1)
+        return free
+
+
+_DIGITS = bytes(ord("1") if one else ord("0") for one in range(256))
+
+
+def _in_a_row(bits: int, many: int, step: int) -> int:
+    """The cells from which ``many`` cells, ``step`` apart, are all set."""
+    done = 1
+    while done < many:
+        more = min(done, many - done)
+        bits &= bits >> (more * step)
+        done += more
+    return bits
