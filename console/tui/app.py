@@ -41,12 +41,12 @@ class ConsoleApp(App[None]):
     CSS_PATH = "app.tcss"
     MODES = {"mesh": MeshScreen, "launch": LaunchScreen}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "show('mesh')", "Mesh"),
-        Binding("n", "show('launch')", "Launch"),
+        Binding("m", "show('mesh')", "Mesh", tooltip="the map of the machine"),
+        Binding("n", "show('launch')", "Launch", tooltip="the launch form"),
         Binding("less_than_sign,comma", "tab(-1)", "Previous tab", show=False),
         Binding("greater_than_sign,full_stop", "tab(1)", "Next tab", show=False),
-        Binding("question_mark", "help", "Help"),
-        Binding("q", "quit", "Quit"),
+        Binding("question_mark", "help", "Help", tooltip="this page"),
+        Binding("q", "quit", "Quit", tooltip="leave; what runs goes on"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
     ]
 
@@ -125,9 +125,8 @@ class ConsoleApp(App[None]):
                 )
                 return
             run = Run(launcher, command or (known.command if known else ""), size)
-            path = os.path.join(self.settings.run_dir, f"yod-{launcher}.sock")
             self.runs[launcher] = run
-            self._watches[launcher] = Watch(run, path)
+            self._watches[launcher] = Watch(run, self.settings.run_dir, self.settings.state_dir)
             self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
             self.follow(self._watches[launcher])
         self.action_show(f"run-{launcher}")
@@ -171,8 +170,9 @@ class ConsoleApp(App[None]):
         screen = self.screen
         if not isinstance(screen, Framed):
             return
-        here = _keys(self, screen.BINDINGS)
         more = list(screen.MORE_KEYS)
+        told = {key for keys, _ in more for key in keys.split(", ")}
+        here = [row for row in _keys(self, screen.BINDINGS) if row[0] not in told]
         everywhere = _keys(self, ConsoleApp.BINDINGS) + [
             ("< >", "previous tab, next tab"),
             ("ctrl+p", "every action by name; themes"),
@@ -221,8 +221,12 @@ def _keys(app: ConsoleApp, bindings: Iterable[BindingType]) -> list[tuple[str, s
     rows = []
     for binding in Binding.make_bindings(bindings):
         if binding.description and not binding.system and binding.action != "tab(-1)" and binding.action != "tab(1)":
-            rows.append((app.get_key_display(binding), binding.description))
+            rows.append((_key_name(app, binding), binding.tooltip or binding.description))
     return rows
+
+
+def _key_name(app: ConsoleApp, binding: Binding) -> str:
+    return "enter" if binding.key == "enter" else app.get_key_display(binding).replace("esc", "escape")
 
 
 def run(settings: Settings) -> int:

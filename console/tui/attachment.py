@@ -92,6 +92,11 @@ class Pace:
     def __init__(self) -> None:
         self._began = time.monotonic()
 
+    @staticmethod
+    async def nap() -> None:
+        """A moment, for what is about to be there."""
+        await asyncio.sleep(0.02)
+
     async def rest(self) -> None:
         """Sleeps as long as the work since the last call took, at most 50 ms."""
         worked = time.monotonic() - self._began

@@ -15,54 +15,61 @@ class Block(NamedTuple):
 
 
 class Density(NamedTuple):
-    """How much room a cell gets: its width, the gap to the next, blank lines between rows of blocks."""
+    """How much room a cell gets: its width and height, the gap to the next, blank lines between rows of blocks."""
 
     tile: int
+    height: int
     gap: int
     blank: int
 
 
-#: From roomy to tight: the first that fits the height is taken.
-DENSITIES = (Density(5, 1, 1), Density(3, 1, 1), Density(3, 1, 0), Density(2, 1, 0), Density(1, 1, 0), Density(1, 0, 0))
+#: From roomy to tight: the first that fits the height is taken, the first that breaks no block if there is one.
+DENSITIES = (
+    Density(9, 3, 1, 1),
+    Density(7, 3, 1, 1),
+    Density(5, 3, 1, 1),
+    Density(5, 1, 1, 1),
+    Density(3, 1, 1, 1),
+    Density(3, 1, 1, 0),
+    Density(3, 1, 0, 0),
+    Density(1, 1, 1, 0),
+    Density(1, 1, 0, 0),
+)
 
 
 class Stretch(NamedTuple):
-    """Cells side by side on one line; ``label`` is empty on a block's second line and later."""
+    """Cells side by side on one line. ``part``: which of the tiles' lines it is, counted from their middle."""
 
     label_x: int
     label: str
     x: int
     first: int
     cells: int
+    part: int
 
 
 class Layout:
     """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow."""
 
     def __init__(self, blocks: list[Block], width: int, height: int) -> None:
-        self.density = DENSITIES[-1]
-        self.lines: list[list[Stretch]] = []
-        for density in DENSITIES:
-            self.density = density
-            self.lines = _arrange(blocks, max(8, width), density)
-            if len(self.lines) <= height:
-                break
-        else:
-            merged = merge(blocks)
-            if len(merged) < len(blocks):
-                self.lines = _arrange(merged, max(8, width), self.density)
+        self.density, self.lines = _choose(blocks, max(8, width), height)
         self._where: dict[int, tuple[int, int]] = {}
         step = self.density.tile + self.density.gap
         for y, line in enumerate(self.lines):
             for stretch in line:
-                for i in range(stretch.cells):
-                    self._where[stretch.first + i] = (stretch.x + i * step, y)
+                if stretch.part == -(self.density.height // 2):
+                    for i in range(stretch.cells):
+                        self._where[stretch.first + i] = (stretch.x + i * step, y)
 
     @property
     def width(self) -> int:
         """Columns in use."""
         step = self.density.tile + self.density.gap
         return max((s.x + s.cells * step - self.density.gap for line in self.lines for s in line), default=0)
+
+    def __contains__(self, cell: int) -> bool:
+        """Whether the cell was there when all was laid out."""
+        return cell in self._where
 
     def place(self, cell: int) -> tuple[int, int]:
         """Column and line where the cell begins."""
@@ -82,7 +89,7 @@ class Layout:
     def vertical(self, cell: int, step: int) -> int:
         """The nearest cell on the next line with any, downwards for 1 and upwards for -1; else the cell itself."""
         x, y = self.place(cell)
-        y += step
+        y += step * (self.density.height if step > 0 else 1)
         while 0 <= y < len(self.lines):
             candidates = [s.first + i for s in self.lines[y] for i in range(s.cells)]
             if candidates:
@@ -103,34 +110,61 @@ def merge(blocks: list[Block]) -> list[Block]:
     return merged
 
 
+def _choose(blocks: list[Block], width: int, height: int) -> tuple[Density, list[list[Stretch]]]:
+    """The roomiest arrangement that fits and leaves blocks whole, else that fits, else the tightest."""
+    longest = max((block.cells for block in blocks), default=0)
+    fits: tuple[Density, list[list[Stretch]]] | None = None
+    lines: list[list[Stretch]] = []
+    for density in DENSITIES:
+        lines = _arrange(blocks, width, density)
+        if len(lines) > height:
+            continue
+        if _per_line(blocks, width, density) >= longest:
+            return density, lines
+        fits = fits or (density, lines)
+    if fits is not None:
+        return fits
+    merged = merge(blocks)
+    return DENSITIES[-1], lines if len(merged) == len(blocks) else _arrange(merged, width, DENSITIES[-1])
+
+
+def _label_width(blocks: list[Block]) -> int:
+    return min(max((len(block.label) for block in blocks), default=0), 16) + 1
+
+
+def _per_line(blocks: list[Block], width: int, density: Density) -> int:
+    longest = max(block.cells for block in blocks) if blocks else 0
+    per_line = min(longest, max(1, (width - _label_width(blocks)) // (density.tile + density.gap)))
+    if 8 <= per_line < longest:
+        per_line -= per_line % 8  # lines that break at the same, easily counted place
+    return per_line
+
+
 def _arrange(blocks: list[Block], width: int, density: Density) -> list[list[Stretch]]:
     if not blocks:
         return []
-    label = min(max(len(block.label) for block in blocks), 16) + 1
-    step = density.tile + density.gap
-    per_line = min(max(block.cells for block in blocks), max(1, (width - label) // step))
-    if per_line >= 8 and per_line < max(block.cells for block in blocks):
-        per_line -= per_line % 8  # lines that break at the same, easily counted place
-    block_width = label + per_line * step - density.gap + 2
+    label, per_line = _label_width(blocks), _per_line(blocks, width, density)
+    block_width = label + per_line * (density.tile + density.gap) - density.gap + 2
     columns = max(1, (width + 2) // block_width)
     lines: list[list[Stretch]] = []
     for start in range(0, len(blocks), columns):
         row = blocks[start : start + columns]
         if lines and density.blank:
             lines.append([])
-        height = max(1, *(-(-block.cells // per_line) for block in row))
-        for sub in range(height):
-            lines.append(_line(row, sub, per_line, label, block_width))
+        for sub in range(max(1, *(-(-block.cells // per_line) for block in row))):
+            for part in range(density.height):
+                lines.append(_line(row, (sub, part - density.height // 2), per_line, label, block_width))
     return lines
 
 
-def _line(row: list[Block], sub: int, per_line: int, label: int, block_width: int) -> list[Stretch]:
+def _line(row: list[Block], where: tuple[int, int], per_line: int, label: int, block_width: int) -> list[Stretch]:
+    sub, part = where
     line = []
     for column, block in enumerate(row):
         taken = sub * per_line
-        count = min(per_line, block.cells - taken)
-        if count > 0 or sub == 0:
+        cells = min(per_line, block.cells - taken)
+        if cells > 0 or sub == 0:
             x = column * block_width
-            text = block.label[: label - 1] if sub == 0 else ""
-            line.append(Stretch(x, text, x + label, block.first + taken, max(0, count)))
+            text = block.label[: label - 1] if sub == part == 0 else ""
+            line.append(Stretch(x, text, x + label, block.first + taken, max(0, cells), part))
     return line

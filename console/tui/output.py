@@ -1,17 +1,23 @@
 """What the ranks of one launch wrote, as lines in bounded memory. Pure: no widget, no socket."""
 
 import codecs
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from console.launch.sanitise import clean
 
 STDOUT, STDERR = 2, 3  # the kinds of frames they come in (docs/protocol.md)
+NOTE = 0  # what yod says, between the ranks' lines
+NOBODY = -1  # the rank of a note
 
 MAX_LINES = 20_000
 MAX_CHARACTERS = 16 << 20
 MAX_LINE = 4_096  # a longer line is cut into several: one line must not fill the memory
 _SLACK = 2_048  # lines are dropped this many at a time: dropping one at a time would move the list each time
+
+
+_COLOURS = re.compile("\x1b\\[[0-9;:]*[mK]")
 
 
 class Line(NamedTuple):
@@ -43,6 +49,14 @@ class Output:
     def __len__(self) -> int:
         """Lines kept."""
         return len(self._lines)
+
+    def clear(self) -> None:
+        """Forgets everything; numbers go on."""
+        self.first = self.end
+        self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
+        self._lines.clear()
+        self._open.clear()
+        self._decoders.clear()
 
     @property
     def end(self) -> int:
@@ -78,6 +92,10 @@ class Output:
             self._append(rank, stream, part)
         self._trim()
 
+    def note(self, text: str) -> None:
+        """A line of yod's own."""
+        self._append(NOBODY, NOTE, text)
+
     def finish(self, rank: int | None = None) -> None:
         """Makes unfinished lines visible: of one rank that has ended, or of all."""
         for key in [key for key in self._open if rank is None or key[0] == rank]:
@@ -85,7 +103,9 @@ class Output:
         self._trim()
 
     def _append(self, rank: int, stream: int, text: str) -> None:
-        text = clean(text.expandtabs(8) if "\t" in text else text)
+        if not text.isprintable():
+            # colours are left out, a line that was drawn over counts as last drawn; the rest is made visible
+            text = clean(_COLOURS.sub("", text).rstrip("\r").rpartition("\r")[2].expandtabs(8))
         for start in range(0, max(1, len(text)), MAX_LINE):
             piece = text[start : start + MAX_LINE]
             self._lines.append(Line(rank, stream, piece))

@@ -35,7 +35,7 @@ class RankState(enum.IntEnum):
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     **{
         (phase, event): after
-        for phase in (Phase.ATTACHING, Phase.WAITING, Phase.LOADING, Phase.GONE)
+        for phase in (Phase.ATTACHING, Phase.WAITING, Phase.LOADING)
         for event, after in (
             ("allocated", Phase.LOADING),
             ("loading", Phase.LOADING),
@@ -44,22 +44,16 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
         )
     },
     (Phase.ATTACHING, "hello"): Phase.WAITING,
-    (Phase.GONE, "hello"): Phase.WAITING,
     (Phase.RUNNING, "end"): Phase.ENDED,
+    (Phase.GONE, "restart"): Phase.ATTACHING,
     (Phase.ATTACHING, "disconnected"): Phase.GONE,
     (Phase.WAITING, "disconnected"): Phase.GONE,
     (Phase.LOADING, "disconnected"): Phase.GONE,
     (Phase.RUNNING, "disconnected"): Phase.GONE,
 }
 
-#: The phase a *hello* may name when we come late.
-_STATES = {
-    "loading": Phase.LOADING,
-    "held": Phase.LOADING,
-    "running": Phase.RUNNING,
-    "started": Phase.RUNNING,
-    "ended": Phase.ENDED,
-}
+#: The phase a *hello* tells when we come late, by the state of the launch (console.launch.machine.State).
+_STATES = {"loading": Phase.LOADING, "confirming": Phase.LOADING, "running": Phase.RUNNING}
 
 
 class End(NamedTuple):
@@ -96,7 +90,6 @@ class Run:
         self.pids: list[int] = []
         self.ends: dict[int, End] = {}
         self.output = Output()
-        self.notes: list[str] = []
         self.partition: int | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
@@ -127,9 +120,16 @@ class Run:
         try:
             handler(self, event)
         except (KeyError, TypeError, ValueError, IndexError):
-            self.notes.append(f"an event of kind {clean(str(kind))[:20]} that could not be read")
+            self.output.note(f"an event of kind {clean(str(kind))[:20]} that could not be read")
             return
         self.phase = TRANSITIONS.get((self.phase, str(kind)), self.phase)
+
+    def restart(self) -> None:
+        """The stream will be told again, from its beginning where it is kept."""
+        self.phase = TRANSITIONS.get((self.phase, "restart"), self.phase)
+        self.states = bytearray(len(self.states))
+        self.ends.clear()
+        self.output.clear()
 
     def disconnected(self) -> None:
         """The event stream ended."""
@@ -173,9 +173,11 @@ class Run:
         self.command = clean(str(event.get("command") or self.command))
         self.user = clean(str(event.get("user") or ""))
         self._resize(int(event.get("size") or 0))
-        self.phase = _STATES.get(str(event.get("state")), self.phase)
+        if self.phase is Phase.ATTACHING:
+            self.phase = _STATES.get(str(event.get("state")), self.phase)
 
     def _allocated(self, event: Message) -> None:
+        self._resize(int(event.get("size") or 0))
         self.partition = int(event["partition"]) if event.get("partition") is not None else None
 
     def _started(self, event: Message) -> None:
@@ -197,17 +199,17 @@ class Run:
         for rank in event.get("ranks") or []:
             if int(rank) >= self.size or self.states[int(rank)] <= RankState.RUNNING:
                 self._set(int(rank), RankState.LOST)
-        self.notes.append(clean(str(event.get("reason") or "a node was lost")))
+        self.output.note(clean(str(event.get("reason") or "a node was lost")))
 
     def _signalled(self, event: Message) -> None:
         ranks = event.get("ranks")
         whom = "all ranks" if ranks is None else f"ranks {fold_ranks(sorted(int(rank) for rank in ranks))}"
-        self.notes.append(f"{signal_name(int(event['signal']))} sent to {whom}")
+        self.output.note(f"{signal_name(int(event['signal']))} sent to {whom}")
 
     def _note(self, event: Message) -> None:
         text = str(event.get("message") or event.get("text") or "")
         node = str(event.get("node") or "")
-        self.notes.append(clean(f"{node}: {text}" if node and not text.startswith(node) else text))
+        self.output.note(clean(f"{node}: {text}" if node and not text.startswith(node) else text))
 
     def _skipped(self, event: Message) -> None:
         self.output.skipped_bytes += int(event.get("bytes") or 0)

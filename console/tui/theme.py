@@ -22,6 +22,7 @@ DARK = Theme(
         "quiet": "#7d8896",
         "edge": "#3a4250",
         "ink": "#14171c",
+        "select": "#3b4659",
     },
 )
 
@@ -46,6 +47,7 @@ LIGHT = Theme(
         "quiet": "#5f6b78",
         "edge": "#b3bcc7",
         "ink": "#14171c",
+        "select": "#c9d8ea",
     },
 )
 
@@ -69,6 +71,7 @@ CONTRAST = Theme(
         "quiet": "#d0d0d0",
         "edge": "#ffffff",
         "ink": "#000000",
+        "select": "#004a77",
     },
 )
 

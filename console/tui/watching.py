@@ -1,46 +1,96 @@
-"""Watching one launch: its attachment feeds its :class:`Run` whether or not anybody looks at it."""
+"""Watching one launch: its stream feeds its :class:`Run` whether or not anybody looks at it."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 
 from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.launch.sanitise import clean
+from console.launch.spool import spool_path
 from console.tui.attachment import AttachError, Attachment, Pace
-from console.tui.run import Run
+from console.tui.run import Phase, Run
+
+_SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
+_PIECE = 256 << 10
 
 
 class Watch:
-    """A run and the connection it is fed by. ``trouble`` says why there is none."""
+    """A run and where it is fed from: yod's observers' socket, then the spool for what came when yod had gone.
 
-    def __init__(self, run: Run, path: str) -> None:
+    ``trouble`` says why there is neither.
+    """
+
+    def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
         self.run = run
         self.trouble = ""
-        self._path = path
+        self._socket = f"{run_dir}/yod-{run.launcher}.sock"
+        self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
+        self._received = 0  # bytes of the stream: where the spool goes on
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Feeds the run until its stream ends; ``changed`` is called when its phase does."""
-        run = self.run
-        attachment = self._attachment = Attachment(self._path, run.launcher)
+        self.run.restart()
+        self.trouble = ""
+        self._received = 0
         try:
-            self.trouble = ""
-            await attachment.open()
+            try:
+                await self._follow_socket(changed)
+            except AttachError as error:
+                if not os.path.exists(self._spool):
+                    self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
+            if self.run.phase is not Phase.ENDED:
+                await self._follow_spool(changed)
+        except AgentError as error:
+            self.trouble = clean(error.message)
+        finally:
+            self.run.disconnected()
+            changed()
+
+    async def _follow_socket(self, changed: Callable[[], None]) -> None:
+        attachment = self._attachment = Attachment(self._socket, self.run.launcher)
+        try:
+            await self._open(attachment)
             pace = Pace()
             while batch := await attachment.batch():
-                before = run.phase
-                for kind, payload in batch:
-                    self._take(kind, payload)
-                if run.phase is not before:
-                    changed()
+                self._feed(batch, changed)
                 await pace.rest()
-        except (AttachError, AgentError) as error:
-            self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
         finally:
             attachment.close()
             self._attachment = None
-            run.disconnected()
+
+    async def _open(self, attachment: Attachment) -> None:
+        deadline = time.monotonic() + _SOCKET_S
+        while True:
+            try:
+                return await attachment.open()
+            except AttachError:
+                if os.path.exists(self._spool) or time.monotonic() > deadline:
+                    raise
+            await Pace.nap()
+
+    async def _follow_spool(self, changed: Callable[[], None]) -> None:
+        """The rest of a detached launch that is over, or whose end and our reading crossed."""
+        try:
+            file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            decoder, pace = frames.Decoder(), Pace()
+            while data := os.pread(file, _PIECE, self._received + decoder.pending):
+                self._feed(decoder.feed(data), changed)
+                await pace.rest()
+        finally:
+            os.close(file)
+
+    def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
+        before = self.run.phase
+        for kind, payload in batch:
+            self._take(kind, payload)
+        if self.run.phase is not before:
             changed()
 
     def _take(self, kind: int, payload: bytes) -> None:
@@ -51,10 +101,9 @@ class Watch:
             message = control.decode(payload)
             if message.get("op") == "hello":
                 messages.check_hello(message)
-            elif "error" in message:
-                raise AgentError.from_message(message["error"])
-            else:
-                self.run.take(message)
+                return
+            self.run.take(message)
+        self._received += frames.HEADER_SIZE + len(payload)
 
     async def signal(self, number: int, ranks: list[int] | None) -> None:
         """Sends a signal through yod. AttachError when it is out of reach."""

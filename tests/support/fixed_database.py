@@ -147,7 +147,7 @@ def busy_machine(folder: Path) -> FixedDatabase:
     """Four nodes of eight processors with something of everything on them."""
     database = FixedDatabase(folder)
     database.put(
-        Row(tuple(range(0, 6)), "hostname -f"),
+        Row(tuple(range(6)), "hostname -f"),
         Row((6, 7, 8, 9), "./simulate --steps 100000 --grid 512x512x64", "grace"),
         Row((10, 11), "python3 train.py", "lin", "pending"),
         Row(tuple(range(12, 16)), "./ring 4", "ada", batch_job="4242.pbs"),

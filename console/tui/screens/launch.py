@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Checkbox, Input, Label, Static
+from textual.widgets import Input, Label, Static
 
 from console.tui import launching
 from console.tui.launching import Form, LaunchError
@@ -47,8 +47,8 @@ class LaunchScreen(Framed):
             _row("On", Input(placeholder="anywhere; or nodes and processors: n0,n2,8..11", id="where", compact=True)),
             _row("Ranks", Choice(("block", "cyclic"), id="distribution")),
             _row("Behaviour", Choice(("default", "batch", "interactive"), id="behaviour")),
-            _row("Output", Checkbox("label each line with its rank", id="label", compact=True)),
-            _row("Crowding", Checkbox("overcommit: more ranks than processors", id="overcommit", compact=True)),
+            _row("Output", Choice(("as it comes", "label each line with its rank"), id="label")),
+            _row("Crowding", Choice(("a processor each", "overcommit"), id="overcommit")),
             id="form",
         )
         form.border_title = "new launch"
@@ -70,13 +70,12 @@ class LaunchScreen(Framed):
             where=self.query_one("#where", Input).value,
             distribution=self.query_one("#distribution", Choice).value,
             behaviour=self.query_one("#behaviour", Choice).value,
-            label=self.query_one("#label", Checkbox).value,
-            overcommit=self.query_one("#overcommit", Checkbox).value,
+            label=self.query_one("#label", Choice).index == 1,
+            overcommit=self.query_one("#overcommit", Choice).index == 1,
         )
 
     @on(Input.Changed)
     @on(Choice.Changed)
-    @on(Checkbox.Changed)
     def _changed(self) -> None:
         self._note("")
         self._update()
@@ -127,4 +126,5 @@ class LaunchScreen(Framed):
 
 
 def _row(name: str, field: Widget) -> Widget:
-    return Horizontal(Label(name, classes="field-name"), field, classes="field")
+    kind = "field -option" if isinstance(field, Choice) else "field"
+    return Horizontal(Label(name, classes="field-name"), field, classes=kind)

@@ -29,7 +29,6 @@ class MeshScreen(Framed):
     AUTO_FOCUS = "#map"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "Map/List"),
-        Binding("enter", "attach", "Attach"),
     ]
     MORE_KEYS = (
         ("h j k l, arrows", "move over the processors"),
@@ -107,25 +106,8 @@ class MeshScreen(Framed):
     def _chosen(self) -> None:
         self.action_attach()
 
-    def _launcher_under_cursor(self) -> int | None:
-        machine = self.console.machine
-        if self._launchers.has_focus:
-            return self._launchers.selected
-        if self._map.cursor < machine.cells:
-            return machine.processors[self._map.cursor].launcher
-        return None
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Attaching needs a launcher."""
-        del parameters
-        if action == "attach" and self.is_mounted:
-            return True if self._launcher_under_cursor() is not None else None
-        return True
-
     def action_attach(self) -> None:
         """Opens the run view of the launcher under the cursor."""
-        launcher = self._launcher_under_cursor()
-        if launcher is None:
-            self.notify("No launcher has this processor.", severity="warning")
-        else:
+        launcher = self._launchers.selected if self._launchers.has_focus else self._map.launcher
+        if launcher is not None:
             self.console.attach(launcher)

@@ -24,6 +24,7 @@ from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
 from console.tui.words import amount, elapsed, several
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes
+_USR = Binding.Group("USR1/2", compact=True)
 _KILLERS = frozenset((15, 9))
 _WORDS = {
     RankState.WAITING: "waiting",
@@ -41,14 +42,14 @@ class RunScreen(Framed):
     TITLE_FOR_HELP = "run"
     AUTO_FOCUS = "#output"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", "Pane"),
-        Binding("a", "all_ranks", "All ranks"),
-        Binding("u", "signal(10)", "USR1"),
-        Binding("U", "signal(12)", "USR2"),
-        Binding("t", "signal(15)", "TERM"),
-        Binding("K", "signal(9)", "KILL"),
-        Binding("r", "reattach", "Re-attach"),
-        Binding("x", "close", "Close"),
+        Binding("tab", "app.focus_next", "Pane", tooltip="ranks, output, completion table"),
+        Binding("a", "all_ranks", "All", tooltip="output of all ranks again, and signals to all"),
+        Binding("u", "signal(10)", "USR1", tooltip="send SIGUSR1", group=_USR),
+        Binding("U", "signal(12)", "USR2", tooltip="send SIGUSR2", group=_USR),
+        Binding("t", "signal(15)", "TERM", tooltip="send SIGTERM, after a question"),
+        Binding("K", "signal(9)", "KILL", tooltip="send SIGKILL, after a question"),
+        Binding("r", "reattach", "Re-attach", tooltip="connect again to a launch that is out of sight"),
+        Binding("x", "close", "Close", tooltip="close this tab; the launch goes on"),
         Binding("[", "rank(-1)", "Previous rank alone", show=False),
         Binding("]", "rank(1)", "Next rank alone", show=False),
         Binding("escape", "app.show('mesh')", "Mesh", show=False),
@@ -64,7 +65,6 @@ class RunScreen(Framed):
         super().__init__()
         self._watch = watch
         self._run = watch.run
-        self._said = 0
 
     def body(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table."""
@@ -106,9 +106,6 @@ class RunScreen(Framed):
         self._counts.update(self._summary())
         self._output.update_output(run.size)
         self._output.border_subtitle = self._volume()
-        for note in run.notes[self._said :]:
-            self.notify(note, markup=False, timeout=4)
-        self._said = len(run.notes)
 
     def _heading(self) -> Content:
         run = self._run
@@ -122,15 +119,17 @@ class RunScreen(Framed):
             what = f"running {elapsed(max(0.0, self.console.wall_clock() - run.started_at))}"
         elif run.phase is Phase.GONE and self._watch.trouble:
             what = self._watch.trouble
-        place = f"  partition {run.partition}" if run.partition is not None else ""
-        return Content.assemble(
-            (f" {run.launcher} ", "bold reverse"),
-            " ",
-            (run.command or "…", "bold"),
-            ("  ", ""),
-            (what, style),
-            (f"  {several(run.size, 'rank')}{place}" + (f"  {run.user}" if run.user else ""), "$text-muted"),
-        )
+        facts = [several(run.size, "rank"), run.user, f"partition {run.partition}" if run.partition else ""]
+        right = Content.assemble(("  ", ""), (what, style))
+        room = self._head.content_size.width
+        for fact in filter(None, facts):
+            more = right.append(Content.styled(f"  {fact}", "$quiet"))
+            if more.cell_length < room - 24:
+                right = more
+        left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
+        if left.cell_length > (space := max(8, room - right.cell_length)):
+            left = left.truncate(space, ellipsis=True)
+        return left.append(right)
 
     def _summary(self) -> Content:
         lines = []
@@ -193,7 +192,7 @@ class RunScreen(Framed):
         """Signals reach what lives; only what is out of sight can be attached to again."""
         del parameters
         if action == "signal":
-            return True if self._run.live else None
+            return self._run.live
         if action == "reattach":
             return self._run.phase is Phase.GONE
         if action == "all_ranks" and self.is_mounted:

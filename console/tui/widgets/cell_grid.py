@@ -108,19 +108,22 @@ class CellGrid(ScrollView, can_focus=True):
 
     def repaint(self, cells: set[int]) -> None:
         """These cells changed; nothing else is drawn again."""
-        width = self._layout.density.tile
+        width, height = self._layout.density.tile, self._layout.density.height
         scroll_x, scroll_y = self.scroll_offset
         regions = []
         lines: set[int] = set()
         for cell in cells:
+            if cell not in self._layout:
+                continue
             x, y = self._layout.place(cell)
-            self._strips.pop(y, None)
+            for line in range(y, y + height):
+                self._strips.pop(line, None)
             if len(cells) <= 256:
-                regions.append(Region(x - scroll_x, y - scroll_y, width, 1))
+                regions.append(Region(x - scroll_x, y - scroll_y, width, height))
             else:
                 lines.add(y)
-        regions += [Region(0, y - scroll_y, self.size.width, 1) for y in lines]
-        visible = [region for region in regions if 0 <= region.y < self.size.height]
+        regions += [Region(0, y - scroll_y, self.size.width, height) for y in lines]
+        visible = [region for region in regions if -height < region.y < self.size.height]
         if visible:
             self.refresh(*visible)
         if self.cursor in cells:
@@ -131,7 +134,7 @@ class CellGrid(ScrollView, can_focus=True):
     def action_move(self, where: str) -> None:
         """Moves the cursor: left, right, up, down, first, last, page_up, page_down."""
         cell = self.cursor
-        if not self.cells:
+        if cell not in self._layout:
             return
         last = self.cells - 1
         if where in ("up", "down"):
@@ -150,19 +153,20 @@ class CellGrid(ScrollView, can_focus=True):
 
     def watch_cursor(self, before: int, after: int) -> None:
         """Repaints both cells and keeps the cursor in sight."""
-        if after >= self.cells:
+        if after not in self._layout:  # it appears with the next rebuild
             return
         self._refresh_line_of(before)
         self._refresh_line_of(after)
         x, y = self._layout.place(after)
-        self.scroll_to_region(Region(x, y, self._layout.density.tile, 1), animate=False)
+        self.scroll_to_region(Region(x, y, self._layout.density.tile, self._layout.density.height), animate=False)
         self.post_message(self.Moved(self, after))
 
     def _refresh_line_of(self, cell: int) -> None:
-        if cell < self.cells:
-            y = self._layout.place(cell)[1]
-            self._strips.pop(y, None)
-            self.refresh_line(y)
+        if cell in self._layout:
+            y, height = self._layout.place(cell)[1], self._layout.density.height
+            for line in range(y, y + height):
+                self._strips.pop(line, None)
+            self.refresh_lines(y, height)
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor; a second on the same cell acts."""
@@ -232,10 +236,11 @@ class CellGrid(ScrollView, can_focus=True):
         for cell in range(stretch.first, stretch.first + stretch.cells):
             glyph, name = self.appearance(cell)
             tile_style = self._style(name)
-            tile = glyph.center(density.tile)
+            tile = glyph.center(density.tile) if not stretch.part else " " * density.tile
             if cell == self.cursor:
-                tile_style += self._style("cursor" if self.has_focus else "cursor-blurred")
-                if density.tile >= 3:
+                name = "cell-grid--cursor" if self.has_focus else "cell-grid--cursor-blurred"
+                tile_style += self.get_component_rich_style(name, partial=True)
+                if density.tile >= 3 and not stretch.part:
                     tile = f"[{glyph.center(density.tile - 2)}]"
             if density.gap:
                 segments.append(Segment(tile, tile_style))

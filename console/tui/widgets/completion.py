@@ -40,7 +40,7 @@ class Completion(LineList):
         mark = self.get_component_rich_style(f"cell-grid--rank-{row.state.name.lower()}")
         quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
         low, high = f"{row.shortest_s:.1f}", f"{row.longest_s:.1f}"
-        time = f"{low} s" if low == high else f"{low} to {high} s"
+        time = "" if row.state is RankState.LOST else f"{low} s" if low == high else f"{low} to {high} s"
         room = max(8, width - 3 - 24 - 18)
         who = f"rank {row.ranks}"
         where = f" on {row.nodes}" if row.nodes else ""

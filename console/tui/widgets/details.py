@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from textual.content import Content
@@ -17,13 +18,14 @@ class Details(Static):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "details--name",
         "details--bad",
+        "details--value",
         *(f"cell-grid--{state.name.lower()}" for state in State),
     }
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._shown: list[tuple[str, str, str]] = []
+        self._shown: tuple[list[tuple[str, str, str]], int] = ([], 0)
 
     def show_cell(self, cell: int) -> None:
         """The processor, its node, and what runs there."""
@@ -70,12 +72,15 @@ class Details(Static):
 
     def _draw(self, title: str, rows: list[tuple[str, str, str]]) -> None:
         self.border_title = Content(title)
-        if rows == self._shown:
+        state = (rows, self.size.width)
+        if state == self._shown:
             return
-        self._shown = rows
+        self._shown = state
         name_style = self.get_visual_style("details--name")
         lines = []
         for name, value, mark in rows:
-            shown = Content.styled(value, self.get_visual_style("details--bad")) if mark else Content(value)
-            lines.append(Content.assemble((f"{name:<10}", name_style), shown))
+            style = self.get_visual_style("details--bad" if mark else "details--value")
+            for piece in textwrap.wrap(value, max(12, self.size.width - 10)) or [""]:
+                lines.append(Content.assemble((f"{name:<10}", name_style), (piece, style)))
+                name = ""
         self.update(Content("\n").join(lines))

@@ -7,6 +7,7 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.binding import Binding, BindingType
 
 from console.tui.machine import HUES, Machine, hue
 from console.tui.widgets.line_list import LineList
@@ -20,6 +21,7 @@ class LauncherList(LineList):
         *(f"launcher-list--hue-{number}" for number in range(HUES)),
         "launcher-list--pending",
     }
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Attach")]
     EMPTY = "nothing runs; n launches a program"
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
@@ -40,8 +42,9 @@ class LauncherList(LineList):
             badge = self._machine.letter(key)
             style = self.get_component_rich_style(f"launcher-list--hue-{hue(key)}")
         time = elapsed(launcher.elapsed_s(self._machine.now))
-        left = f" {key:<4} "
-        right = f" {launcher.size:>4} {launcher.user[:8]:<8} {time:>7}"
+        left = f" {key:<3} "
+        user = f" {set_cell_size(launcher.user, 8)}" if width >= 46 else ""
+        right = f"{launcher.size:>5}{user} {time:>7} "
         room = max(6, width - 3 - len(left) - len(right))
         command = launcher.command
         if cell_len(command) > room:

@@ -25,16 +25,21 @@ class Legend(Widget):
         self._machine = machine
 
     def render(self) -> Content:
-        """Glyph in its colours, name, count; the names give way on a narrow terminal."""
+        """Glyph in its colours, name, count; tighter on a narrow terminal."""
+        for gap, wide in ((3, True), (2, True), (1, True), (1, False)):
+            line = self._line(gap, wide)
+            if line.cell_length <= self.size.width:
+                break
+        return line
+
+    def _line(self, gap: int, wide: bool) -> Content:
         counts = self._machine.counts()
         quiet = self.get_visual_style("legend--quiet")
-        short = self.size.width < 76
         parts: list[Content] = []
         for state in _ORDER:
             name = state.name.lower()
-            glyph = "a-z" if state is State.BUSY and not short else GLYPHS[state]
+            glyph = "a-z" if state is State.BUSY and wide else GLYPHS[state]
+            glyph = f" {glyph} " if wide else glyph
             style = self.get_visual_style(f"cell-grid--{name}")
-            strong = f"{counts[state]:,}"
-            gap = "" if short and len(parts) == len(_ORDER) - 1 else " " if short else "  "
-            parts.append(Content.assemble((f" {glyph} ", style), (f" {name} ", quiet), strong, gap))
-        return Content("").join(parts)
+            parts.append(Content.assemble((glyph, style), (f" {name} ", quiet), f"{counts[state]:,}"))
+        return Content(" " * gap).join(parts)

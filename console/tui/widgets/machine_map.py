@@ -22,7 +22,7 @@ class MachineMap(CellGrid):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "node(1)", "Next node", show=False),
         Binding("b", "node(-1)", "Previous node", show=False),
-        Binding("enter", "choose", "Attach to its launcher", show=False),
+        Binding("enter", "choose", "Attach"),
     ]
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
@@ -66,6 +66,18 @@ class MachineMap(CellGrid):
             for cell in (before, after):
                 if cell < self.cells:
                     self._refresh_line_of(self._machine.node_cells(self._machine.node_of(cell))[0])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Attaching needs a launcher under the cursor."""
+        del parameters
+        if action == "choose":
+            return True if self.launcher is not None else None
+        return True
+
+    @property
+    def launcher(self) -> int | None:
+        """Who has the processor under the cursor."""
+        return self._machine.processors[self.cursor].launcher if self.cursor < self.cells else None
 
     def action_node(self, step: int) -> None:
         """Moves to the next or the previous node."""

@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.tui.machine import HUES
-from console.tui.output import STDERR, Output, Selection
+from console.tui.output import NOBODY, NOTE, STDERR, Output, Selection
 
 
 class OutputPane(ScrollView, can_focus=True):
@@ -22,6 +22,7 @@ class OutputPane(ScrollView, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "output-pane--stderr",
+        "output-pane--note",
         "output-pane--rule",
         *(f"output-pane--rank-{number}" for number in range(HUES)),
     }
@@ -81,12 +82,12 @@ class OutputPane(ScrollView, can_focus=True):
 
     @property
     def _margin(self) -> int:
-        return len(str(max(0, self._ranks - 1))) + 3
+        return max(3, len(str(max(0, self._ranks - 1)))) + 3
 
     def watch_rank(self, rank: int | None) -> None:
         """Shows one rank's lines alone, or everybody's."""
         top = self._top_number()
-        self._selection = Selection(self._output, None if rank is None else lambda line: line.rank == rank)
+        self._selection = Selection(self._output, None if rank is None else lambda line: line.rank in (rank, NOBODY))
         self._selection.refresh()
         self._place(top)
         self.post_message(self.Changed())
@@ -119,18 +120,20 @@ class OutputPane(ScrollView, can_focus=True):
             line = self._selection.line(row)
         except IndexError:  # dropped since the last refresh; the next one is under way
             return Strip.blank(width, blank)
-        stderr = line.stream == STDERR
+        kind = {STDERR: "stderr", NOTE: "note"}.get(line.stream)
+        who = "yod" if line.stream == NOTE else str(line.rank)
+        hue = "note" if line.stream == NOTE else f"rank-{line.rank % HUES}"
         rule = self.get_component_rich_style("output-pane--rule", partial=True)
         margin = Strip(
             [
                 Segment(
-                    str(line.rank).rjust(self._margin - 3),
-                    blank + self.get_component_rich_style(f"output-pane--rank-{line.rank % HUES}", partial=True),
+                    who.rjust(self._margin - 3),
+                    blank + self.get_component_rich_style(f"output-pane--{hue}", partial=True),
                 ),
-                Segment(" ┊ " if stderr else " │ ", blank + rule),
+                Segment(" ┊ " if kind else " │ ", blank + rule),
             ]
         )
-        style = blank + self.get_component_rich_style("output-pane--stderr", partial=True) if stderr else blank
+        style = blank + self.get_component_rich_style(f"output-pane--{kind}", partial=True) if kind else blank
         text = Strip([Segment(line.text, style)])
         room = max(0, width - margin.cell_length)
         return Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])

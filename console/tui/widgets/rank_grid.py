@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual.binding import Binding, BindingType
+
 from console.tui.layout import Block
 from console.tui.run import RankState, Run
 from console.tui.widgets.cell_grid import CellGrid
@@ -24,6 +26,8 @@ class RankGrid(CellGrid):
     """States of all ranks with a cursor. Draws :class:`Run`; never changes it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--{name}" for name in _STYLES.values()}
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Alone")]
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
         super().__init__(id=id)
