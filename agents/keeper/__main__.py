@@ -1,0 +1,57 @@
+"""``python -m agents.keeper --config keeper.json [--detach]``"""
+
+import os
+import sys
+from typing import List
+
+from agents.keeper.errors import KeeperError
+from agents.keeper.keeper import Keeper
+from agents.keeper.spawning import detach_stdio
+from agents.wire.control import decode
+from agents.wire.errors import AgentError
+
+_USAGE = "usage: python -m agents.keeper --config keeper.json [--detach]"
+
+
+def main(arguments: List[str]) -> int:
+    """Keep the mesh until it is told to end; the exit status."""
+    detach = "--detach" in arguments
+    words = [word for word in arguments if word != "--detach"]
+    if len(words) != 2 or words[0] != "--config":
+        print(_USAGE, file=sys.stderr)
+        return 2
+    path = os.path.abspath(words[1])
+    try:
+        with open(path, "rb") as file:
+            config = decode(file.read())
+        if detach and not _detach():
+            return 0
+        keeper = Keeper(config, path)
+        if detach:
+            detach_stdio(os.path.join(str(config["state"]), "log", "keeper.stderr"))
+        keeper.run()
+    except KeyError as error:
+        return _complain(KeeperError(f"{path} lacks {error}", "run mesh down and mesh up", exit_status=2))
+    except OSError as error:
+        return _complain(KeeperError(f"{error.filename or path}: {error.strerror}", exit_status=2))
+    except AgentError as error:
+        return _complain(error)
+    return 0
+
+
+def _detach() -> bool:
+    # False in the process that was called: the keeper goes on in another, in a session of its own.
+    if os.fork():
+        return False
+    os.setsid()
+    os.chdir("/")
+    return True
+
+
+def _complain(error: AgentError) -> int:
+    print(f"keeper: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
+    return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,278 @@
+"""The keeper: starts the daemons of a personal mesh, starts again what dies, ends them all."""
+
+import fcntl
+import os
+import shutil
+import signal
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from agents.keeper.daemon_states import Action, Daemon, Event, State
+from agents.keeper.errors import Busy, KeeperError
+from agents.keeper.spawning import fork_pct, freeze, spawn_program
+from agents.link.journal import Journal
+from agents.link.link import Caller
+from agents.link.loop import READ, Loop
+from agents.link.server import Server, Session
+from agents.link.sockets import connect_now, own_directory, peer
+from agents.pct import kernel, processes
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from agents.wire.messages import KEEPER
+
+#: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end.
+IDLE_CHECK_S, END_S = 60.0, 10.0
+
+
+class Kept:
+    """One daemon: its machine, its process, how it is started."""
+
+    def __init__(self, name: str, kind: str, socket_path: str, spawn: Callable[[], int]) -> None:
+        self.name, self.kind, self.socket_path, self.spawn = name, kind, socket_path, spawn
+        self.machine = Daemon()
+        self.pid = 0
+
+
+class Keeper:
+    """Keeps the daemons that ``config`` (keeper.json at ``path``) names. KeeperError when another keeper does."""
+
+    def __init__(self, config: Dict[str, Any], path: str) -> None:
+        self._config = config
+        self._run, self._state = str(config["run"]), str(config["state"])
+        own_directory(self._run)
+        own_directory(os.path.join(self._state, "log"))
+        self._lock = self._take_lock()
+        kernel.become_subreaper()
+        kernel.set_name(b"redmesh-keeper")
+        self._log = Journal(os.path.join(self._state, "log", "keeper.jsonl"), "keeper")
+        self._loop = Loop()
+        self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
+        self._kept = self._plan(path)
+        self._handles: Dict[int, int] = {}  # pidfds of adopted daemons
+        self._ending: List[str] = []  # kinds still to be ended, the first at work
+        self._end_deadline = 0.0
+        self._loop.on_signal(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.on_signal(number, lambda: self._end("told by a signal"))
+        signal.signal(signal.SIGHUP, lambda *_: None)
+
+    def _take_lock(self) -> int:
+        fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1) from None
+        return fd
+
+    def _plan(self, path: str) -> List[Kept]:
+        config = self._config
+        kept: List[Kept] = []
+
+        def errors(name: str) -> str:
+            return os.path.join(self._state, "log", f"{name}.stderr")
+
+        def program(name: str, arguments: List[str]) -> None:
+            place = os.path.join(self._run, f"{name}.sock")
+            kept.append(Kept(name, arguments[1], place, lambda: spawn_program(arguments, errors(name))))
+
+        def pct(name: str) -> None:
+            place = os.path.join(self._run, f"{name}.sock")
+            kept.append(Kept(name, "pct", place, lambda: fork_pct(config, name, errors("pct"), self._let_go)))
+
+        for number in range(int(config.get("cpas", 1))):
+            program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
+        program("rca", ["-m", "agents.rca", "--config", path])
+        for node in config["nodes"]:
+            pct(str(node["name"]))
+        return kept
+
+    def _let_go(self) -> None:
+        # In a PCT just forked: nothing of the keeper's may live on in it, above all not its lock.
+        self._loop.abandon()
+        self._server.close()
+        for handle in self._handles.values():
+            os.close(handle)
+        os.close(self._lock)
+
+    def run(self) -> None:
+        """Start or adopt every daemon, and keep them until the end."""
+        freeze()
+        self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
+        for kept in self._kept:
+            pid = self._find(kept)
+            if pid:
+                kept.pid = pid
+                kept.machine.handle(Event.FOUND, time.monotonic())
+                self._log.write("adopted", name=kept.name, pid=pid)
+                self._watch(kept)
+            else:
+                self._feed(kept, Event.START)
+        if self._config.get("auto"):
+            self._loop.after(self._idle_step(), self._ask_idle)
+        self._loop.run()
+
+    def _find(self, kept: Kept) -> int:
+        try:
+            with connect_now(kept.socket_path) as sock:
+                return peer(sock).pid
+        except (OSError, AgentError):
+            return 0
+
+    def _watch(self, kept: Kept) -> None:
+        try:
+            handle = os.pidfd_open(kept.pid)
+        except ProcessLookupError:
+            self._loop.after(0, lambda: self._feed(kept, Event.DIED))
+            return
+        self._handles[kept.pid] = handle
+        pid = kept.pid
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(self._handles.pop(pid))
+            self._on_death(kept, -1)
+
+        self._loop.watch(handle, READ, on_end)
+
+    def _feed(self, kept: Kept, event: Event) -> None:
+        action = kept.machine.handle(event, time.monotonic())
+        if action is Action.SPAWN:
+            self._spawn(kept)
+        elif action is Action.SET_TIMER:
+            self._loop.after(kept.machine.delay_s, lambda: self._feed(kept, Event.DUE))
+        elif action is Action.TERMINATE:
+            processes.send_signal(kept.pid, signal.SIGTERM)
+
+    def _spawn(self, kept: Kept) -> None:
+        try:
+            kept.pid = kept.spawn()
+        except OSError as error:
+            kept.pid = 0
+            self._log.write("cannot start", name=kept.name, error=error.strerror)
+            self._loop.after(0, lambda: self._feed(kept, Event.DIED))
+
+    def _reap(self) -> None:
+        by_pid = {kept.pid: kept for kept in self._kept if kept.pid}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            kept = by_pid.get(pid)
+            if kept is not None and pid not in self._handles:
+                self._on_death(kept, status)
+
+    def _on_death(self, kept: Kept, status: int) -> None:
+        kept.pid = 0
+        if kept.machine.state is State.RUNNING:
+            self._log.write("daemon died", name=kept.name, status=status, restarts=kept.machine.restarts)
+        self._feed(kept, Event.DIED)
+        if self._ending:
+            self._end_next()
+
+    # Requests
+
+    def _on_request(self, session: Session, op: str, message: Message) -> None:
+        if op == "status":
+            daemons = [
+                {"name": k.name, "pid": k.pid, "restarts": k.machine.restarts, "state": k.machine.state.value}
+                for k in self._kept
+            ]
+            auto = bool(self._config.get("auto"))
+            session.reply(message, {"pid": os.getpid(), "auto": auto, "daemons": daemons})
+            return
+        running = self._launchers()
+        if running and not message.get("force"):
+            some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
+            what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
+            raise Busy(f"{what} on this mesh", "wait for them, or end them too with mesh down --force", exit_status=1)
+        session.reply(message, {})
+        self._loop.after(0, lambda: self._end("told to"))
+
+    def _launchers(self) -> List[int]:
+        # Launch children say by their sockets that they live: no daemon has to be asked.
+        found = set()
+        for name in os.listdir(self._run):
+            if name.startswith("launch-") and name.endswith(".sock"):
+                try:
+                    connect_now(os.path.join(self._run, name)).close()
+                    found.add(int(name[:-5].rpartition("-")[2]))
+                except (OSError, AgentError, ValueError):
+                    pass
+        return sorted(found)
+
+    # An auto-started mesh ends when nobody uses it
+
+    def _idle_step(self) -> float:
+        return max(0.2, min(IDLE_CHECK_S, float(self._config.get("idle_s", 1800)) / 4))
+
+    def _ask_idle(self) -> None:
+        self._loop.after(self._idle_step(), self._ask_idle)
+        for kept in self._kept:
+            if kept.kind == "agents.cpa":
+                try:
+                    sock = connect_now(kept.socket_path)
+                except (OSError, AgentError):
+                    continue
+                self._ask(Caller(self._loop, sock, "keeper", lambda *_: None))
+                return
+
+    def _ask(self, caller: Caller) -> None:
+        caller.call({"op": "idle"}, lambda reply, _error: self._on_idle(caller, reply))
+
+    def _on_idle(self, caller: Caller, reply: Optional[Message]) -> None:
+        caller.close()
+        if reply is None or reply.get("partitions") or self._launchers():
+            return
+        if reply.get("idle_s", 0) >= self._config.get("idle_s", 1800):
+            self._end("idle")
+
+    # The end: PCTs first (they end their launches), then the RCA, then the CPAs
+
+    def _end(self, reason: str) -> None:
+        if self._ending:
+            return
+        self._log.write("ending", reason=reason)
+        self._ending = ["pct", "agents.rca", "agents.cpa"]
+        self._begin_ending()
+
+    def _begin_ending(self) -> None:
+        self._end_deadline = time.monotonic() + END_S
+        for kept in self._of_kind(self._ending[0]):
+            self._feed(kept, Event.END)
+        self._loop.after(END_S, self._end_next)
+        self._end_next()
+
+    def _of_kind(self, kind: str) -> List[Kept]:
+        return [kept for kept in self._kept if kept.kind == kind]
+
+    def _end_next(self) -> None:
+        while self._ending:
+            left = [kept for kept in self._of_kind(self._ending[0]) if kept.machine.state is not State.ENDED]
+            if left:
+                if time.monotonic() >= self._end_deadline:
+                    processes.kill_all([kept.pid for kept in left if kept.pid])
+                return
+            del self._ending[0]
+            if self._ending:
+                self._begin_ending()
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        me = os.getpid()
+        for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
+            strays = processes.descendants(me)
+            if not strays:
+                break
+            processes.kill_all(strays)
+            self._reap()
+            time.sleep(0.01)
+        self._server.close()
+        shutil.rmtree(self._run, ignore_errors=True)
+        self._log.write("keeper ended")
+        self._loop.stop()
+        os.close(self._lock)

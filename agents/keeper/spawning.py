@@ -1,0 +1,79 @@
+"""Starting daemons: CPA and RCA by exec, PCTs by forking the keeper, whose memory they share."""
+
+import gc
+import os
+import signal
+import sys
+from typing import Any, Callable, Dict, List, NoReturn
+
+from agents.pct.daemon import serve
+from agents.wire.errors import AgentError
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+
+
+def freeze() -> None:
+    """Before the first fork: what is in memory now stays there, and no collector touches (and so copies) it."""
+    gc.collect()
+    gc.freeze()
+
+
+def spawn_program(arguments: List[str], errors: str) -> int:
+    """Start ``python`` with ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid."""
+    command = [sys.executable, *arguments]
+    return os.posix_spawn(
+        sys.executable,
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, errors, _APPEND, 0o600),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP],
+    )
+
+
+def fork_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> int:
+    """Fork the PCT of ``node``; ``let_go`` closes in it what is the keeper's. Its pid."""
+    pid = os.fork()
+    if pid == 0:
+        _be_pct(config, node, errors, let_go)
+    return pid
+
+
+def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> NoReturn:
+    status = 70
+    try:
+        let_go()
+        os.setsid()
+        detach_stdio(errors)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        serve(config, node)
+        status = 0
+    except AgentError as error:
+        _say(f"{node}: {error.message}")
+        status = error.exit_status
+    except Exception as error:
+        _say(f"{node}: {error!r}")
+    finally:
+        os._exit(status)
+
+
+def _say(text: str) -> None:
+    os.write(2, f"pct {text}\n".encode("utf-8", "backslashreplace"))
+
+
+def detach_stdio(errors: str) -> None:
+    """stdin and stdout to /dev/null, stderr to the file ``errors``."""
+    null = os.open("/dev/null", os.O_RDWR)
+    log = os.open(errors, _APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log, 2)
+    for fd in (null, log):
+        if fd > 2:
+            os.close(fd)
