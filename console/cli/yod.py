@@ -95,7 +95,10 @@ def _guarded(arguments: Sequence[str]) -> int:
             return complain("yod", error)
         if isinstance(error, OSError):
             return complain("yod", ConsoleError(f"{error.filename or 'system'}: {error.strerror}"))
-        raise
+        if "REDMESH_DEBUG" in os.environ:
+            raise
+        told = f"this is a bug in yod: {type(error).__name__}: {error}"
+        return complain("yod", ConsoleError(told, "REDMESH_DEBUG=1 shows where; the RCA cleans up"))
 
 
 def _open_standard_descriptors() -> None:

@@ -76,10 +76,10 @@ class Engine:
         self._feeder: Feeder | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
-        self._doing = self._table()
         pid = os.getpid()
         self._rca = Registration(loop, f"{run}/rca.sock", pid, pid_started)
         self._cpa = Authority(loop, run, pid, cpa)
+        self._doing = self._table()
         self._allocation = request.allocation(os.urandom(16).hex(), login, pid, pid_started)
 
     @property
@@ -469,7 +469,12 @@ class Engine:
 
 def user() -> str:
     """Our name for people; what decides is the uid."""
-    return os.environ.get("LOGNAME") or os.environ.get("USER") or str(os.getuid())
+    import pwd  # built in; a lookup in LDAP is paid only by those who ask
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _told(error: AgentError | None) -> tuple[str, str, int]:
