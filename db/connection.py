@@ -29,6 +29,7 @@ PATIENCE_S = 3.0
 WAL_CHECKPOINT_BYTES = 4 << 20
 COMMITS_BETWEEN_LOOKS = 64
 ROWS_A_STATEMENT = 400
+NO_SUCH_DATABASE = 1049
 
 #: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
 NOW = {
@@ -191,7 +192,8 @@ class Store:
                 drivers.make_sqlite_file(self._path)
             self.db.connect()
             if self.dialect == "mysql":
-                self._refuse_galera()
+                answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
+                drivers.refuse_galera(answer, self._galera, self.url)
             if not self.any_schema:
                 check_version(lambda sql: self.execute(sql).fetchall(), self.url)
         except pw.PeeweeException as error:
@@ -293,10 +295,17 @@ class Store:
         ) from error
 
     def _unavailable(self, error: pw.PeeweeException) -> StoreError:
-        hint = (
-            "the file or its disk is at fault" if self._path else "see that the server runs and the account may log in"
+        text = drivers.reason(error)
+        if NO_SUCH_DATABASE in error.args:
+            return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
+        if self._path:
+            return DatabaseUnavailable(
+                f"the system database ({self.url}) cannot be used: {text}", "the file or its disk is at fault"
+            )
+        return DatabaseUnavailable(
+            f"the system database ({self.url}) does not answer: {text}",
+            "see that the server runs and the account may log in",
         )
-        return DatabaseUnavailable(f"the system database ({self.url}) does not answer: {drivers.reason(error)}", hint)
 
     def _drop(self) -> None:
         """Forgets the connection, whatever state it is in."""
@@ -320,14 +329,6 @@ class Store:
                 self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (OSError, pw.PeeweeException):
             pass  # the commit stands; the next one looks again
-
-    def _refuse_galera(self) -> None:
-        row = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
-        if row and str(row[1]).upper() in ("ON", "1") and not self._galera:
-            raise SchemaError(
-                f"{self.url} is a Galera cluster, which breaks locks between its servers",
-                "send every CPA to one server of it and add ?galera=single-writer to the URL",
-            )
 
 
 def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False) -> Store:

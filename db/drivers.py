@@ -78,6 +78,19 @@ def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
     return database, path
 
 
+def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) -> None:
+    """SchemaError for a cluster, unless its URL says that all write to one server of it.
+
+    ``answer``: what the server says of its variable wsrep_on; nothing from MySQL. A lock on one server of a Galera
+    cluster holds on that server alone, and whoever comes second is told only at its commit.
+    """
+    if answer and str(answer[1]).upper() in ("ON", "1") and not accepted:
+        raise SchemaError(
+            f"{where} is a Galera cluster, which breaks locks between its servers",
+            "send every CPA to one server of it and add ?galera=single-writer to the URL",
+        )
+
+
 def make_sqlite_file(path: str) -> None:
     """The file, 0600 from its first byte, on a local file system. DatabaseUnavailable, SchemaError."""
     try:

@@ -18,6 +18,7 @@ from db.url import mysql_options, without_password
 
 MIGRATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
 MIGRATION_LOCK = "redmesh.migrate"
+LOCK_S = 10
 MIGRATION_S = 600.0  # a step over a large table may take its time
 
 
@@ -79,7 +80,7 @@ def _alone(store: Store) -> Iterator[None]:
         finally:
             lock.release()
         return
-    row = store.execute("SELECT GET_LOCK(?, 10)", (MIGRATION_LOCK,)).fetchone()
+    row = store.execute("SELECT GET_LOCK(?, ?)", (MIGRATION_LOCK, LOCK_S)).fetchone()
     if not row or row[0] != 1:
         raise DatabaseUnavailable("another migration of the system database is under way", "wait for it")
     try:

@@ -1,0 +1,121 @@
+"""System databases for tests, on SQLite and on a real MariaDB alike."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import allocation, ending
+from db.allocation import Allocation, Demand
+from db.connection import Store, open_store
+from db.free import Machine
+from db.machine import NodeSpec, define_machine, node_up
+from db.models import TABLES
+from db.schema import migrate
+from tests.support.mariadb import Server, find_server, private_server
+
+LOGIN = "login1"
+NO_SERVER = "MariaDB is not installed (Debian: mariadb-server)"
+
+
+def key() -> str:
+    return secrets.token_hex(16)
+
+
+def first(free: Sequence[int], count: int) -> list[int]:
+    """The simplest placement."""
+    return list(free[:count])
+
+
+def demand(size: int, **more: Any) -> Demand:
+    given = {
+        "request_key": key(),
+        "uid": 1000,
+        "user": "ada",
+        "login": LOGIN,
+        "pid": 4711,
+        "pid_started": 99,
+        "command": "hostname",
+    }
+    return Demand(**{**given, "size": size, **more})
+
+
+def define(store: Store, nodes: int = 4, slots: int = 4, boot_id: str = "b1", up: bool = True) -> None:
+    """``nodes`` nodes n0…, each with ``slots`` processors, all up."""
+    specs = [NodeSpec(number + 1, f"n{number}", range(number * slots, (number + 1) * slots)) for number in range(nodes)]
+    define_machine(store, "test", boot_id, LOGIN, specs)
+    for spec in specs if up else ():
+        node_up(store, spec.name, boot_id, 1, f"/run/x/{spec.name}.sock", "0.1.0")
+
+
+def take(store: Store, machine: Machine, size: int, **more: Any) -> Allocation:
+    return allocation.allocate(store, machine, demand(size, **more), first)
+
+
+def give_back(store: Store, taken: Allocation, status: int = 0, **more: Any) -> ending.Ended:
+    return ending.finish(store, taken.launcher, taken.cookie, status, **more)
+
+
+def empty(store: Store) -> None:
+    """As it was right after it was made."""
+    store.connect()
+    for model in TABLES[1:]:
+        store.execute(f"DELETE FROM `{model._meta.table_name}`")
+    store.execute(
+        "UPDATE mesh SET boot_id = '', name = '', topology = NULL, counter = 0, trimmed_to = 0,"
+        " next_partition = 1, next_launcher = 1, schema_version = 1"
+    )
+
+
+@pytest.fixture(scope="session")
+def sql_server() -> Iterator[Server]:
+    """A MariaDB server of our own for the whole run. Tests skip, and are counted, where there is none."""
+    if find_server() is None:
+        pytest.skip(NO_SERVER)
+    with private_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sql_database(sql_server: Server) -> str:
+    url = sql_server.new_database()
+    migrate(url)
+    return url
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database with the schema and nothing in it, on each kind of database."""
+    if request.param == "sqlite":
+        url = f"sqlite://{tmp_path}/mesh.db"
+        migrate(url)
+        return url
+    url = request.getfixturevalue("sql_database")
+    with open_store(url) as store:
+        empty(store)
+    return str(url)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with open_store(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def machine(store: Store) -> Machine:
+    """Four nodes of four processors, all up and free."""
+    define(store)
+    return Machine()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says loudly that a kind of database was not tested."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NO_SERVER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests DID NOT RUN: {NO_SERVER}", red=True, bold=True)

@@ -1,0 +1,292 @@
+"""Transactions: whole, retried from outside, never twice, and refused in plain words."""
+
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from db.connection import Store, Transaction, open_store
+from db.errors import BadUrl, DatabaseUnavailable, SchemaError, StoreError
+from db.schema import migrate, version
+from db.url import mysql_options, sqlite_path, without_password
+from db.views import open_viewer
+from db.writer_lock import WriterLock
+from tests.support.mariadb import Server
+from tests.support.stores import define
+
+
+def note(text: str):
+    return lambda t: t.event("note", text)
+
+
+def notes(store: Store) -> list[str]:
+    return [row[0] for row in store.read("SELECT text FROM event ORDER BY id")]
+
+
+def test_counter_goes_up_by_one_and_rows_are_stamped_with_it(store: Store) -> None:
+    store.run(note("a"))
+    store.run(note("b"))
+    assert store.read("SELECT counter FROM mesh") == [(2,)] or store.read("SELECT counter FROM mesh")[0][0] == 2
+    assert [row[0] for row in store.read("SELECT changed FROM event ORDER BY id")] == [1, 2]
+
+
+def test_reading_alone_moves_nothing(store: Store) -> None:
+    assert store.run(lambda t: t.counter) == 0
+    assert store.run(lambda t: t.counter) == 0
+
+
+def test_an_exception_rolls_everything_back(store: Store) -> None:
+    def work(t: Transaction) -> None:
+        t.event("note", "never")
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        store.run(work)
+    assert notes(store) == []
+    store.run(note("after"))
+    assert notes(store) == ["after"]
+
+
+def test_percent_and_quotes_pass_unharmed(store: Store) -> None:
+    text = "100% 'quoted' \"twice\" \\ ? %s ünï \U0001f980"
+    store.run(note(text))
+    assert notes(store) == [text]
+
+
+def test_the_databases_clock_is_utc_now(store: Store) -> None:
+    assert abs(store.run(lambda t: t.now) - time.time()) < 2.0
+
+
+def test_a_wrong_statement_is_our_fault_and_no_traceback(store: Store) -> None:
+    with pytest.raises(StoreError) as caught:
+        store.run(lambda t: t.rows("SELECT nothing FROM nowhere"))
+    assert caught.value.code == "internal" and "refused" in caught.value.message
+
+
+def test_writers_wait_for_each_other(database_url: str) -> None:
+    """Two threads with stores of their own add up; nothing is lost."""
+
+    def add(times: int) -> None:
+        with open_store(database_url) as mine:
+            for _ in range(times):
+                mine.run(lambda t: t.event("note", str(t.rows("SELECT COUNT(*) FROM event")[0][0])))
+
+    threads = [threading.Thread(target=add, args=(25,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with open_store(database_url) as store:
+        assert notes(store) == [str(number) for number in range(100)]
+
+
+def test_a_held_database_is_given_up_in_time(database_url: str) -> None:
+    holder, waiter = open_store(database_url), open_store(database_url)
+    begun = threading.Event()
+    release = threading.Event()
+
+    def hold(t: Transaction) -> None:
+        begun.set()
+        release.wait(20)
+
+    def holding() -> None:
+        with holder:
+            holder.run(hold)
+
+    thread = threading.Thread(target=holding)
+    thread.start()
+    try:
+        assert begun.wait(5)
+        before = time.monotonic()
+        with pytest.raises(DatabaseUnavailable):
+            waiter.run(note("x"))
+        assert time.monotonic() - before < 5.5
+    finally:
+        release.set()
+        thread.join()
+    waiter.run(note("now"))
+    assert notes(waiter) == ["now"]
+    waiter.close()
+
+
+def test_a_deadlock_runs_the_whole_transaction_again(sql_server: Server, sql_database: str) -> None:
+    """The server picks a victim (1213); its function runs again from its beginning, and both changes stand."""
+    with open_store(sql_database) as setup:
+        setup.connect()
+        setup.execute("DELETE FROM node_resource")
+        setup.execute("INSERT INTO node_resource VALUES (1, 'a', 9, 0, 0), (2, 'b', 9, 0, 0)")
+    ours = open_store(sql_database)
+    other = open_store(sql_database)
+    other.connect()
+    other.execute("BEGIN")
+    other.execute("UPDATE node_resource SET in_use = in_use + 5 WHERE node = 2")  # makes it the dearer victim
+    other.execute("INSERT INTO event (at, kind, text, changed) VALUES (0, 'x', 'x', 0), (0, 'x', 'x', 0)")
+    runs = 0
+    first_done = threading.Event()
+
+    def work(t: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        t.change("UPDATE node_resource SET in_use = in_use + 1 WHERE node = 1")
+        first_done.set()
+        t.change("UPDATE node_resource SET in_use = in_use + 1 WHERE node = 2")
+
+    thread = threading.Thread(target=lambda: (ours.run(work), ours.close()))
+    thread.start()
+    assert first_done.wait(5)
+    time.sleep(0.2)  # until it waits for the other's row
+    other.execute("UPDATE node_resource SET in_use = in_use + 5 WHERE node = 1")
+    other.execute("COMMIT")
+    other.close()
+    thread.join()
+    with open_store(sql_database) as check:
+        assert [row[0] for row in check.read("SELECT in_use FROM node_resource ORDER BY node")] == [6, 6]
+    assert runs == 2
+
+
+def test_a_connection_killed_in_a_transaction_is_not_retried(sql_server: Server, sql_database: str) -> None:
+    store = open_store(sql_database)
+    runs = 0
+
+    def work(t: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        number = t.rows("SELECT CONNECTION_ID()")[0][0]
+        sql_server.admin(f"KILL {number}")
+        t.event("note", "killed")
+
+    with pytest.raises(DatabaseUnavailable):
+        store.run(work)
+    assert runs == 1
+    store.run(note("again"))
+    assert "killed" not in notes(store)
+    store.close()
+
+
+def test_an_idle_connection_that_was_killed_is_made_again(sql_server: Server, sql_database: str) -> None:
+    store = open_store(sql_database)
+    for use in (lambda: store.run(lambda t: t.counter), lambda: store.read("SELECT counter FROM mesh")):
+        number = store.read("SELECT CONNECTION_ID()")[0][0]
+        sql_server.admin(f"KILL {number}")
+        use()
+        assert store.read("SELECT CONNECTION_ID()")[0][0] != number
+    store.close()
+
+
+def test_sqlite_files_are_private_from_their_first_byte(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        path = tmp_path / "new" / "mesh.db"
+        migrate(f"sqlite://{path}")
+        with open_store(f"sqlite://{path}") as store:
+            store.run(note("x"))
+            modes = {name: stat.S_IMODE(os.stat(path.parent / name).st_mode) for name in os.listdir(path.parent)}
+    finally:
+        os.umask(old)
+    assert set(modes) >= {"mesh.db", "mesh.db-wal", "mesh.db.lock"}
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
+
+
+def test_the_log_is_moved_into_the_file(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/mesh.db"
+    migrate(url)
+    with open_store(url) as store:
+        for _ in range(3000):
+            store.run(note("x" * 500))
+        assert os.stat(tmp_path / "mesh.db-wal").st_size < 16 << 20
+
+
+def test_a_symlink_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "mesh.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError):
+        migrate(f"sqlite://{tmp_path}/mesh.db")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_writers_lock_says_who(tmp_path: Path) -> None:
+    one, two = WriterLock(str(tmp_path / "l")), WriterLock(str(tmp_path / "l"))
+    one.acquire(1)
+    with pytest.raises(DatabaseUnavailable) as caught:
+        two.acquire(0.05)
+    assert "fuser" in caught.value.hint
+    one.release()
+    two.acquire(0.05)
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("open_it", [open_store, open_viewer])
+def test_no_database_yet(tmp_path: Path, open_it) -> None:
+    connection = open_it(f"sqlite://{tmp_path}/none.db")
+    with pytest.raises(SchemaError) as caught:
+        connection.read("SELECT 1") if isinstance(connection, Store) else connection.read()
+    assert "mesh up" in caught.value.hint
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_an_empty_database_and_a_newer_one(database_url: str, store: Store) -> None:
+    define(store)
+    store.run(lambda t: t.change("UPDATE mesh SET schema_version = 99"))
+    for use in (
+        lambda: open_store(database_url).run(lambda t: None),
+        lambda: open_viewer(database_url).counter(),
+        lambda: migrate(database_url),
+    ):
+        with pytest.raises(SchemaError) as caught:
+            use()
+        assert "schema 99" in caught.value.message and "newer" in caught.value.message
+    store.run(lambda t: t.change("UPDATE mesh SET schema_version = 0"))
+    with pytest.raises(SchemaError) as caught:
+        open_store(database_url).run(lambda t: None)
+    assert "mesh db migrate" in caught.value.hint
+    assert version(store) == 0
+    migrate(database_url)
+    assert open_store(database_url).run(lambda t: t.counter) > 0
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "mesh.db").write_bytes(b"not a database, whatever its name says " * 100)
+    for use in (
+        lambda: open_store(f"sqlite://{tmp_path}/mesh.db").run(lambda t: None),
+        lambda: open_viewer(f"sqlite://{tmp_path}/mesh.db").read(),
+        lambda: migrate(f"sqlite://{tmp_path}/mesh.db"),
+    ):
+        with pytest.raises(StoreError) as caught:
+            use()
+        assert "not a database" in str(caught.value)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    url = f"mysql://cpa:secret@localhost/redmesh?unix_socket={tmp_path}/none"
+    for use in (lambda: open_store(url).run(lambda t: None), lambda: open_viewer(url).read()):
+        before = time.monotonic()
+        with pytest.raises(DatabaseUnavailable) as caught:
+            use()
+        assert time.monotonic() - before < 3.0
+        assert "secret" not in caught.value.message + caught.value.hint
+
+
+def test_no_such_database_on_the_server(sql_server: Server) -> None:
+    for use in (lambda u: open_store(u).run(lambda t: None), lambda u: open_viewer(u).read()):
+        with pytest.raises(SchemaError) as caught:
+            use(sql_server.url("nowhere"))
+        assert "mesh db init" in caught.value.hint
+
+
+def test_urls() -> None:
+    assert sqlite_path("sqlite:///a/b.db") == "/a/b.db"
+    assert sqlite_path("mysql://h/d") is None
+    options = mysql_options("mysql://u%40x:p%2Fw@h:33/d?unix_socket=/s")
+    assert options == {
+        "host": "h", "port": 33, "database": "d", "user": "u@x", "password": "p/w", "unix_socket": "/s",
+    }  # fmt: skip
+    assert without_password("mysql://u:pw@h/d") == "mysql://u:***@h/d"
+    assert without_password("sqlite:///x") == "sqlite:///x"
+    for bad in ("sqlite:x.db", "sqlite://x.db", "postgres://h/d", "mysql://h", "mysql://h:x/d", "mysql://h/d?y=1", ""):
+        with pytest.raises(BadUrl) as caught:
+            open_store(bad)
+        assert caught.value.exit_status == 2

@@ -1,0 +1,140 @@
+"""Migrations make what the models say; grants keep the cookies from viewers."""
+
+import pymysql
+import pytest
+
+from db import drivers
+from db.connection import Store, open_store
+from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.free import Machine
+from db.models import SECRET_COLUMNS, TABLES
+from db.schema import MIGRATION_LOCK, Account, create_database, grants, migrate, printed, run_grants
+from db.views import open_viewer
+from tests.support.mariadb import Server
+from tests.support.stores import define, take
+
+CPA, VIEWER = Account("cpa", "localhost", "cpa's secret"), Account("viewer", "localhost", "v")
+
+
+def test_migrations_make_what_the_models_say(store: Store) -> None:
+    store.connect()
+    for model in TABLES:
+        table = model._meta.table_name
+        there = {column.name: column.null for column in store.db.get_columns(table)}
+        said = {field.column_name: field.null for field in model._meta.sorted_fields}
+        assert there == said, table
+        indexed = {tuple(index.columns): bool(index.unique) for index in store.db.get_indexes(table)}
+        for field in model._meta.sorted_fields:
+            if field.unique:
+                assert indexed.get((field.column_name,)) is True, (table, field.name)
+            elif field.index and not field.primary_key:
+                assert (field.column_name,) in indexed, (table, field.name)
+
+
+def test_migrating_twice_does_nothing(database_url: str) -> None:
+    assert migrate(database_url) == []
+
+
+def test_names_differ_by_case(store: Store) -> None:
+    """A user called ADA is not ada, nor a node N0 the node n0, on any database."""
+    define(store)
+    assert store.read("SELECT id FROM node WHERE name = ?", ("N0",)) in ([], ())
+    assert store.read("SELECT id FROM node WHERE name = ?", ("n0",))[0][0] == 1
+
+
+def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
+    url = sql_server.new_database()
+    holder = pymysql.connect(unix_socket=sql_server.socket, user="root")
+    with holder.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK(%s, 0)", (MIGRATION_LOCK,))
+    import db.schema as schema
+
+    waited, schema.LOCK_S = schema.LOCK_S, 1
+    try:
+        with pytest.raises(DatabaseUnavailable):
+            migrate(url)
+    finally:
+        schema.LOCK_S = waited
+        holder.close()
+    assert migrate(url) == ["0001_first"]
+
+
+@pytest.fixture
+def granted(sql_server: Server) -> tuple[str, str]:
+    """URLs of the CPA and of a viewer for one database made from nothing."""
+    name = "granted"
+    sql_server.admin(f"DROP DATABASE IF EXISTS {name}", "DROP USER IF EXISTS cpa@localhost, viewer@localhost")
+    admin = sql_server.url(name)
+    create_database(admin)
+    migrate(admin)
+    run_grants(admin, grants(name, CPA, VIEWER))
+    return sql_server.url(name, "cpa", "cpa%27s%20secret"), sql_server.url(name, "viewer", "v")
+
+
+def test_the_viewer_sees_all_but_the_cookies(sql_server: Server, granted: tuple[str, str]) -> None:
+    cpa_url, viewer_url = granted
+    with open_store(cpa_url) as store, open_viewer(viewer_url) as viewer:
+        define(store)
+        taken = take(store, Machine(), 3)
+        reading = viewer.read()
+        assert [row.id for row in reading.launchers] == [taken.launcher]
+        assert viewer.events() and viewer.history() == [] and viewer.waiting() == [] and viewer.resources() == []
+        assert viewer.read(reading.counter).processors == []
+    connection = pymysql.connect(unix_socket=sql_server.socket, user="viewer", password="v", database="granted")
+    with connection, connection.cursor() as cursor:
+        for table, columns in SECRET_COLUMNS.items():
+            for column in columns:
+                for statement in (
+                    f"SELECT `{column}` FROM `{table}`",
+                    f"SELECT id FROM `{table}` WHERE `{column}` = ''",
+                    f"SELECT id FROM `{table}` ORDER BY `{column}`",
+                ):
+                    with pytest.raises(pymysql.err.OperationalError) as caught:
+                        cursor.execute(statement)
+                    assert caught.value.args[0] in (1142, 1143)
+            with pytest.raises(pymysql.err.OperationalError):
+                cursor.execute(f"SELECT * FROM `{table}`")
+        for statement in (
+            "UPDATE mesh SET counter = 0",
+            "DELETE FROM event",
+            "INSERT INTO event (at, kind, text, changed) VALUES (0, '', '', 0)",
+            "UPDATE processor SET launcher = NULL",
+        ):
+            with pytest.raises(pymysql.err.OperationalError):
+                cursor.execute(statement)
+
+
+def test_the_cpa_cannot_change_the_schema(granted: tuple[str, str]) -> None:
+    with open_store(granted[0]) as store:
+        store.connect()
+        with pytest.raises(StoreError):
+            store.read("DROP TABLE event")
+
+
+def test_printed_grants_hold_no_password() -> None:
+    text = printed(grants("redmesh", CPA, VIEWER))
+    assert "secret" not in text and "'********'" in text
+    assert text.count(";\n") == len(text.splitlines())
+    for columns in SECRET_COLUMNS.values():
+        for column in columns:
+            assert f"`{column}`" not in text
+
+
+def test_refused_grants_name_the_statement(granted: tuple[str, str]) -> None:
+    with pytest.raises(StoreError) as caught:
+        run_grants(granted[0], ["CREATE USER x@localhost IDENTIFIED BY 'hush'"])
+    assert "CREATE USER x@localhost" in caught.value.message and "hush" not in caught.value.message
+
+
+def test_a_galera_cluster_is_refused_unless_told() -> None:
+    for alone in (None, ("wsrep_on", "OFF")):
+        drivers.refuse_galera(alone, False, "db")
+    with pytest.raises(SchemaError) as caught:
+        drivers.refuse_galera(("wsrep_on", "ON"), False, "db")
+    assert "galera=single-writer" in caught.value.hint
+    drivers.refuse_galera(("wsrep_on", "ON"), True, "db")
+
+
+def test_a_url_may_accept_a_cluster(sql_database: str) -> None:
+    with open_store(sql_database + "&galera=single-writer") as store:
+        assert store.run(lambda t: t.counter) >= 0
