@@ -20,7 +20,6 @@ from agents.wire.control import Message
 from db.connection import Store, open_store
 from db.machine import NodeSpec, define_machine
 from db.schema import migrate
-from tests.support.mariadb import Server, find_server, private_server
 from tests.support.waiting import wait_until
 
 LOGIN = "login1"
@@ -174,15 +173,6 @@ def finish(launcher: Message, exit_status: int = 0) -> Message:
 
 
 Make = Callable[..., Daemons]
-
-
-@pytest.fixture(scope="session")
-def sql_server() -> Iterator[Server]:
-    """One private MariaDB server for all tests of daemons; each mesh gets a database of its own in it."""
-    if find_server() is None:
-        pytest.skip("no MariaDB server is installed")
-    with private_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_what_is_asked_for_is_what_is_got(one: Daemons, asked: Message, expected
         ({"size": 0}, "at least 1"),
         ({"size": -3}, "at least 1"),
         ({"size": 1, "cpus_per_task": 0}, "at least 1"),
-        ({"size": 1, "wanted": {"processors": [[0, 99]], "nodes": []}}, "no processor 8"),
+        ({"size": 1, "wanted": {"processors": [[0, 99]], "nodes": []}}, "no processor "),
         ({"size": 1, "wanted": {"processors": [], "nodes": ["n7"]}}, "no node 'n7'"),
         ({"size": 1, "wanted": {"processors": "all", "nodes": []}}, "list"),
         ({"size": 1, "wanted": {"processors": [[True, 2]], "nodes": []}}, "range"),
@@ -148,8 +148,9 @@ def test_no_cookie_and_no_command_ever_reaches_the_log(one: Daemons) -> None:
         refused(client, {**finish(got), "cookie": "f00dfacecafebeef"})
         client.call(finish(got))
         client.call({"op": "partition_destroy", "partition": made["partition"], "cookie": made["admin_cookie"]})
+    wait_until(lambda: one.log("cpa-0")[-1]["event"] == "partition_destroy", "the last request is in the log")
     log = (one.state / "log" / "cpa-0.jsonl").read_text()
-    assert '"finish"' in log and '"partition_destroy"' in log and '"denied"' in log
+    assert '"finish"' in log and '"denied"' in log
     for secret in (got["cookie"], made["admin_cookie"], made["allocation_cookie"], "f00dface", "hunter2", "d" * 32):
         assert secret not in log
 
