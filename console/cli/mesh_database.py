@@ -3,6 +3,7 @@
 import argparse
 import secrets
 
+from agents.link.sockets import own_directory
 from console.deploy.personal import write_private
 from console.deploy.plan import cpa_url
 from console.errors import UsageError
@@ -28,6 +29,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
         print(printed(statements), end="")
         return 0
     run_grants(url, statements)
+    own_directory(settings.state_dir)
     for role, account in (("cpa", cpa), ("view", viewer)):
         path = f"{settings.state_dir}/{role}.url"
         write_private(path, f"{_url_for(url, account)}\n")
