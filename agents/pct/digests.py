@@ -1,0 +1,140 @@
+"""Whether a node has a program already: SHA-256 of files, computed once (``--bcast=auto`` runs it in place then)."""
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from typing import Dict, Tuple
+
+from agents.pct.image import ImageError, own_directory
+
+_PIECE = 1 << 20
+_Key = Tuple[int, int, int, int, int]
+#: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
+_SETTLED_NS = 2_000_000_000
+_MOST_DIGESTS = 256
+_TURN_S = 2.0
+
+
+class Digests:
+    """SHA-256 of files, remembered by device, inode, size, mtime and ctime.
+
+    With a ``ram_disk`` what one PCT of a host has computed the others know; one computes, the others wait.
+    """
+
+    def __init__(self, ram_disk: str = "") -> None:
+        self._known: Dict[_Key, str] = {}
+        self._shared = ""
+        if ram_disk:
+            base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+            self._shared = os.path.join(base, "digests")
+            own_directory(base)
+            own_directory(self._shared)
+
+    def of(self, path: str) -> Tuple[str, int]:
+        """Digest and size of the file at ``path``. OSError when it cannot be read, ImageError when it changes."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise ImageError(f"{path} is no regular file")
+            key = _key(found)
+            known = self._known.get(key) or self._told(key)
+            if not known:
+                with _Turn(self._shared, key):
+                    known = self._told(key) or self._compute(path, fd, found)
+            return known, found.st_size
+        finally:
+            os.close(fd)
+
+    def _told(self, key: _Key) -> str:
+        if not self._shared:
+            return ""
+        try:
+            # a symbolic link is made whole or not at all, and read in one call
+            return os.readlink(os.path.join(self._shared, _name(key)))
+        except OSError:
+            return ""
+
+    def _compute(self, path: str, fd: int, found: os.stat_result) -> str:
+        key, digest = _key(found), _sha256(fd)
+        if _key(os.fstat(fd)) != key:
+            raise ImageError(f"{path} changes while it is read", "launch again when it is whole")
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED_NS:
+            if len(self._known) >= _MOST_DIGESTS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = digest
+            self._tell(key, digest)
+        return digest
+
+    def _tell(self, key: _Key, digest: str) -> None:
+        if not self._shared:
+            return
+        try:
+            if len(os.listdir(self._shared)) >= _MOST_DIGESTS:
+                for name in os.listdir(self._shared):
+                    os.unlink(os.path.join(self._shared, name))
+            os.symlink(digest, os.path.join(self._shared, _name(key)))
+        except OSError:
+            pass  # a cache; the next one computes again
+
+    def in_place(self, path: str, digest: str, size: int) -> bool:
+        """Whether this node's file at ``path`` is the announced one, and may be executed."""
+        try:
+            if os.stat(path).st_size != size or not os.access(path, os.X_OK):
+                return False  # without reading a byte
+            return self.of(path) == (digest, size)
+        except (OSError, ImageError):
+            return False
+
+
+def _key(found: os.stat_result) -> _Key:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _name(key: _Key) -> str:
+    return "-".join(map(str, key))
+
+
+class _Turn:
+    """One process computes; the others wait for it, but not for one that stands still."""
+
+    def __init__(self, shared: str, key: _Key) -> None:
+        self._path = os.path.join(shared, _name(key) + ".lock") if shared else ""
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        if not self._path:
+            return
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        until = time.monotonic() + _TURN_S
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                time.sleep(0.005)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass
+            os.close(self._fd)
+
+
+def _sha256(fd: int) -> str:
+    hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(_PIECE))
+    at = 0
+    while True:
+        count = os.preadv(fd, [buffer], at)
+        if not count:
+            return hasher.hexdigest()
+        hasher.update(buffer[:count])
+        at += count

@@ -1,0 +1,325 @@
+"""Programs on a node that has them not: a named file in the RAM disk, one per host for each digest.
+
+Layout, all 0700 and the user's own (in system mode this runs as the user, never as root):
+
+    RAMDISK/redmesh-UID/
+        lock                      held for a moment around every change of links
+        images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
+        images/SIZE-SHA256.part   an image that is arriving; its writer holds a flock on it
+        launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names
+
+The last link takes the image with it. What a launch child could not remove (kill -9) is removed by ``sweep``, which
+knows from the directory's name whether its owner lives: pid and start time, in its own pid namespace.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from typing import List, Optional, Tuple
+
+from agents.pct import processes
+from agents.pct.errors import PctError
+
+RAM_DISK = "/dev/shm"
+#: Room that is left to others: programs use the RAM disk too.
+SPARE = 8 << 20
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ImageError(PctError):
+    """An image that cannot be kept here, or that is not what was announced."""
+
+    code = "image"
+
+
+class NoRoom(ImageError):
+    """The RAM disk is too full: the image goes by the parallel file system."""
+
+    code = "no_room"
+
+
+def room(path: str, size: int) -> None:
+    """Whether ``size`` bytes and a file find room in the file system of ``path``. NoRoom when not.
+
+    ImageError where nothing may be executed.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        raise ImageError(f"{path}: {error.strerror}", "the node has no RAM disk there") from None
+    if found.f_flag & os.ST_NOEXEC:
+        raise ImageError(f"{path} is mounted noexec", "give a RAM disk that programs may run from")
+    free = found.f_bavail * found.f_frsize
+    # A file system that does not count its inodes says 0 of 0.
+    if free < size + SPARE or (found.f_files and found.f_favail < 4):
+        raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
+
+
+class Store:
+    """One launch child's part of the store. ``name`` says whose it is, for people (node and launcher)."""
+
+    def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
+        if not name or "/" in name or "\0" in name:
+            raise ImageError(f"{name!r} cannot name a directory")
+        self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+        self._images = os.path.join(self.base, "images")
+        own_directory(self.base)
+        own_directory(self._images)
+        pid = os.getpid()
+        self.directory = os.path.join(self.base, f"launch-{_namespace()}-{pid}-{processes.start_time(pid)}-{name}")
+        try:
+            os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what is there already is not ours
+        except OSError as error:
+            raise _failed(self.directory, error) from None
+
+    def want(self, digest: str, size: int, name: str) -> "Arriving":
+        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. NoRoom, ImageError."""
+        if len(digest) != 64 or any(char not in "0123456789abcdef" for char in digest):
+            raise ImageError("the digest of the image is no SHA-256")
+        if not 0 < size < 1 << 48:
+            raise ImageError(f"an image of {size} bytes")
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ImageError(f"{name!r} cannot name a file")
+        arriving = Arriving(self, digest, size, os.path.join(self.directory, name))
+        arriving.step()
+        return arriving
+
+    def remove(self) -> None:
+        """Take away this launch's files, and the images that nobody else uses. Running programs keep theirs."""
+        _remove_directory(self.directory)
+        with _Lock(self.base):
+            _drop_unused(self._images)
+
+    def image_path(self, digest: str, size: int) -> str:
+        """Where the host's one copy stands."""
+        return os.path.join(self._images, f"{size}-{digest}")
+
+
+class Arriving:
+    """An image on its way. ``state``: ``here``, ``mine`` (write it), ``theirs`` (another PCT here does), ``failed``.
+
+    After ``theirs`` ask ``step`` every few ms: it becomes ``here``, or ``mine`` when the other one is dead.
+    """
+
+    def __init__(self, store: Store, digest: str, size: int, path: str) -> None:
+        self.path, self.digest, self.size = path, digest, size
+        self.state = "theirs"
+        self.received = 0
+        self._store = store
+        self._whole = store.image_path(digest, size)
+        self._part = self._whole + ".part"
+        self._fd = -1
+        self._hash = hashlib.sha256()
+
+    def step(self) -> str:
+        """The state, after another look."""
+        if self.state != "theirs":
+            return self.state
+        try:
+            with _Lock(self._store.base):
+                if self._link():
+                    self.state = "here"
+                elif self._claim():
+                    self.state = "mine"
+        except OSError as error:
+            raise _failed(self._whole, error) from None
+        if self.state == "mine":
+            self._reserve()
+        return self.state
+
+    def _link(self) -> bool:
+        try:
+            os.link(self._whole, self.path)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def _claim(self) -> bool:
+        fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno == errno.EWOULDBLOCK:
+                return False
+            raise
+        os.ftruncate(fd, 0)  # a dead writer's beginning is worth nothing: nobody checked it
+        self._fd = fd
+        return True
+
+    def _reserve(self) -> None:
+        try:
+            room(self._store.base, self.size)
+            # The pages are ours from now on; without this a sparse file would fail at its last chunk, or kill a rank.
+            os.posix_fallocate(self._fd, 0, self.size)
+        except ImageError:
+            self.abandon()
+            raise
+        except OSError as error:
+            self.abandon()
+            raise _failed(self._part, error) from None
+
+    def write(self, offset: int, data: bytes) -> None:
+        """The next chunk. ImageError when it is not the next, or is more than was announced; then all is given up."""
+        if self.state != "mine":
+            raise ImageError("a chunk of an image that nobody here writes")
+        if offset != self.received or offset + len(data) > self.size:
+            self.abandon()
+            raise ImageError(
+                f"a chunk of {len(data)} bytes at {offset}, where {self.received} of {self.size} have arrived"
+            )
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.pwrite(self._fd, view, offset + len(data) - len(view)) :]
+        except OSError as error:
+            self.abandon()
+            raise _failed(self._part, error) from None
+        self._hash.update(data)
+        self.received += len(data)
+
+    def finish(self) -> str:
+        """All chunks are there: check, publish. The path to run. ImageError when length or digest are wrong."""
+        if self.state == "here":
+            return self.path
+        if self.state != "mine":
+            raise ImageError("the image is not here yet")
+        if self.received != self.size or self._hash.hexdigest() != self.digest:
+            received = self.received
+            self.abandon()
+            raise ImageError(
+                f"the image is damaged: {received} of {self.size} bytes, or another SHA-256 than announced",
+                "the file may have changed while it was read; launch again",
+            )
+        try:
+            os.fchmod(self._fd, 0o500)  # several launches may run it: none of them shall write it
+            with _Lock(self._store.base):
+                os.link(self._part, self.path)
+                os.rename(self._part, self._whole)
+        except OSError as error:
+            self.abandon()
+            raise _failed(self.path, error) from None
+        os.close(self._fd)  # before any exec: a file that is open for writing cannot be executed
+        self._fd = -1
+        self.state = "here"
+        return self.path
+
+    def abandon(self) -> None:
+        """Give up what was being written; another PCT of this host may begin anew. Not for what is here."""
+        if self._fd >= 0:
+            try:
+                os.unlink(self._part)
+            except OSError:
+                pass
+            os.close(self._fd)
+            self._fd = -1
+            self.state = "failed"
+
+
+def sweep(ram_disk: str = RAM_DISK) -> List[str]:
+    """Remove what dead launch children of this user left; the names of their directories."""
+    base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+    removed = []
+    try:
+        own_directory(base, make=False)
+        names = os.listdir(base)
+    except (OSError, ImageError):
+        return []
+    for name in names:
+        owner = _owner(name)
+        if owner is not None and not processes.alive(*owner):
+            _remove_directory(os.path.join(base, name))
+            removed.append(name)
+    try:
+        with _Lock(base):
+            _drop_unused(os.path.join(base, "images"))
+    except OSError:
+        pass
+    return removed
+
+
+def _owner(name: str) -> Optional[Tuple[int, int]]:
+    """Pid and start time out of a directory's name; None for another pid namespace, whose pids tell us nothing."""
+    parts = name.split("-", 4)
+    if len(parts) != 5 or parts[0] != "launch" or not all(part.isdigit() for part in parts[1:4]):
+        return None
+    return (int(parts[2]), int(parts[3])) if int(parts[1]) == _namespace() else None
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _remove_directory(path: str) -> None:
+    # By descriptor and never through a link: the names in it came from outside.
+    try:
+        fd = os.open(path, _DIRECTORY)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(fd):
+            try:
+                os.unlink(name, dir_fd=fd)
+            except OSError:
+                _remove_directory(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _drop_unused(images: str) -> None:
+    """Under the lock: images without another link, and parts whose writer is dead."""
+    for name in os.listdir(images):
+        path = os.path.join(images, name)
+        try:
+            if name.endswith(".part"):
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(path)
+                finally:
+                    os.close(fd)
+            elif os.lstat(path).st_nlink == 1:
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+class _Lock:
+    """Held around every change of links, for microseconds."""
+
+    def __init__(self, base: str) -> None:
+        self._fd = os.open(os.path.join(base, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def own_directory(path: str, *, make: bool = True) -> None:
+    """See to it that ``path`` is a directory, ours alone. ImageError for a link or one that others may enter."""
+    try:
+        if make:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+        found = os.lstat(path)
+    except OSError as error:
+        raise _failed(path, error) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ImageError(f"{path} is not a directory of our own", "somebody else made it: remove it, or ask who did")
+
+
+def _failed(path: str, error: OSError) -> ImageError:
+    kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else ImageError
+    return kind(f"{path}: {error.strerror}")

@@ -1,0 +1,36 @@
+"""Something done in a process of its own, which then stands still until it is killed."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def forks() -> Iterator[Callable[[Callable[[], object]], int]]:
+    """``start(what)`` forks, does ``what`` there and returns the pid when it is done; all are killed at the end."""
+    begun: list[int] = []
+
+    def start(what: Callable[[], object]) -> int:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                what()
+                os.write(writer, b"k")
+                signal.pause()
+            finally:
+                os._exit(1)
+        begun.append(pid)
+        os.close(writer)
+        assert os.read(reader, 1) == b"k"
+        os.close(reader)
+        return pid
+
+    try:
+        yield start
+    finally:
+        for pid in begun:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)

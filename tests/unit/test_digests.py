@@ -1,0 +1,98 @@
+"""Digests of files: one that changes is never taken for what it was; many processes compute one once."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.pct import digests
+from agents.pct.digests import Digests
+from tests.support.forking import forks
+from tests.support.waiting import wait_until
+
+DATA = os.urandom(300_000)
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
+    with forks() as start:
+        yield start
+
+
+def aged(path: Path, data: bytes, mode: int = 0o755) -> str:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_file_is_in_place_only_if_it_is_the_same_and_executable(tmp_path: Path) -> None:
+    known = Digests()
+    path = aged(tmp_path / "job", DATA)
+    assert known.in_place(path, DIGEST, len(DATA))
+    assert not known.in_place(path, "0" * 64, len(DATA))
+    assert not known.in_place(path, DIGEST, len(DATA) - 1)
+    assert not known.in_place(str(tmp_path / "none"), DIGEST, len(DATA))
+    assert not known.in_place(str(tmp_path), DIGEST, os.stat(tmp_path).st_size)
+    os.chmod(path, 0o644)
+    assert not known.in_place(path, DIGEST, len(DATA))
+    os.mkfifo(tmp_path / "fifo", 0o755)
+    assert not known.in_place(str(tmp_path / "fifo"), DIGEST, 0)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_file_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch, shared: bool) -> None:  # type: ignore[no-untyped-def]
+    read: list[int] = []
+    real = digests._sha256
+    monkeypatch.setattr(digests, "_sha256", lambda fd: read.append(fd) or real(fd))
+    (tmp_path / "ram").mkdir()
+    ram = str(tmp_path / "ram") if shared else ""
+    path = aged(tmp_path / "job", b"one")
+    known = Digests(ram)
+    known.of(path)
+    known.of(path)
+    assert len(read) == 2  # too fresh: a change within the clock's tick would not show in its times
+    monkeypatch.setattr(digests, "_SETTLED_NS", -1)
+    for _ in range(3):
+        assert known.of(path) == (hashlib.sha256(b"one").hexdigest(), 3)
+    assert len(read) == 3
+    assert Digests(ram).of(path)[0] == hashlib.sha256(b"one").hexdigest()
+    assert len(read) == (3 if shared else 4)
+    status = os.stat(path)
+    wait_until(lambda: _rewritten(path, b"two", status), "its ctime moves on")
+    assert known.of(path)[0] == hashlib.sha256(b"two").hexdigest()
+
+
+def _rewritten(path: str, data: bytes, before: os.stat_result) -> bool:
+    Path(path).write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # mtime may be forged, ctime may not
+    return os.stat(path).st_ctime_ns != before.st_ctime_ns
+
+
+def test_many_of_one_host_compute_a_digest_once(tmp_path: Path) -> None:
+    path = aged(tmp_path / "job", DATA * 20)
+    (tmp_path / "ram").mkdir()
+    program = (
+        "import sys; from agents.pct import digests; real = digests._sha256; digests._SETTLED_NS = -1\n"
+        "def loud(fd):\n    print('read', end=''); return real(fd)\n"
+        "digests._sha256 = loud; digests.Digests(sys.argv[1]).of(sys.argv[2])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "ram"), path]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    assert sorted(process.communicate()[0] for process in running) == [b"", b"", b"", b"read"]
+
+
+def test_a_cache_that_stands_still_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch, fork) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(digests, "_TURN_S", 0.1)
+    path = aged(tmp_path / "job", b"one")
+    (tmp_path / "ram").mkdir()
+    key = digests._key(os.stat(path))
+    known = Digests(str(tmp_path / "ram"))
+    fork(lambda: digests._Turn(known._shared, key).__enter__())
+    began = time.monotonic()
+    assert known.of(path)[1] == 3 and time.monotonic() - began < 5

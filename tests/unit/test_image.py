@@ -1,0 +1,226 @@
+"""The store of images: against concurrent writers, dead owners, full disks and hostile directories."""
+
+import errno
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.pct import image, processes
+from agents.pct.image import ImageError, NoRoom, Store, sweep
+
+DATA = b"#!/bin/sh\necho it runs\n" + os.urandom(300_000)
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def ram(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
+    with forks() as start:
+        yield start
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def fill(arriving: image.Arriving, data: bytes = DATA) -> str:
+    for at in range(0, len(data), 65536):
+        arriving.write(at, data[at : at + 65536])
+    return arriving.finish()
+
+
+def images(ram: str) -> list[str]:
+    return sorted(os.listdir(os.path.join(ram, f"redmesh-{os.geteuid()}", "images")))
+
+
+def test_an_image_arrives_runs_and_leaves_nothing(ram: str) -> None:
+    store = Store("n0-7", ram)
+    assert stat.S_IMODE(os.stat(store.directory).st_mode) == 0o700
+    arriving = store.want(DIGEST, len(DATA), "job")
+    assert arriving.state == "mine"
+    path = fill(arriving)
+    assert os.path.basename(path) == "job" and stat.S_IMODE(os.stat(path).st_mode) == 0o500
+    out = subprocess.run([path], capture_output=True, check=False).stdout
+    assert out == b"it runs\n"
+    store.remove()
+    assert images(ram) == [] and not os.path.exists(store.directory)
+
+
+def test_a_second_launch_shares_the_first_ones(ram: str) -> None:
+    first, second = Store("n0-7", ram), Store("n1-7", ram)
+    path = fill(first.want(DIGEST, len(DATA), "job"))
+    arriving = second.want(DIGEST, len(DATA), "other")
+    assert arriving.state == "here" and os.path.samefile(path, arriving.finish())
+    first.remove()
+    assert not os.path.exists(path) and Path(arriving.path).read_bytes() == DATA
+    second.remove()
+    assert images(ram) == []
+
+
+def test_one_writes_and_the_other_waits(ram: str, fork) -> None:  # type: ignore[no-untyped-def]
+    store = Store("n1-7", ram)
+    writer = fork(lambda: Store("n0-7", ram).want(DIGEST, len(DATA), "job").write(0, DATA[:1000]))
+    arriving = store.want(DIGEST, len(DATA), "job")
+    assert arriving.state == "theirs" and arriving.step() == "theirs"
+    with pytest.raises(ImageError):
+        arriving.write(0, DATA)
+    kill(writer)
+    # its beginning is thrown away: nobody checked it
+    assert arriving.step() == "mine" and arriving.received == 0
+    assert Path(fill(arriving)).read_bytes() == DATA
+    assert len(sweep(ram)) == 1
+    assert Path(arriving.path).read_bytes() == DATA
+    store.remove()
+    assert images(ram) == []
+
+
+def test_the_one_who_waits_gets_what_the_other_wrote(ram: str) -> None:
+    first, second = Store("n0-7", ram), Store("n1-7", ram)
+    writing = first.want(DIGEST, len(DATA), "job")
+    waiting = second.want(DIGEST, len(DATA), "job")
+    assert waiting.state == "theirs"
+    fill(writing)
+    assert waiting.step() == "here" and os.path.samefile(writing.path, waiting.path)
+
+
+def test_what_a_killed_launch_left_is_swept_and_what_lives_stays(ram: str, fork) -> None:  # type: ignore[no-untyped-def]
+    mine = Store("n0-1", ram)
+    other = hashlib.sha256(b"other").hexdigest()
+    fill(mine.want(other, 5, "other"), b"other")
+    dead = fork(lambda: fill(Store("n0-2", ram).want(DIGEST, len(DATA), "job")))
+    half = fork(lambda: Store("n0-3", ram).want("0" * 64, 50, "half").write(0, b"x"))
+    assert sweep(ram) == [] and len(images(ram)) == 3
+    kill(dead)
+    kill(half)
+    assert sorted(name.rpartition("-")[2] for name in sweep(ram)) == ["2", "3"]
+    assert images(ram) == [f"5-{other}"] and os.path.exists(os.path.join(mine.directory, "other"))
+
+
+def test_a_pid_used_again_does_not_keep_what_is_stale(ram: str) -> None:
+    store = Store("n0-1", ram)
+    pid, started = os.getpid(), processes.start_time(os.getpid())
+    stale = store.directory.replace(f"-{pid}-{started}-", f"-{pid}-{started - 1}-")
+    os.mkdir(stale)
+    elsewhere = store.directory.replace("launch-", "launch-1", 1)  # another pid namespace: its pids are not ours
+    os.mkdir(elsewhere.replace(f"-{pid}-", "-99999999-"))
+    assert sweep(ram) == [os.path.basename(stale)] and os.path.exists(store.directory)
+
+
+CHUNKS = st.lists(st.tuples(st.integers(-2, 2), st.binary(max_size=40)), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHUNKS, st.binary(min_size=1, max_size=60))
+def test_only_the_announced_bytes_in_order_are_taken(tmp_path_factory, chunks, data: bytes) -> None:  # type: ignore[no-untyped-def]
+    store = Store("n0-1", str(tmp_path_factory.mktemp("ram")))
+    arriving = store.want(hashlib.sha256(data).hexdigest(), len(data), "job")
+    sent = b""
+    try:
+        for slip, chunk in chunks:
+            arriving.write(len(sent) + slip, chunk)
+            sent += chunk
+            assert slip == 0 and len(sent) <= len(data)
+        path = arriving.finish()
+    except ImageError:
+        assert arriving.state == "failed" and os.listdir(store.directory) == []
+        assert not os.path.exists(store.image_path(arriving.digest, len(data)))
+    else:
+        assert sent == data and Path(path).read_bytes() == data
+    store.remove()
+
+
+def test_a_damaged_image_is_not_published(ram: str) -> None:
+    store = Store("n0-1", ram)
+    arriving = store.want(DIGEST, len(DATA), "job")
+    with pytest.raises(ImageError, match="damaged"):
+        fill(arriving, DATA[:-1] + bytes([DATA[-1] ^ 1]))
+    assert os.listdir(store.directory) == [] and images(ram) == []
+    assert store.want(DIGEST, len(DATA), "job").state == "mine"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0"])
+def test_names_stay_in_their_directory(ram: str, name: str) -> None:
+    store = Store("n0-1", ram)
+    with pytest.raises(ImageError):
+        store.want(DIGEST, 5, name)
+    for wrong in ("../x", "A" * 64, "0" * 63, ""):
+        with pytest.raises(ImageError):
+            store.want(wrong, 5, "job")
+    for size in (0, -1, 1 << 60):
+        with pytest.raises(ImageError):
+            store.want(DIGEST, size, "job")
+
+
+def test_no_room_is_said_before_anything_is_written(ram: str) -> None:
+    free = os.statvfs(ram)
+    with pytest.raises(NoRoom):
+        image.room(ram, free.f_bavail * free.f_frsize)
+    store = Store("n0-1", ram)
+    with pytest.raises(NoRoom):
+        store.want(DIGEST, 1 << 47, "job")
+    assert images(ram) == [] and os.listdir(store.directory) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small RAM disk")
+def test_a_small_ram_disk(tmp_path: Path) -> None:
+    for option, size, wrong in (("size=16m", 9 << 20, NoRoom), ("size=64m,noexec", 1, ImageError)):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", option, "none", tmp_path], check=True)
+        try:
+            store = Store("n0-1", str(tmp_path))
+            with pytest.raises(wrong):
+                store.want(DIGEST, size, "job")
+            assert images(str(tmp_path)) == []
+            if wrong is NoRoom:
+                assert store.want(DIGEST, 1 << 20, "job").state == "mine"
+                assert os.statvfs(tmp_path).f_bfree * 4096 <= 15 << 20  # the room is taken, not only promised
+                store.remove()
+        finally:
+            subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_somebody_elses_directory_is_refused(ram: str) -> None:
+    base = os.path.join(ram, f"redmesh-{os.geteuid()}")
+    os.symlink("/tmp", base)
+    with pytest.raises(ImageError, match="not a directory of our own"):
+        Store("n0-1", ram)
+    os.unlink(base)
+    os.mkdir(base, 0o755)
+    os.chmod(base, 0o755)
+    with pytest.raises(ImageError):
+        Store("n0-1", ram)
+    assert sweep(ram) == []
+
+
+def test_removing_follows_no_link(ram: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "precious").write_text("x")
+    store = Store("n0-1", ram)
+    os.symlink(outside, os.path.join(store.directory, "link"))
+    os.mkdir(os.path.join(store.directory, "below"))
+    os.symlink(outside / "precious", os.path.join(store.directory, "below", "link"))
+    store.remove()
+    assert (outside / "precious").exists() and not os.path.exists(store.directory)
+
+
+def test_a_full_disk_while_reserving(ram: str, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    def full(fd: int, at: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = Store("n0-1", ram)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(NoRoom):
+        store.want(DIGEST, 5, "job")
+    assert images(ram) == []
