@@ -122,6 +122,8 @@ class PrivateMesh:
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> int:
         """Signal a daemon; returns the pid it had."""
         pid = self.pid_of(daemon)
+        if pid <= 1:  # 0 would be our own process group
+            raise ProcessLookupError(f"{daemon} is between two lives")
         os.kill(pid, number)
         return pid
 
