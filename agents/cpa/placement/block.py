@@ -33,7 +33,7 @@ def shape_of(text: str) -> Shape:
         raise BadShape(f"{text[:40]!r} is no shape", "write it like 4x4x2: processors in x, y and z")
     x, y, z = map(int, parts)
     if not x * y * z:
-        raise BadShape(f"the shape {text[:40]} has an empty side")
+        raise BadShape(f"the shape {text[:40]} has an empty side", "every side is at least 1")
     return x, y, z
 
 

@@ -17,7 +17,8 @@ def hilbert(sides: Cell, order: Order = (0, 1, 2)) -> Iterator[Cell]:
     Source: J. Červený, "gilbert"; D. Hilbert, Math. Ann. 38 (1891).
     """
     spans = []
-    for axis in order:
+    # an axis with one cell has nothing to run along
+    for axis in sorted(order, key=lambda one: sides[one] == 1):
         span = [0, 0, 0]
         span[axis] = sides[axis]
         spans.append((span[0], span[1], span[2]))
@@ -59,7 +60,11 @@ Part = tuple[Cell, Cell, Cell, Cell]
 
 def _parts(at: Cell, along: Cell, across: Cell, over: Cell, sides: Cell) -> list[Part]:
     length, width, height = sides
-    near_a, near_b, near_c = _half(along), _half(across), _half(over)
+    near_b = _half(across)
+    if length == 1:  # a plane to come back from: one half there, the other half back
+        back = _plus(at, near_b, _last(over))
+        return [(at, over, near_b, along), (back, _minus(over), _less(across, near_b), along)]
+    near_a, near_c = _half(along), _half(over)
     far_a, far_b, far_c = _less(along, near_a), _less(across, near_b), _less(over, near_c)
     if 2 * length > 3 * width and 2 * length > 3 * height:
         return [(at, near_a, across, over), (_plus(at, near_a), far_a, across, over)]
