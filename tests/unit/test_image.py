@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agents.pct import image, processes
 from agents.pct.image import ImageError, NoRoom, Store, sweep
+from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\n" + os.urandom(300_000)
 DIGEST = hashlib.sha256(DATA).hexdigest()
