@@ -108,6 +108,11 @@ def _open_standard_descriptors() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    # Python has None for what was closed, and print() would then write errors to stdout
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -1,0 +1,51 @@
+"""One mesh for a whole file of yod's tests, seen to be free again after each of them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+
+PROCESSORS, NODES = 8, 4
+
+
+@pytest.fixture(scope="module")
+def one_mesh() -> Iterator[PrivateMesh]:
+    """Eight processors on four nodes, up for the whole module."""
+    private = PrivateMesh(PROCESSORS, NODES)
+    left: list[str] = []
+    try:
+        private.up()
+        yield private
+    finally:
+        left = private.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
+    yield one_mesh
+    wait_until(lambda: free(one_mesh) == PROCESSORS, "every processor is free again", 5.0)
+    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 3.0)
+    assert not [name for name in os.listdir(one_mesh.run_dir) if name.startswith(("yod-", "launch-"))]
+
+
+def free(mesh: PrivateMesh) -> int:
+    """How many processors are free, from the database."""
+    return int(mesh.json("showmesh")["states"]["free"])
+
+
+def ranks_left(mesh: PrivateMesh) -> dict[int, str]:
+    """Processes that were launched as ranks, or by them."""
+    found = {}
+    for pid, command in mesh.processes().items():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if b"\0YOD_RANK=" in b"\0" + file.read():
+                    found[pid] = command
+        except OSError:
+            pass
+    return found
