@@ -20,6 +20,7 @@ from db.free import Machine, Placed
 Choose = Callable[[Sequence[int], int], Sequence[int] | None]
 
 PENDING_S = 60.0
+NOT_YOURS = "this request key belongs to somebody else's request"
 ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
 
 
@@ -109,6 +110,8 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
                 ids = None
         if granted is not None:
             return _grant_again(t, machine, demand, granted)
+        if demand.partition is not None:
+            _check_right(t, demand)
         stamp = t.stamp
         return _take(t, machine, demand, ids or decide(machine, demand, choose))
 
@@ -119,20 +122,17 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
 
 
 def _plan(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Sequence[int] | None:
-    """The decision outside the lock: from the picture as it is, and only if it says no from a fresh one.
+    """The decision outside the lock.
 
-    None when the request was granted before, so that its own processors may be those that are missing.
+    None where only the transaction can tell: the request was granted before, so that its own processors may be those
+    that are missing, or it is for a partition that it may have no right to, which is said first.
     """
-    if machine.counter >= 0:
-        try:
-            return decide(machine, demand, choose)
-        except (NotEnough, Invalid):
-            pass
     machine.refresh(store)
     try:
         return decide(machine, demand, choose)
     except NotEnough:
-        if store.read("SELECT id FROM launcher WHERE request_key = ?", (demand.request_key,)):
+        known = "SELECT id FROM launcher WHERE request_key = ?"
+        if demand.partition is not None or store.read(known, (demand.request_key,)):
             return None
         raise
 
@@ -202,12 +202,14 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
     row = t.row(
         "SELECT (SELECT id FROM launcher WHERE request_key = ?),"
         f" (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
-        " (SELECT MIN(id) FROM waiting WHERE request_key = ?),"
+        " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?),"
         " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
-        (demand.request_key, *params, demand.request_key),
+        (demand.request_key, *params, demand.request_key, demand.request_key),
     )
     assert row is not None
-    granted, head, mine, node_changed, resource_changed = row
+    granted, head, mine, whose, node_changed, resource_changed = row
+    if mine is not None and whose != demand.uid:
+        raise Denied(NOT_YOURS, "draw a new one")
     if granted is None and head is not None and head != mine:
         before, bound = ("AND id < ?", [mine]) if mine is not None else ("", [])
         count = t.rows(f"SELECT COUNT(*) FROM waiting WHERE `partition` {same} {before}", [*params, *bound])[0][0]
@@ -224,7 +226,7 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     assert row is not None
     uid, state, pending_until, partition, processors = row
     if uid != demand.uid:
-        raise Denied("this request key belongs to somebody else's request", "draw a new one")
+        raise Denied(NOT_YOURS, "draw a new one")
     if state == "ended" or (state == "pending" and pending_until <= t.now):
         raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
     cookie = cookies.make()
@@ -245,7 +247,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
     else:
         partition = demand.partition
         guard = f"`partition` = {int(partition)}"
-        _enter_partition(t, machine, demand, len(ids))
+        _keep_books(t, partition, machine.in_use(partition) + len(ids))
     claim(t, ids, guard, partition, launcher)
     nodes = machine.nodes_of(ids)
     resources = _take_resources(t, nodes, demand.resources)
@@ -325,8 +327,8 @@ def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launch
         )
 
 
-def _enter_partition(t: Transaction, machine: Machine, demand: Demand, count: int) -> None:
-    """Checks the right to allocate inside a partition, and keeps its books."""
+def _check_right(t: Transaction, demand: Demand) -> None:
+    """The right to allocate inside a partition. Expired, Denied."""
     row = t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
     if row is None:
         raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
@@ -334,11 +336,14 @@ def _enter_partition(t: Transaction, machine: Machine, demand: Demand, count: in
         raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
     if row[1] is not None:
         raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
-    in_use = machine.in_use(int(demand.partition or 0)) + count
+
+
+def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
+    """The most processors of a partition that were in use at once."""
     t.change(
         "UPDATE `partition` SET max_in_use = CASE WHEN max_in_use < ? THEN ? ELSE max_in_use END, changed = ?"
         " WHERE id = ?",
-        (in_use, in_use, t.stamp, demand.partition),
+        (in_use, in_use, t.stamp, partition),
     )
 
 

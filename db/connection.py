@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 PATIENCE_S = 3.0
 WAL_CHECKPOINT_BYTES = 4 << 20
 COMMITS_BETWEEN_LOOKS = 64
+AT_ONCE_S = 0.5
 ROWS_A_STATEMENT = 400
 NO_SUCH_DATABASE = 1049
 
@@ -158,12 +159,13 @@ class Store:
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         """Rows outside every lock, each statement by itself."""
+        began = time.monotonic()
         for last in (False, True):
             self.connect()
             try:
                 return self.execute(sql, params).fetchall()  # type: ignore[no-any-return]
             except pw.PeeweeException as error:
-                if drivers.meaning(error) is not Meaning.FAULT and not last:
+                if drivers.meaning(error) is not Meaning.FAULT and not last and _was_idle(began):
                     self._drop()  # reading twice does no harm
                     continue
                 self._settle(error)
@@ -260,10 +262,11 @@ class Store:
 
     def _begin(self) -> Row | None:
         """Begins and locks the mesh row; on a connection that died while idle, once more on a new one."""
+        began = time.monotonic()
         try:
             return self._begin_here()
         except pw.PeeweeException as error:
-            if drivers.meaning(error) is not Meaning.LOST:
+            if drivers.meaning(error) is not Meaning.LOST or not _was_idle(began):
                 raise
         self._drop()  # nothing was changed yet, so nothing can happen twice
         self.connect()
@@ -329,6 +332,14 @@ class Store:
                 self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (OSError, pw.PeeweeException):
             pass  # the commit stands; the next one looks again
+
+
+def _was_idle(began: float) -> bool:
+    """Whether a statement begun then failed at once: its connection died while idle, so a new one may well work.
+
+    A server that let it wait for the whole time-out is away; whoever asks must hear that within 5 s.
+    """
+    return time.monotonic() - began < AT_ONCE_S
 
 
 def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False) -> Store:

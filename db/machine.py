@@ -99,10 +99,12 @@ def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
         )
 
 
-def shut_down(store: Store, reason: str) -> None:
-    """The mesh was taken down: nothing runs any more, and no node is there."""
+def shut_down(store: Store, boot_id: str, reason: str) -> None:
+    """The mesh of that boot was taken down: nothing runs, no node is there. Of another boot it is no news."""
 
     def work(t: Transaction) -> None:
+        if t.boot_id != boot_id:
+            return
         _end_all(t, reason)
         t.change("UPDATE processor SET `partition` = NULL, launcher = NULL, changed = ?", (t.stamp,))
         t.change(
