@@ -1,0 +1,139 @@
+"""The system database away: refused in time with the cause, and all works again by itself when it is back."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agents.wire.errors import AgentError
+from tests.support.daemons import Daemons, Make, allocation, finish
+from tests.support.mariadb import Server, private_server
+from tests.support.waiting import wait_until
+
+ANSWER_S = 5.0
+
+
+@pytest.fixture
+def server(sql_server: Server) -> Iterator[Server]:
+    """A server of this test's own, to be stopped and killed (``sql_server`` says whether there can be one)."""
+    with private_server() as own:
+        yield own
+
+
+@pytest.fixture
+def two(server: Server, make_daemons: Make) -> Daemons:
+    made = make_daemons(8, 2, database=server.new_database())
+    made.start("cpa-0")
+    made.start("cpa-1")
+    made.nodes_up()
+    return made
+
+
+class Ask:
+    """Asks in a thread: what came back, and after how long."""
+
+    def __init__(self, daemons: Daemons, message: dict[str, Any]) -> None:
+        self.client = daemons.client("cpa-0", timeout_s=15)
+        self.message = message
+        self.answer: Any = None
+        self.took_s = -1.0
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self.answer = self.client.call(self.message)
+        except AgentError as error:
+            self.answer = error
+        self.took_s = time.monotonic() - began
+        self.client.close()
+
+    def code(self) -> str:
+        self.thread.join(20)
+        return self.answer.code if isinstance(self.answer, AgentError) else "granted"
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_everybody_is_refused_in_time_and_served_when_it_is_back(two: Daemons, server: Server, how: str) -> None:
+    with two.client() as client:
+        held = client.call(allocation(2))
+    if how == "killed":
+        server.kill()
+    else:
+        server.signal(signal.SIGSTOP)
+    asks = [Ask(two, allocation(1)) for _ in range(12)]
+    asks += [Ask(two, finish(held)), Ask(two, {"op": "launchers_of", "login": "login1"})]
+    assert [ask.code() for ask in asks] == ["database"] * len(asks)
+    assert max(ask.took_s for ask in asks) < ANSWER_S, [round(ask.took_s, 1) for ask in asks]
+    assert all("does not answer" in ask.answer.message and ask.answer.hint for ask in asks)
+    late = [Ask(two, allocation(1)) for _ in range(3)]  # into whatever the CPA remembers or tries just now
+    assert [ask.code() for ask in late] == ["database"] * 3 and max(ask.took_s for ask in late) < ANSWER_S
+
+    if how == "killed":
+        server.start()
+    else:
+        server.signal(signal.SIGCONT)
+
+    def served() -> bool:
+        return Ask(two, finish(held)).code() == "granted"
+
+    wait_until(served, "it is served again", 8.0)
+    with two.client("cpa-1") as other:  # the one that had nothing to do meanwhile
+        wait_until(lambda: not two.owners(), "nothing that was refused has got processors", 3.0)
+        other.call(finish(other.call(allocation(8))))
+
+
+def test_a_request_that_was_lost_with_the_database_is_repeated_under_its_key(two: Daemons, server: Server) -> None:
+    request = allocation(3)
+    with two.client() as client:
+        first = client.call(request)
+    server.kill()
+    assert Ask(two, request).code() == "database"
+    server.start()
+    answers = []
+
+    def repeated() -> bool:
+        ask = Ask(two, request)
+        code = ask.code()
+        answers.append(ask.answer)
+        return code == "granted"
+
+    wait_until(repeated, "the request is granted again", 8.0)
+    assert answers[-1]["launcher"] == first["launcher"] and answers[-1]["nodes"] == first["nodes"]
+    assert len(two.owners()) == 3
+
+
+def test_who_waits_goes_on_waiting_through_an_outage(two: Daemons, server: Server) -> None:
+    with two.client() as client:
+        holder = client.call(allocation(8))
+    waits = Ask(two, allocation(8, wait_s=14.0))
+    wait_until(lambda: two.rows("SELECT COUNT(*) FROM waiting") == [(1,)], "it is in the line")
+    server.kill()
+    assert Ask(two, {"op": "idle"}).code() == "database"
+    server.start()
+    wait_until(lambda: Ask(two, finish(holder)).code() == "granted", "the holder could finish", 8.0)
+    assert waits.code() == "granted" and len(two.owners()) == 8
+
+
+def test_a_cpa_starts_while_the_database_is_away(server: Server, make_daemons: Make) -> None:
+    made = make_daemons(8, 2, database=server.new_database())
+    made.store.close()
+    server.kill()
+    made.start("cpa-0")
+    assert Ask(made, allocation(1)).code() == "database"
+    server.start()
+    wait_until(lambda: Ask(made, {"op": "idle"}).code() == "granted", "it works", 8.0)
+    made.nodes_up()
+    assert Ask(made, allocation(1)).code() == "granted"
+
+
+def test_a_database_newer_than_the_code_is_refused_with_a_clear_error(make_daemons: Make) -> None:
+    made = make_daemons(8, 2)
+    made.store.execute("UPDATE mesh SET schema_version = 999")
+    made.start("cpa-0")
+    ask = Ask(made, allocation(1))
+    assert ask.code() == "database" and "999" in ask.answer.message and "newer" in ask.answer.message
