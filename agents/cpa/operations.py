@@ -242,6 +242,11 @@ class Operations:
         self.rights.need_daemon(uid, "idle")
         return Answer(watching.idleness(self.store)._asdict())
 
+    def _mesh_down(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "mesh_down")
+        machine.shut_down(self.store, str(message["boot_id"]), str(message["reason"])[:MAX_REASON])
+        return Answer({})
+
     # --- the timer's
 
     def expire(self) -> bool:

@@ -20,8 +20,9 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
 
-#: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end.
-IDLE_CHECK_S, END_S = 60.0, 10.0
+#: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
+#: write down that the mesh is gone.
+IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
 
 
 class Kept:
@@ -51,9 +52,11 @@ class Keeper:
         self._handles: Dict[int, int] = {}  # pidfds of adopted daemons
         self._ending: List[str] = []  # kinds still to be ended, the first at work
         self._end_deadline = 0.0
+        self._end_reason = ""
+        self._told = False  # the database, that the mesh is gone
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.on_signal(number, lambda: self._end("told by a signal"))
+            self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
         signal.signal(signal.SIGHUP, lambda *_: None)
 
     def _take_lock(self) -> int:
@@ -190,7 +193,7 @@ class Keeper:
             what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
             raise Busy(f"{what} on this mesh", "wait for them, or end them too with mesh down --force", exit_status=1)
         session.reply(message, {})
-        self._loop.after(0, lambda: self._end("told to"))
+        self._loop.after(0, lambda: self._end("the mesh was taken down"))
 
     def _launchers(self) -> List[int]:
         # Launch children say by their sockets that they live: no daemon has to be asked.
@@ -228,7 +231,7 @@ class Keeper:
         if reply is None or reply.get("partitions") or self._launchers():
             return
         if reply.get("idle_s", 0) >= self._config.get("idle_s", 1800):
-            self._end("idle")
+            self._end("the mesh was idle")
 
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 
@@ -236,15 +239,38 @@ class Keeper:
         if self._ending:
             return
         self._log.write("ending", reason=reason)
+        self._end_reason = reason
         self._ending = ["pct", "agents.rca", "agents.cpa"]
         self._begin_ending()
 
     def _begin_ending(self) -> None:
+        if self._ending[0] == "agents.cpa" and not self._told:
+            self._tell_database()
+            return
         self._end_deadline = time.monotonic() + END_S
         for kept in self._of_kind(self._ending[0]):
             self._feed(kept, Event.END)
         self._loop.after(END_S, self._end_next)
         self._end_next()
+
+    def _tell_database(self) -> None:
+        # Viewers would show the mesh up for ever; a database that does not answer keeps nobody waiting.
+        for kept in self._of_kind("agents.cpa"):
+            try:
+                sock = connect_now(kept.socket_path)
+            except (OSError, AgentError):
+                continue
+            caller = Caller(self._loop, sock, "keeper", lambda _caller, _reason: self._on_told())
+            message = {"op": "mesh_down", "boot_id": self._config["boot_id"], "reason": self._end_reason}
+            caller.call(message, lambda _reply, _error: self._on_told())
+            self._loop.after(TELL_S, self._on_told)
+            return
+        self._on_told()
+
+    def _on_told(self) -> None:
+        if not self._told:
+            self._told = True
+            self._begin_ending()
 
     def _of_kind(self, kind: str) -> List[Kept]:
         return [kept for kept in self._kept if kept.kind == kind]

@@ -72,6 +72,7 @@ CPA: Dict[str, Shape] = {
     "node_suspect": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "node_down": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "idle": _shape(),
+    "mesh_down": _shape(boot_id=_str, reason=_str),
 }
 
 #: What an RCA is told by launchers and PCTs, and asked by anybody of this mesh.

@@ -74,7 +74,7 @@ def down(settings: Settings, *, force: bool = False) -> bool:
         config = read_config(settings)
         if config is None or not lives(config):
             if config is not None and os.path.islink(f"{settings.state_dir}/run"):
-                _close_down(settings)  # it was killed, or the machine: nobody has told the database
+                _close_down(settings, config)  # it was killed, or the machine: nobody has told the database
             _forget(settings, config)
             return False
         if not keeper_lives(config):
@@ -203,28 +203,37 @@ def _spawn(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
 
 def _start(settings: Settings, config: dict[str, Any]) -> None:
     """Start the keeper and wait until every node is up; else take all down again and say why."""
-    from console.deploy.schema import absent, watch
-
     begun_at = time.time()
     keeper = _spawn(config)
+    try:
+        cause = _wait(settings, config, keeper)
+    except BaseException:  # an interrupt too: no half of a mesh stays
+        _end_by_force(settings, config, keeper)
+        raise
+    if cause:
+        said = tail(f"{config['state']}/log", begun_at)
+        _end_by_force(settings, config, keeper)
+        raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
+    keeper.returncode = 0  # it stays; nobody is to wait for it
+
+
+def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
+    """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
+    from console.deploy.schema import absent, watch
+
     patience_s = UP_S + UP_EACH_S * len(config["nodes"])
     deadline = time.monotonic() + patience_s
     with watch(cpa_url(settings)) as store:
         while (missing := absent(store)) or not keeper_lives(config):
             status = keeper.poll()
             if status is not None:
-                cause = f"the keeper ended with status {status}"
-                break
+                return f"the keeper ended with status {status}"
             if time.monotonic() > deadline:
-                cause = f"{len(missing)} nodes did not come up within {patience_s:.0f} s ({', '.join(missing[:3])} …)"
-                break
+                few = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+                what = f"nodes that did not come up: {len(missing)} ({few})" if missing else "the keeper is silent"
+                return f"{what} within {patience_s:.0f} s"
             time.sleep(_POLL_S)
-        else:
-            keeper.returncode = 0  # it stays; nobody is to wait for it
-            return
-    said = tail(f"{config['state']}/log", begun_at)
-    _end_by_force(settings, config, keeper)
-    raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
+    return ""
 
 
 def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
@@ -236,14 +245,13 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
     _until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
     _forget(settings, config)
-    _close_down(settings)
 
 
-def _close_down(settings: Settings) -> None:
+def _close_down(settings: Settings, config: dict[str, Any]) -> None:
     from console.deploy.schema import close_down
 
     try:
-        close_down(cpa_url(settings))
+        close_down(cpa_url(settings), config["boot_id"])
     except (StoreError, ConsoleError) as error:
         # the next `mesh up` ends what this one could not
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)

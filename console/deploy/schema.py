@@ -20,10 +20,10 @@ def define(url: str, config: dict[str, Any]) -> None:
         define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes)
 
 
-def close_down(url: str) -> None:
+def close_down(url: str, boot_id: str) -> None:
     """Write into the database that the mesh is gone, so that viewers do not show it up. StoreError."""
     with open_store(url) as store:
-        shut_down(store, "the mesh was taken down")
+        shut_down(store, boot_id, "its daemons were killed")
 
 
 def watch(url: str) -> Store:

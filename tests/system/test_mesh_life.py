@@ -140,6 +140,26 @@ def test_a_mesh_that_fails_half_way_is_taken_down_and_says_why(mesh: MakeMesh) -
     assert private.run("mesh", "up").returncode == 0, "and what was in its way is gone"
 
 
+def test_an_interrupt_while_it_comes_up_leaves_nothing(mesh: MakeMesh) -> None:
+    private = mesh(64, 64, up=False)
+    process = private.start("mesh", "up", "--nodes", "64", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: len(private.processes()) > 3, "the keeper starts nodes", step_s=0.002)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.stderr is not None and process.stderr.read() == b""
+    wait_until(lambda: not private.processes(), "nothing runs")
+    assert not list((private.home / "run").rglob("*"))
+
+
+def test_a_mesh_that_yod_started_ends_when_it_is_idle(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False, REDMESH_IDLE_MINUTES="0.02")
+    assert private.run("yod", "true").returncode == 0
+    assert private.json("mesh", "status")["auto"] is True
+    wait_until(lambda: not private.processes(), "the mesh ends by itself")
+    assert private.json("showmesh")["states"]["free"] == 0, "viewers see that it has gone"
+    assert private.run("yod", "true").returncode == 0, "and the next yod starts another"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 @pytest.mark.parametrize("place", ["state/redmesh", "run/redmesh"])
 def test_a_directory_of_somebody_else_is_refused(mesh: MakeMesh, place: str) -> None:
