@@ -26,7 +26,8 @@ class Stage:
     """Where the demo runs and how it speaks: in colour on a terminal, plainly elsewhere."""
 
     def __init__(self, home: str) -> None:
-        self.live = sys.stdout.isatty() and shutil.get_terminal_size().columns >= WIDTH
+        size = shutil.get_terminal_size()
+        self.live = sys.stdout.isatty() and size.columns >= WIDTH and size.lines > HEIGHT + 2
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "YOD_"))}
         for variable in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
             self.env[variable] = os.path.join(home, variable[4:7].lower())

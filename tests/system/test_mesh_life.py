@@ -76,6 +76,20 @@ def test_a_mesh_whose_keeper_was_killed_is_adopted(mesh: MakeMesh) -> None:
     wait_until(lambda: private.pid_of("n1") not in (0, nodes["n1"]), "the new keeper restarts what it adopted")
 
 
+def test_viewers_work_while_every_cpa_is_down(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, 2)
+    yod = private.start("yod", "-sz", "3", "sleep", "100", stderr=subprocess.DEVNULL)
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 3, "the launch runs")
+    daemons = [private.pid_of(name) for name in ("keeper", "cpa-0", "cpa-1", "rca")]
+    for pid in daemons:
+        os.kill(pid, signal.SIGKILL)
+    shown = private.json("showmesh")
+    assert shown["states"]["busy"] == 3 and shown["launchers"][0]["command"] == "sleep 100"
+    assert [row["ranks"] for row in private.json("pingd")["processors"]] == [[0], [1], [2], []]
+    assert " sleep 100" in private.run("showmesh", check=True).stdout
+    assert yod.poll() is None, "a running launch outlives them all"
+
+
 def test_a_mesh_without_a_keeper_can_be_taken_down(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     private.kill("keeper")
