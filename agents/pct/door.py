@@ -67,6 +67,7 @@ class Door:
 
     def _refuse(self, sock: socket.socket, error: AgentError) -> None:
         self._waiting.discard(sock)
+        sock.recv(_LONGEST)  # what is left unread would make the peer's end a reset
         link = Link(self._loop, sock, lambda *_: None, lambda *_: None)
         link.send_raw(control(hello("pct")) + control({"re": 0, "error": error.as_message()}))
         link.close(flush=True)

@@ -1,6 +1,7 @@
 """The launches a PCT hosts: its own launch children and the ones it adopted, and the strays of dead ones."""
 
 import os
+import socket
 from typing import Callable, Dict, List, Optional, Set
 
 from agents.link.link import Caller
@@ -39,10 +40,18 @@ class Hosted:
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
         """A line to the launch child of ``launcher``; None when there is none."""
+        sock = self._reach(launcher)
+        return None if sock is None else Caller(self._loop, sock, "pct", on_end)
+
+    def _reach(self, launcher: int) -> Optional[socket.socket]:
         try:
-            return Caller(self._loop, connect_now(launch_socket(self._run, self._node, launcher)), "pct", on_end)
+            sock = connect_now(launch_socket(self._run, self._node, launcher))
         except (OSError, AgentError):
             return None
+        if processes.alive(peer(sock).pid):
+            return sock
+        sock.close()  # dead; a rank on its way to its exec holds the socket for a moment more
+        return None
 
     def launchers(self) -> List[int]:
         """Launchers with something of theirs in RUN."""
@@ -51,9 +60,8 @@ class Hosted:
     def adopt(self) -> None:
         """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
         for launcher in self.launchers():
-            try:
-                sock = connect_now(launch_socket(self._run, self._node, launcher))
-            except (OSError, AgentError):
+            sock = self._reach(launcher)
+            if sock is None:
                 self.clear(launcher)
                 continue
             pid = peer(sock).pid
@@ -113,11 +121,11 @@ class Hosted:
     def clear_dead(self) -> None:
         """Clear every launch whose launch child is dead."""
         for launcher in self.launchers():
-            caller = self.connect(launcher, lambda *_: None)
-            if caller is None:
+            sock = self._reach(launcher)
+            if sock is None:
                 self.clear(launcher)
             else:
-                caller.close()
+                sock.close()
 
     def clear(self, launcher: int) -> int:
         """Kill the strays of a dead launch child and remove its files. How many there were."""

@@ -1,0 +1,216 @@
+"""A launch over real PCTs: begun under hold, run, reported, cleaned up."""
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+
+import pytest
+
+from agents.link.sockets import connect
+from agents.pct import processes
+from tests.support.pcts import Launcher, Machine, run
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine(7) as machine:
+        yield machine
+        wait_until(lambda: not machine.leftovers(), "no file of a launch is left")
+
+
+def test_statuses_of_all_ranks_come_once(machine: Machine) -> None:
+    statuses, launcher = run(machine, ["sh", "-c", "exit $YOD_RANK"], per_node=3)
+    assert statuses == {rank: rank << 8 for rank in range(21)}
+    told = [rank for m in launcher.messages if m["op"] == "exits" for rank, _, _ in m["ranks"]]
+    closed = [rank for m in launcher.messages if m["op"] == "closed" for rank in m["ranks"]]
+    assert sorted(told) == sorted(closed) == list(range(21))
+
+
+def test_a_signal_is_a_wait_status(machine: Machine) -> None:
+    statuses, _ = run(machine, ["sh", "-c", "kill -SEGV $$"], nodes=1)
+    assert os.WTERMSIG(statuses[0]) == signal.SIGSEGV
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 32])
+def test_trees_of_any_shape(machine: Machine, fanout: int) -> None:
+    statuses, launcher = run(machine, ["sh", "-c", "echo $YOD_NODE $YOD_RANK"], per_node=2, fanout=fanout)
+    assert len(statuses) == 14 and set(statuses.values()) == {0}
+    for rank in range(14):
+        assert launcher.stdout(rank) == f"n{rank // 2} {rank}\n".encode()
+
+
+def test_environment_of_a_rank(machine: Machine) -> None:
+    outer = {
+        "PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "SLURM_PROCID": "4", "PMI_RANK": "1", "PMIX_NAMESPACE": "x",
+        "PALS_RANKID": "2", "OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_btl": "tcp", "MPI_LOCALRANKID": "0",
+        "YOD_RANK": "99",        "REDMESH_LAUNCH": "other/n0/1",
+    }  # fmt: skip
+    _, launcher = run(machine, ["env"], per_node=2, nodes=2, env=outer)
+    seen = dict(line.split("=", 1) for line in launcher.stdout(3).decode("utf-8", "surrogateescape").splitlines())
+    assert seen == {
+        "PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "OMPI_MCA_btl": "tcp",
+        "YOD_RANK": "3", "YOD_SIZE": "4", "YOD_LOCAL_RANK": "1", "YOD_LOCAL_SIZE": "2", "YOD_NODE": "n1",
+        "YOD_NNODES": "2", "YOD_LAUNCHER_ID": str(launcher.number), "YOD_PARTITION_ID": "1",
+        "YOD_RANK_MAP": f"{machine.run}/launch-n1-{launcher.number}/ranks",
+        "REDMESH_LAUNCH": f"0badcafe/n1/{launcher.number}",
+    }  # fmt: skip
+
+
+def test_rank_map_is_there_before_the_first_instruction(machine: Machine) -> None:
+    launcher = Launcher(machine, ["sh", "-c", 'cat "$YOD_RANK_MAP"'], per_node=2, fanout=1)
+    ranks = launcher.go()
+    launcher.finish()
+    expected = "".join(f"{rank} n{place} {pid}\n" for rank, (pid, place) in enumerate(ranks)).encode()
+    assert {launcher.stdout(rank) for rank in range(14)} == {expected}
+
+
+def test_process_state_of_a_rank(machine: Machine, tmp_path: object) -> None:
+    script = "pwd; umask; ls -1 /proc/self/fd | wc -l; ps -o sid=,pid= -p $$; readlink /proc/$$/fd/0"
+    _, launcher = run(machine, ["bash", "-c", script], nodes=1, cwd=str(tmp_path))
+    lines = launcher.stdout().decode().splitlines()
+    assert lines[0] == str(tmp_path) and lines[1] == "0022"
+    assert int(lines[2]) == 4, "0, 1, 2 and the directory that ls reads"
+    session, pid = lines[3].split()
+    assert session == pid
+    assert lines[4] == "/dev/null"
+    _, launcher = run(machine, ["grep", "Sig[BI]", "/proc/self/status"], nodes=1)
+    masks = [int(line.split()[1], 16) for line in launcher.stdout().splitlines()]
+    assert masks == [0, 0], "no signal is blocked or ignored"
+
+
+@pytest.mark.parametrize("hold", ["exec", "gate"])
+def test_no_instruction_runs_before_go(machine: Machine, tmp_path: object, hold: str) -> None:
+    launcher = Launcher(machine, ["touch", f"{tmp_path}/ran"], nodes=2, hold=hold)
+    ranks = launcher.ready()
+    states = {processes.state(pid) for pid, _ in ranks}
+    assert states == ({"t"} if hold == "exec" else {"S"})
+    assert not os.path.exists(f"{tmp_path}/ran")
+    launcher.send({"op": "go", "ranks": ranks})
+    assert set(launcher.finish().values()) == {0}
+    assert os.path.exists(f"{tmp_path}/ran")
+
+
+def test_setuid_programs_wait_at_the_gate(machine: Machine, tmp_path: object) -> None:
+    path = f"{tmp_path}/whoami"
+    with open("/bin/cat", "rb") as source, open(path, "wb") as copy:
+        copy.write(source.read())
+    os.chmod(path, 0o755 | stat.S_ISUID)
+    launcher = Launcher(machine, [path, "/dev/null"], nodes=1)
+    [[pid, _]] = launcher.ready()
+    assert processes.state(pid) == "S", "not traced: the setuid bit would be ignored"
+    launcher.send({"op": "go", "ranks": [[pid, 0]]})
+    assert launcher.finish() == {0: 0}
+
+
+def _script(path: str, text: str, mode: int = 0o755) -> str:
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, mode)
+    return path
+
+
+def test_what_cannot_run_is_found_before_anything_runs(machine: Machine, tmp_path: object) -> None:
+    cases = [
+        ("/no/such", 127, "No such file", ""),
+        (_script(f"{tmp_path}/plain", "x", 0o644), 126, "Permission denied", ""),
+        (_script(f"{tmp_path}/lost", "#!/no/interpreter\n"), 127, "No such file", "interpreter"),
+        (_script(f"{tmp_path}/data", "neither\n"), 126, "Exec format", "script"),
+        (str(tmp_path), 126, "Permission denied", ""),
+    ]
+    for path, status, words, hint in cases:
+        launcher = Launcher(machine, [path], per_node=2, fanout=2)
+        failed = launcher.until("failed", "ready")
+        assert (failed["op"], failed["exit_status"], failed["fault"]) == ("failed", status, "program")
+        assert path in failed["message"] and words in failed["message"] and hint in failed["hint"]
+        launcher.until("finished")
+        launcher.sock.close()
+    wait_until(lambda: not machine.marked(), "nothing of it is left")
+    wait_until(lambda: not machine.leftovers(), "no file is left")
+
+
+def test_a_missing_directory_is_named(machine: Machine) -> None:
+    failed = Launcher(machine, ["true"], cwd="/no/such").until("failed")
+    assert "cannot enter /no/such" in failed["message"] and failed["exit_status"] == 125
+
+
+def test_a_node_without_pct_fails_the_load_by_name(machine: Machine) -> None:
+    launcher = Launcher.__new__(Launcher)
+    nodes = [dict(machine.nodes[0]), {"id": 99, "name": "n99", "processors": [99]}]
+    machine.nodes, kept = nodes, machine.nodes  # type: ignore[assignment]
+    try:
+        launcher.__init__(machine, ["true"])  # type: ignore[misc]
+    finally:
+        machine.nodes = kept
+    failed = launcher.until("failed")
+    assert (failed["node"], failed["fault"]) == ("n99", "node")
+    launcher.until("finished")
+    launcher.sock.close()
+
+
+def test_signals_reach_all_or_some(machine: Machine) -> None:
+    script = "trap 'exit 7' USR1; echo up; while :; do sleep 0.05; done"
+    launcher = Launcher(machine, ["sh", "-c", script], fanout=2)
+    launcher.go()
+    while len(launcher.output) < 7:
+        launcher.read()
+    launcher.send({"op": "signal", "signal": signal.SIGUSR1, "ranks": [1, 5]})
+    while len(launcher.exits()) < 2:
+        launcher.read()
+    assert launcher.exits() == {1: 7 << 8, 5: 7 << 8}
+    launcher.send({"op": "signal", "signal": signal.SIGTERM, "ranks": None})
+    statuses = launcher.finish()
+    assert {statuses[rank] for rank in (0, 2, 3, 4, 6)} == {signal.SIGTERM}
+
+
+def test_kill_ends_every_rank(machine: Machine) -> None:
+    launcher = Launcher(machine, ["sh", "-c", "trap '' TERM INT; sleep 100"], per_node=2, fanout=2)
+    launcher.go()
+    launcher.send({"op": "kill"})
+    assert set(launcher.finish().values()) == {signal.SIGKILL}
+
+
+def test_launches_side_by_side(machine: Machine) -> None:
+    launchers = [Launcher(machine, ["sh", "-c", f"echo {i}"], fanout=3) for i in range(8)]
+    for launcher in launchers:
+        launcher.go()
+    for i, launcher in enumerate(launchers):
+        assert set(launcher.finish().values()) == {0}
+        assert launcher.stdout(6) == f"{i}\n".encode()
+
+
+def test_a_pct_leaks_nothing(machine: Machine) -> None:
+    pct = machine.pcts["n0"].pid
+    run(machine, ["true"])
+    wait_until(lambda: not processes.children(pct), "the launch child has gone")
+    before = len(os.listdir(f"/proc/{pct}/fd"))
+    for _ in range(10):
+        run(machine, ["true"])
+    Launcher(machine, ["/no/such"]).until("finished")
+    wait_until(lambda: not processes.children(pct), "the launch children have gone")
+    assert len(os.listdir(f"/proc/{pct}/fd")) == before
+
+
+def test_strangers_are_told_what_is_wrong(machine: Machine) -> None:
+    for rubbish in (b"GET / HTTP/1.0\r\n\r\n", b"\x00\x00\x00\x00\x02{}", b"\xff" * 100, b"\x00\xff\xff\xff\xff"):
+        with connect(machine.address("n0")) as sock:
+            sock.sendall(rubbish)
+            while sock.recv(4096):
+                pass
+    with connect(machine.address("n0")) as sock:
+        sock.sendall(b"\x00\x00")  # half a header, and silence
+        assert machine.ask("n0", {"op": "status"})["node"] == "n0"
+
+
+def test_status_names_launches_and_ranks(machine: Machine) -> None:
+    launcher = Launcher(machine, ["sleep", "100"], per_node=2, nodes=2)
+    ranks = launcher.go()
+    wait_until(lambda: machine.ask("n1", {"op": "status"})["launches"][0]["state"] == "running", "running")
+    status = machine.ask("n1", {"op": "status"})
+    [launch] = status["launches"]
+    assert launch["launcher"] == launcher.number
+    assert launch["ranks"] == [[2, ranks[2][0]], [3, ranks[3][0]]]
+    assert (status["boot_id"], status["incarnation"], status["processors"]) == ("b0", 1, [4, 5, 6, 7])
+    launcher.send({"op": "kill"})
+    launcher.finish()
