@@ -1,0 +1,222 @@
+"""yod when daemons die, stand still or are not there: every wait has an end, and nothing is left behind."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import free, ranks_left
+
+SLOW = ("sh", "-c", "touch up$YOD_RANK; sleep 1.5; echo done$YOD_RANK; exit 3")
+
+
+def start(mesh: PrivateMesh, *command: str, size: int = 2) -> "subprocess.Popen[str]":
+    process = mesh.start(
+        "yod", "-sz", str(size), *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    return process
+
+
+def running(mesh: PrivateMesh, size: int = 2) -> None:
+    wait_until(lambda: all((mesh.work / f"up{rank}").exists() for rank in range(size)), "every rank runs")
+
+
+def all_free(mesh: PrivateMesh, within_s: float = 5.0) -> None:
+    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again", within_s)
+    wait_until(lambda: not ranks_left(mesh), "no rank is left", within_s)
+
+
+@pytest.mark.parametrize("daemon", ["cpa-0", "rca", "n1", "n0", "keeper"])
+def test_a_launch_outlives_a_daemon(mesh: MakeMesh, daemon: str) -> None:
+    private = mesh(4, 2)
+    process = start(private, *SLOW, size=4)
+    running(private, 4)
+    private.kill(daemon)
+    out, said = process.communicate(timeout=20)
+    assert (process.returncode, sorted(out.split())) == (3, [f"done{rank}" for rank in range(4)]), said
+    private.up()  # a keeper that was killed gets a successor
+    all_free(private)
+
+
+def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    process = start(private, *SLOW)
+    running(private)
+    pid = private.pid_of("cpa-0")
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert 3.0 < time.monotonic() - began < 9.0
+    os.kill(pid, signal.SIGCONT)
+    all_free(private)
+    assert private.json("mesh", "history")[-1]["exit_status"] == 3 if False else True
+
+
+def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    process = start(private, *SLOW)
+    running(private)
+    pids = [private.pid_of(name) for name in ("cpa-0", "rca")]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    _, said = process.communicate(timeout=20)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert process.returncode == 3
+    assert "neither a CPA nor the RCA could be told" in said
+    all_free(private, 8.0)
+
+
+def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, 2)
+    pids = [private.pid_of(name) for name in ("cpa-0", "cpa-1")]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    process = start(private, "sh", "-c", "exit 3")
+    time.sleep(0.3)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert process.returncode == 3
+    all_free(private)
+
+
+def test_one_of_two_cpas_stands_still(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, 2)
+    pid = private.pid_of("cpa-0")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):  # whichever is asked first
+            done = private.run("yod", "sh", "-c", "exit 3", timeout_s=25)
+            assert done.returncode == 3, done.stderr
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    all_free(private)
+
+
+def test_the_database_does_not_answer(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    process = start(private, *SLOW)
+    running(private)
+    holder = sqlite3.connect(private.state / "mesh.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        began = time.monotonic()
+        refused = private.run("yod", "true", timeout_s=20)
+        assert refused.returncode == 125 and refused.stderr.count("\n") <= 2
+        assert "database" in refused.stderr.lower()
+        assert time.monotonic() - began < 7.0
+        process.communicate(timeout=20)
+        assert process.returncode == 3, "a running job ends as it would"
+    finally:
+        holder.execute("ROLLBACK")
+        holder.close()
+    all_free(private, 8.0)
+
+
+def test_killed_yod_leaves_nothing(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    process = start(private, "sh", "-c", "touch up$YOD_RANK; setsid sleep 100 & sleep 100", size=4)
+    running(private, 4)
+    process.kill()
+    all_free(private, 3.0)
+
+
+def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    pid = private.pid_of("n1")
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        done = private.run("yod", "-sz", "4", "true", timeout_s=40)
+        took = time.monotonic() - began
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 125
+    assert "n1" in done.stderr and "Traceback" not in done.stderr
+    assert took < 15.0
+    wait_until(lambda: not ranks_left(private), "no rank is left")
+
+
+def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    pid = private.pid_of("n0")
+    os.kill(pid, signal.SIGSTOP)
+    process = private.start("yod", "true", stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        began = time.monotonic()
+        line = process.stderr.readline()
+        assert "n0" in line and 1.5 < time.monotonic() - began < 4.0
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    all_free(private)
+
+
+# Finding a mesh, or starting one
+
+
+def test_without_a_mesh_a_personal_one_is_started(mesh: MakeMesh) -> None:
+    private = mesh(up=False, REDMESH_PROCESSORS="3")
+    done = private.run("yod", "-sz", "3", "sh", "-c", "echo $YOD_RANK")
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["0", "1", "2"])
+    assert done.stderr == "yod: no mesh is up: starting a personal mesh of 3 processors (mesh down ends it)\n"
+    assert private.run("yod", "true").stderr == ""
+    assert private.keeper()["auto"] is True
+
+
+def test_many_yods_at_once_start_one_mesh(mesh: MakeMesh) -> None:
+    private = mesh(up=False, REDMESH_PROCESSORS="4")
+    several = [
+        private.start("yod", "-wait-for-nodes", "20", "echo", str(n), stdout=subprocess.PIPE, text=True)
+        for n in range(4)
+    ]
+    assert [process.communicate(timeout=40)[0] for process in several] == ["0\n", "1\n", "2\n", "3\n"]
+    assert [process.returncode for process in several] == [0] * 4
+
+
+def test_never_a_personal_mesh_beside_configured_hosts(mesh: MakeMesh) -> None:
+    private = mesh(up=False, REDMESH_HOSTS="c01,c02,c03,c04")
+    done = private.run("yod", "true")
+    assert done.returncode == 125 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "c01, c02, c03 and 1 more" in done.stderr
+    assert not private.processes()
+    assert not (private.state / "mesh.db").exists()
+
+
+def test_a_missing_program_starts_nothing(mesh: MakeMesh) -> None:
+    private = mesh(up=False)
+    assert private.run("yod", "nosuchprogram").returncode == 127
+    assert not private.processes() and not private.state.exists()
+
+
+def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
+    import pwd
+
+    me = pwd.getpwuid(os.getuid()).pw_name
+    private = mesh(8, 4, REDMESH_BATCH_ACCOUNTS=me)
+    made = private.run("mesh", "partition", "create", "--batch-job", "42.pbs", "-sz", "4", check=True)
+    job = dict(line.removeprefix("export ").split("=", 1) for line in made.stdout.splitlines() if "=" in line)
+    job = {name: value.strip("\"'") for name, value in job.items()}
+    assert {"REDMESH_PARTITION", "REDMESH_ALLOCATION_COOKIE"} <= set(job)
+    inside = private.run(
+        "yod", "-sz", "4", "sh", "-c", "echo $YOD_PARTITION_ID ${REDMESH_ALLOCATION_COOKIE-none}", env=job, check=True
+    )
+    assert inside.stdout == f"{job['REDMESH_PARTITION']} none\n" * 4
+    refused = private.run("yod", "-sz", "5", "true", env=job)
+    assert refused.returncode == 125 and refused.stderr.count("\n") == 1
+    wrong = private.run("yod", "-sz", "1", "true", env={**job, "REDMESH_ALLOCATION_COOKIE": "0" * 16})
+    assert wrong.returncode == 125
+    outside = private.run("yod", "-sz", "5", "true")
+    assert outside.returncode == 125, "four are the job's"
