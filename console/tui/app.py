@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -14,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.signal import Signal
 
+from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.tui.machine import Changed, Machine
 from console.tui.reading import MachineReader
@@ -160,8 +162,8 @@ class ConsoleApp(App[None]):
             self.switch_mode(mode)
 
     def action_tab(self, step: int) -> None:
-        """The next or the previous tab."""
-        tabs = self._tabs()
+        """The next or the previous tab; the form is left out, for there ``<`` is a letter."""
+        tabs = [tab for tab in self._tabs() if tab != "launch"]
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])
 
@@ -231,6 +233,10 @@ def _key_name(app: ConsoleApp, binding: Binding) -> str:
 
 def run(settings: Settings) -> int:
     """``mesh console``: runs until it is quit. Returns the exit status."""
+    if not sys.__stderr__ or not sys.__stderr__.isatty():  # what Textual draws on
+        raise ConsoleError(
+            "the console needs a terminal", "it draws on standard error: leave that alone", exit_status=2
+        )
     app = ConsoleApp(settings)
     app.run()
     return app.return_code or 0

@@ -59,9 +59,10 @@ def arguments(form: Form) -> list[str]:
     if form.label:
         line.append("-label")
     try:
-        return line + shlex.split(form.command)
-    except ValueError:
-        return line + form.command.split()
+        words = shlex.split(form.command)
+    except ValueError:  # half typed
+        words = form.command.split()
+    return [*line, *(["--"] if words and words[0].startswith("-") else []), *words]
 
 
 def yod_line(form: Form) -> str:

@@ -132,6 +132,7 @@ class Machine:
         if picture.whole or not known or not nodes_known:
             return self._replace(picture)
         touched = {row.launcher for row in picture.processors} | {row.id for row in picture.launchers}
+        touched.update(picture.ended)
         cells = {self._cell_of[row.id] for row in picture.processors}
         for row in picture.processors:
             self.processors[self._cell_of[row.id]] = row

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Framed(Screen[None]):
     """A screen between the bar and the footer."""
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (64, "-narrow"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
     TITLE_FOR_HELP: ClassVar[str] = ""
     #: Keys that are explained by ``?`` though no binding of the screen itself has them.

@@ -17,6 +17,7 @@ from console.tui.launching import Form, LaunchError
 from console.tui.machine import State
 from console.tui.screens.frame import Framed
 from console.tui.widgets.choice import Choice
+from console.tui.widgets.titles import set_subtitle
 from console.tui.words import several
 
 
@@ -88,7 +89,7 @@ class LaunchScreen(Framed):
         machine = self.console.machine
         free = machine.counts()[State.FREE]
         box = self.query_one("#form")
-        box.border_subtitle = Content(f"{free:,} of {several(machine.cells, 'processor')} free")
+        set_subtitle(box, f"{free:,} of {several(machine.cells, 'processor')} free")
 
     def _note(self, text: str, *, bad: bool = False) -> None:
         note = self.query_one("#launch-note", Static)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widget import Widget
 
 from console.tui.machine import Changed
@@ -19,6 +18,7 @@ from console.tui.widgets.launcher_list import LauncherList
 from console.tui.widgets.legend import Legend
 from console.tui.widgets.line_list import LineList
 from console.tui.widgets.machine_map import MachineMap
+from console.tui.widgets.titles import set_subtitle, set_title
 from console.tui.words import several
 
 
@@ -75,9 +75,10 @@ class MeshScreen(Framed):
         machine = self.console.machine
         nodes = len(machine.blocks())
         size = f"{several(nodes, 'node')}, {several(machine.cells, 'processor')}"
-        self._map.border_title = Content(f"mesh {machine.mesh}".rstrip())
-        self._map.border_subtitle = Content(size if machine.cells else self.console.trouble or "reading …")
-        self._launchers.border_title = Content(f"launchers ({len(machine.launchers)})")
+        set_title(self._map, f"mesh {machine.mesh}".rstrip())
+        set_subtitle(self._map, size if machine.cells else "")
+        self._map.message = self.console.trouble or "reading …"
+        set_title(self._launchers, f"launchers ({len(machine.launchers)})")
         self._launchers.update_launchers()
         self._legend.refresh()
         self._show_details()

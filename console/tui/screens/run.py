@@ -21,6 +21,7 @@ from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.completion import Completion
 from console.tui.widgets.output_pane import OutputPane
 from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
+from console.tui.widgets.titles import set_subtitle, set_title
 from console.tui.words import amount, elapsed, several
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes
@@ -105,7 +106,7 @@ class RunScreen(Framed):
         self._grid.update_ranks()
         self._counts.update(self._summary())
         self._output.update_output(run.size)
-        self._output.border_subtitle = self._volume()
+        set_subtitle(self._output, self._volume())
 
     def _heading(self) -> Content:
         run = self._run
@@ -139,21 +140,21 @@ class RunScreen(Framed):
             lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
         return Content("\n").join(lines)
 
-    def _volume(self) -> Content:
+    def _volume(self) -> str:
         output = self._run.output
         parts = [f"{amount(output.total_bytes)}, {several(output.end, 'line')}"]
         if output.first:
             parts.append(f"the newest {len(output):,} kept")
         if output.skipped_bytes:
             parts.append(f"{amount(output.skipped_bytes)} skipped")
-        return Content(" · ".join(parts))
+        return " · ".join(parts)
 
     @on(OutputPane.Changed)
     def _titles(self) -> None:
         rank = self._output.rank
         whose = "output" if rank is None else f"output of rank {rank}"
-        self._output.border_title = Content(whose + ("" if self._output.following else " · paused, G follows"))
-        self._grid.border_title = Content("ranks" if rank is None else f"rank {rank} alone")
+        set_title(self._output, whose + ("" if self._output.following else " · paused, G follows"))
+        set_title(self._grid, "ranks" if rank is None else f"rank {rank} alone")
 
     # ranks
 
@@ -166,7 +167,7 @@ class RunScreen(Framed):
             if end is not None:
                 what = signal_name(end.signal) if end.signal else f"exit {end.status}"
             node = f" {run.nodes[rank]}" if run.nodes[rank] else ""
-            self._grid.border_subtitle = Content(f"{rank}{node} {what}")
+            set_subtitle(self._grid, f"{rank}{node} {what}")
 
     @on(CellGrid.Chosen)
     def _chosen(self, event: CellGrid.Chosen) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -41,6 +42,8 @@ class CellGrid(ScrollView, can_focus=True):
     ]
 
     cursor = reactive(0, repaint=False)
+    #: What is said where there are no cells.
+    message = reactive("")
 
     class Moved(Message):
         """The cursor stands on another cell, or the cell changed."""
@@ -206,6 +209,10 @@ class CellGrid(ScrollView, can_focus=True):
         """The strip of one visible line, from the cache where nothing changed."""
         scroll_x, scroll_y = self.scroll_offset
         line = y + scroll_y
+        if not self.cells:
+            words = textwrap.wrap(self.message, max(10, self.size.width - 2))
+            text = words[y - 1] if 0 < y <= len(words) else ""
+            return Strip([Segment(text, self._style("label"))]).crop_extend(0, self.size.width, self.rich_style)
         strip = self._strips.get(line)
         if strip is None:
             if line >= len(self._layout.lines):

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from console.tui.machine import Launcher, Machine, State
+from console.tui.widgets.titles import set_title
 from console.tui.words import elapsed, several
 
 
@@ -71,7 +72,7 @@ class Details(Static):
         return rows
 
     def _draw(self, title: str, rows: list[tuple[str, str, str]]) -> None:
-        self.border_title = Content(title)
+        set_title(self, title)
         state = (rows, self.size.width)
         if state == self._shown:
             return

@@ -1,0 +1,199 @@
+"""The map and what stands beside it, over a real database that changes."""
+
+import re
+from pathlib import Path
+
+from textual.widgets import Static
+
+from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.run import RunScreen
+from console.tui.widgets.details import Details
+from console.tui.widgets.machine_map import MachineMap
+from tests.support.console import opened, screen_text, until
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+
+
+def details(app: object) -> str:
+    widget = app.screen.query_one(Details)  # type: ignore[attr-defined]
+    return f"{widget.border_title}\n{widget.visual}"
+
+
+async def test_it_opens_on_the_map_with_legend_launchers_and_details(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "./ring" in screen_text(app), "the launchers are shown")
+        text = screen_text(app)
+        assert isinstance(app.screen, MeshScreen)
+        assert "mesh main" in text and "4 nodes, 32 processors" in text
+        assert "free 6" in text and "pending 2" in text and "busy 14" in text
+        assert "stale 8" in text and "down 0" in text and "reserved 2" in text
+        assert "n0 [a]" in text
+        assert "processor 0 · n0:0" in text and "hostname -f" in text
+        assert "m Mesh" in text and "q Quit" in text
+
+
+async def test_the_map_can_be_read_without_colour(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    database.down("n2")
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "#" in screen_text(app), "the map is drawn")
+        rows = {}
+        for line in screen_text(app).splitlines():
+            words = line.replace("│", " ").replace("[", " ").replace("]", " ").split()
+            if words and words[0] in ("n0", "n1", "n2", "n3"):
+                rows[words[0]] = words[1:9]
+        assert rows["n0"] == list("aaaaaabb")
+        assert rows["n1"] == ["b", "b", "+", "+", "d", "d", "d", "d"]
+        assert rows["n2"] == ["#"] * 8
+        assert rows["n3"] == ["-"] * 8
+
+
+async def test_cursor_keys_and_hjkl_move_and_the_details_follow(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        grid = app.screen.query_one(MachineMap)
+        await until(pilot, lambda: "processor 0" in details(app), "the first processor's details")
+        for keys, processor in (
+            ("l", 1), ("right", 2), ("j", 10), ("down", 18), ("k", 10), ("h", 9), ("left", 8), ("up", 0),
+            ("left", 0), ("w", 8), ("w", 16), ("b", 8), ("G", 31), ("l", 31), ("g", 0),
+        ):  # fmt: skip
+            await pilot.press(keys)
+            assert grid.cursor == processor, keys
+            await until(pilot, lambda n=processor: f"processor {n} " in details(app), f"details of {processor}")
+        await pilot.press("j", "j", "l")
+        await until(pilot, lambda: "reserved for grace" in details(app), "a reserved processor's details")
+        await pilot.press("j")
+        await until(pilot, lambda: "no beat for 5 s" in details(app), "why a node is suspect")
+
+
+async def test_the_map_is_live(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path, nodes=2, slots=4)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "nothing runs" in screen_text(app), "an empty machine")
+        [launcher] = database.put(Row((0, 1, 5), "./solve"))
+        await until(pilot, lambda: "./solve" in screen_text(app), "the launcher appears")
+        assert "free 5" in screen_text(app) and "busy 3" in screen_text(app)
+        assert re.search(r"\[ *a *\]", screen_text(app))
+        database.end(launcher)
+        await until(pilot, lambda: "nothing runs" in screen_text(app), "the launcher is gone")
+        assert "free 8" in screen_text(app)
+
+
+async def test_only_the_cells_that_changed_are_drawn_again(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path, nodes=64, slots=16)
+    async with opened(database.url, tmp_path, size=(120, 40)) as (app, pilot):
+        grid = app.screen.query_one(MachineMap)
+        await until(pilot, lambda: "1,024 processors" in screen_text(app), "the map")
+        await pilot.pause()
+        drawn: list[int] = []
+        draw = grid.render_line
+        grid.render_line = lambda y: drawn.append(y) or draw(y)  # type: ignore[method-assign, func-returns-value]
+        database.put(Row((512,), "./one"))
+        await until(pilot, lambda: "./one" in screen_text(app), "the launcher appears")
+        await pilot.pause()
+        assert 1 <= len(set(drawn)) <= 2
+
+
+async def test_the_list_of_launchers_has_details_of_its_own(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("tab", "j", "j", "j")
+        await until(pilot, lambda: "launcher 4" in details(app), "the launcher's details")
+        assert "job" in details(app) and "4242.pbs" in details(app) and "login1/4711" in details(app)
+
+
+async def test_enter_on_a_launcher_whose_yod_has_gone_says_so(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("enter")
+        assert isinstance(app.screen, RunScreen)
+        await until(pilot, lambda: "takes no observers" in screen_text(app), "why there is nothing to see")
+        await pilot.press("x")
+        assert isinstance(app.screen, MeshScreen) and not app.runs
+
+
+async def test_a_free_processor_has_nobody_to_attach_to(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path, nodes=1)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("enter")
+        assert isinstance(app.screen, MeshScreen) and not app.runs
+
+
+async def test_the_database_goes_and_comes_back(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "./ring" in screen_text(app), "the launchers are shown")
+        away = tmp_path / "away.db"
+        database.path.rename(away)
+        await until(pilot, lambda: "picture is" in screen_text(app), "how old the picture is")
+        assert "n0" in screen_text(app) and "Traceback" not in screen_text(app)
+        await pilot.press("l", "j")  # the old picture can still be walked over
+        away.rename(database.path)
+        await until(pilot, lambda: "of 24 free" in screen_text(app), "the picture is fresh again")
+        database.put(Row((16,), "./later"))
+        await until(pilot, lambda: "./later" in screen_text(app), "and live")
+
+
+async def test_no_database_at_all(tmp_path: Path) -> None:
+    async with opened(f"sqlite://{tmp_path}/none.db", tmp_path) as (app, pilot):
+        await until(pilot, lambda: "no picture yet" in screen_text(app), "that there is nothing to see")
+        await until(pilot, lambda: "mesh up" in screen_text(app), "what to do about it")
+        await pilot.press("h", "j", "k", "l", "g", "G", "w", "b", "tab", "enter", "question_mark", "escape")
+        assert "Traceback" not in screen_text(app)
+
+
+async def test_another_machine_under_the_same_console(tmp_path: Path) -> None:
+    """mesh down, mesh up of another size: the database is made anew."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("G")
+        await until(pilot, lambda: "processor 31" in details(app), "the last processor")
+        database.close()
+        for path in tmp_path.glob("mesh.db*"):
+            path.unlink()
+        FixedDatabase(tmp_path, nodes=2, slots=3)
+        await until(pilot, lambda: "2 nodes, 6 processors" in screen_text(app), "the new machine")
+        await pilot.press("G", "l", "j")
+        assert app.screen.query_one(MachineMap).cursor == 5
+
+
+async def test_help_has_every_key_of_the_screen_in_front(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("question_mark")
+        text = str(app.screen.query_one("#help-text Static", Static).visual)
+        for words in ("next node", "attach to the launcher", "the launch form", "leave; what runs goes on", "themes"):
+            assert words in text
+        await pilot.press("escape")
+        assert isinstance(app.screen, MeshScreen)
+
+
+async def test_every_action_is_in_the_palette(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: app.machine.launchers, "launchers")
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        for title in ("Mesh", "Launch", "Attach 4", "Keys", "Theme", "Quit"):
+            assert title in titles
+        await pilot.press("ctrl+p")
+        await pilot.press(*"Launch", "enter")
+        await until(pilot, lambda: app.current_mode == "launch", "the palette's command is done")
+
+
+async def test_q_quits_at_once_where_nothing_would_be_lost(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running or app._exit, "it quits")
+
+
+async def test_small_and_large_terminals(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    for size in ((40, 12), (80, 24), (240, 70), (400, 100)):
+        async with opened(database.url, tmp_path, size=size) as (app, pilot):
+            await until(pilot, lambda: "mesh main" in screen_text(app), "the map")
+            await pilot.press("n")
+            await pilot.pause()
+            await pilot.press("escape")
+            await pilot.resize_terminal(80, 24)
+            await until(pilot, lambda: "./ring" in screen_text(app), "the list, after a resize")
