@@ -26,6 +26,7 @@ class Config(NamedTuple):
     suspect_s: float
     down_s: float
     silent_s: float
+    register_again_s: float  # what launchers and PCTs get to find a new RCA
 
     @property
     def socket(self) -> str:
@@ -52,6 +53,7 @@ def read(path: str) -> Config:
             suspect_s=float(whole.get("suspect_s", 5.0)),
             down_s=float(whole.get("down_s", 15.0)),
             silent_s=float(whole.get("silent_s", 10.0)),
+            register_again_s=float(whole.get("register_again_s", 5.0)),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

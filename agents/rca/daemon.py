@@ -16,7 +16,6 @@ from agents.wire.errors import AgentError
 from agents.wire.messages import RCA
 
 TICK_S = 0.25
-REGISTER_AGAIN_S = 5.0  # what launchers and PCTs get to find a new RCA
 STOPPED = "T"  # the state letter of a process that job control has stopped
 LATE_S = 1.0  # a tick this late means that we ourselves did not run
 
@@ -182,18 +181,19 @@ class Rca:
                 self.server.sessions.pop(key, None)
 
     def _look_at_unregistered(self, now: float) -> None:
+        allowed_s = self.config.register_again_s
         for (pid, pid_started), since in list(self.unregistered.items()):
             if not alive(pid, pid_started):
                 self._report_lost(pid, pid_started, None, "its process is gone", now)
-            elif now - since >= REGISTER_AGAIN_S and state(pid) != STOPPED:
-                self._report_lost(pid, pid_started, None, f"not registered within {REGISTER_AGAIN_S:.0f} s", now)
+            elif now - since >= allowed_s and state(pid) != STOPPED:
+                self._report_lost(pid, pid_started, None, f"not registered within {allowed_s:g} s", now)
             else:
                 continue
             del self.unregistered[pid, pid_started]
 
     def _tell_missing_nodes(self, now: float) -> None:
         # a PCT that died while there was no RCA never registers: the database must not show it up for ever
-        if self._missing_told or now - self._began_at < REGISTER_AGAIN_S:
+        if self._missing_told or now - self._began_at < self.config.register_again_s:
             return
         self._missing_told = True
         for name in self.config.nodes:

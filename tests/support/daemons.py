@@ -41,13 +41,15 @@ class Daemons:
             for n in range(nodes)
         ]
         self.config = self.home / "keeper.json"
-        self.write_config(**config)
+        self._options: dict[str, Any] = {}
+        self.configure(**config)
         migrate(self.url)
         self.store = open_store(self.url)
         define_machine(self.store, "1f2e3d4c", "b00710", LOGIN, self.nodes)
 
-    def write_config(self, **config: Any) -> None:
-        """keeper.json, as ``mesh up`` writes it."""
+    def configure(self, **options: Any) -> None:
+        """Write keeper.json, as ``mesh up`` does; what is started from now on reads it."""
+        self._options.update(options)
         whole: dict[str, Any] = {
             "mesh": "1f2e3d4c",
             "run": str(self.run),
@@ -67,7 +69,7 @@ class Daemons:
             "history_days": 30,
             "history_rows": 10_000,
         }
-        whole.update(config)
+        whole.update(self._options)
         self.config.write_text(json.dumps(whole))
 
     def start(self, name: str) -> "subprocess.Popen[bytes]":

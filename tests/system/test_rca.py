@@ -1,0 +1,415 @@
+"""An RCA between real launchers, real CPAs and a real clean-up: what dies is noticed, and cleared away within 3 s."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.link.client import Client
+from agents.pct.processes import start_time
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from tests.support.daemons import Daemons, Make
+from tests.support.waiting import wait_until
+
+SOON_S = 3.0  # nothing is left of a killed launcher after this
+Launch = Callable[..., "Launched"]
+
+
+class Launched:
+    """A small launcher that has its processors."""
+
+    def __init__(self, daemons: Daemons, size: int, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.small_launcher", str(daemons.run), str(size), *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the launcher got nothing"
+        self.got: dict[str, Any] = json.loads(line)
+        self.launcher: int = self.got["launcher"]
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Let it end in its own way; its exit status."""
+        self.process.communicate(timeout=10)
+        return self.process.returncode
+
+
+@pytest.fixture
+def mesh_of_two(make_daemons: Make, tmp_path: Path) -> Daemons:
+    """Two CPAs, an RCA, 8 processors, and a clean-up that keeps a list of what it was run for."""
+    script = tmp_path / "cleanup"
+    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/cleaned\n")
+    script.chmod(0o755)
+    made = make_daemons(8, 2, cleanup=str(script), suspect_s=0.6, down_s=1.2, silent_s=1.5)
+    for name in ("cpa-0", "cpa-1", "rca"):
+        made.start(name)
+    made.nodes_up()
+    return made
+
+
+@pytest.fixture
+def launch(mesh_of_two: Daemons) -> Iterator[Launch]:
+    """``launch(size, *flags)`` starts a small launcher; it ends with the test."""
+    started: list[Launched] = []
+
+    def start(size: int, *flags: str) -> Launched:
+        started.append(Launched(mesh_of_two, size, *flags))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        if one.process.stdin is not None and not one.process.stdin.closed:
+            one.process.communicate()
+
+
+def ended(daemons: Daemons, launcher: int) -> tuple[Any, ...]:
+    """State, abnormal, and reason of a launcher."""
+    (row,) = daemons.rows(f"SELECT state, abnormal, reason FROM launcher WHERE id = {launcher}")
+    return row
+
+
+def nothing_left(daemons: Daemons, since: float, within_s: float = SOON_S) -> None:
+    wait_until(lambda: not daemons.owners(), "its processors are free", within_s - (time.monotonic() - since))
+    assert daemons.rows("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL") == [(0,)]
+
+
+def status(daemons: Daemons) -> Message:
+    with daemons.client("rca") as client:
+        return client.call({"op": "status"})
+
+
+def test_a_killed_launcher_is_cleared_away(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+    one, other = launch(4), launch(2)
+    since = time.monotonic()
+    one.kill()
+    wait_until(lambda: len(mesh_of_two.owners()) == 2, "the processors of the killed one are free", SOON_S)
+    assert time.monotonic() - since < SOON_S
+    assert ended(mesh_of_two, one.launcher)[:2] == ("ended", 1)
+    assert ended(mesh_of_two, other.launcher)[0] == "pending"
+    assert (tmp_path / "cleaned").read_text() == f"{one.launcher}\n"
+    told = [line for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
+    assert [line["launcher"] for line in told] == [one.launcher]
+
+
+def test_a_launcher_that_unregisters_is_left_alone(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+    one = launch(4)
+    assert [each["launcher"] for each in status(mesh_of_two)["launchers"]] == [one.launcher]
+    assert one.end() == 0
+    wait_until(lambda: status(mesh_of_two)["launchers"] == [], "it is gone")
+    assert status(mesh_of_two)["events"] == 0 and not (tmp_path / "cleaned").exists()
+    assert ended(mesh_of_two, one.launcher)[0] == "pending"  # its finish was its own affair
+
+
+def test_killed_while_the_rca_is_down(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(8)
+    mesh_of_two.kill("rca")
+    one.kill()
+    one.process.wait()
+    since = time.monotonic()
+    mesh_of_two.start("rca")
+    nothing_left(mesh_of_two, since)
+
+
+def test_killed_but_not_yet_waited_for_while_the_rca_is_down(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(8)
+    mesh_of_two.kill("rca")
+    one.kill()  # a zombie: nobody has waited for it
+    since = time.monotonic()
+    mesh_of_two.start("rca")
+    nothing_left(mesh_of_two, since)
+
+
+def test_killed_while_every_cpa_is_down(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(8)
+    mesh_of_two.kill("cpa-0")
+    mesh_of_two.kill("cpa-1")
+    one.kill()
+    wait_until(lambda: status(mesh_of_two)["events"] == 1, "the RCA keeps the event")
+    since = time.monotonic()
+    mesh_of_two.start("cpa-1")
+    nothing_left(mesh_of_two, since)
+
+
+def test_killed_while_everybody_is_down(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(8)
+    for name in ("cpa-0", "cpa-1", "rca"):
+        mesh_of_two.kill(name)
+    one.kill()
+    since = time.monotonic()
+    for name in ("rca", "cpa-0"):
+        mesh_of_two.start(name)
+    nothing_left(mesh_of_two, since)
+
+
+def test_killed_together_with_the_cpa_that_the_rca_talks_to(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(8)
+    connected = [line for line in mesh_of_two.log("rca") if line["event"] == "cpa_connected"][-1]["socket"]
+    since = time.monotonic()
+    mesh_of_two.kill(Path(connected).name.removesuffix(".sock"))
+    one.kill()
+    nothing_left(mesh_of_two, since)
+
+
+def test_many_killed_at_once(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+    every = [launch(1) for _ in range(8)]
+    since = time.monotonic()
+    for one in every:
+        one.kill()
+    nothing_left(mesh_of_two, since)
+    cleaned = [int(word) for word in (tmp_path / "cleaned").read_text().split()]
+    assert sorted(cleaned) == sorted(one.launcher for one in every)
+
+
+def test_launchers_outlive_a_restart_of_the_rca(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+    one = launch(4)
+    mesh_of_two.kill("rca")
+    mesh_of_two.configure(register_again_s=1.5)
+    mesh_of_two.start("rca")
+    again = lambda: [each["launcher"] for each in status(mesh_of_two)["launchers"]] == [one.launcher]  # noqa: E731
+    wait_until(again, "it has registered again")
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() > since + 2.0, "the time to register again is over")
+    assert ended(mesh_of_two, one.launcher)[0] == "pending" and not (tmp_path / "cleaned").exists()
+
+
+def test_a_launcher_that_never_registers_again_is_cleared_away(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(4, "no-register")
+    mesh_of_two.kill("rca")
+    mesh_of_two.configure(register_again_s=1.5)
+    since = time.monotonic()
+    mesh_of_two.start("rca")
+    wait_until(lambda: not mesh_of_two.owners(), "it has been given up", 6.0)
+    assert time.monotonic() - since > 1.5, "it had its time to register again"
+    assert ended(mesh_of_two, one.launcher)[2] == "not registered within 1.5 s"
+
+
+def test_a_silent_launcher_is_lost_and_a_stopped_one_is_not(mesh_of_two: Daemons, launch: Launch) -> None:
+    silent, stopped = launch(2, "no-beat"), launch(2)
+    stopped.kill(signal.SIGSTOP)
+    wait_until(lambda: len(mesh_of_two.owners()) == 2, "the silent one has been cleared away", 5.0)
+    assert ended(mesh_of_two, silent.launcher)[2].startswith("silent for")
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() > since + 2.0, "the stopped one has been silent for long")
+    assert ended(mesh_of_two, stopped.launcher)[0] == "pending"
+    stopped.kill(signal.SIGCONT)
+    assert stopped.end() == 0  # and it is still registered
+
+
+def test_nobody_is_lost_because_the_rca_itself_was_stopped(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(4)
+    mesh_of_two.kill("rca", signal.SIGSTOP)
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() > since + 2.5, "longer than a launcher may be silent")
+    mesh_of_two.kill("rca", signal.SIGCONT)
+    wait_until(lambda: time.monotonic() > since + 3.5, "it has looked around")
+    assert ended(mesh_of_two, one.launcher)[0] == "pending" and status(mesh_of_two)["events"] == 0
+
+
+def test_a_finish_left_with_the_rca_reaches_a_cpa_that_comes_later(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(4, "finish-by-rca")
+    mesh_of_two.kill("cpa-0")
+    mesh_of_two.kill("cpa-1")
+    assert one.end() == 0
+    assert status(mesh_of_two)["events"] == 1
+    since = time.monotonic()
+    mesh_of_two.start("cpa-0")
+    nothing_left(mesh_of_two, since)
+    assert ended(mesh_of_two, one.launcher) == ("ended", 0, "")
+    assert one.got["cookie"] not in (mesh_of_two.state / "log" / "rca.jsonl").read_text()
+
+
+def test_an_unclean_launcher_is_tried_again_until_it_is_clean(make_daemons: Make, tmp_path: Path) -> None:
+    gate, tries, script = tmp_path / "gate", tmp_path / "tries", tmp_path / "cleanup"
+    script.write_text(f"#!/bin/sh\necho try >> {tries}\ntest -e {gate}\n")
+    script.chmod(0o755)
+    made = make_daemons(8, 2, cleanup=str(script))
+    for name in ("cpa-0", "rca"):
+        made.start(name)
+    made.nodes_up()
+    one = Launched(made, 4)
+    one.kill()
+    one.process.communicate()
+    wait_until(lambda: tries.exists() and len(tries.read_text().split()) >= 2, "it is tried again", 5.0)
+    assert len(made.owners()) == 4 and status(made)["events"] == 1
+    gate.touch()
+    wait_until(lambda: not made.owners(), "clean at last", 5.0)
+    wait_until(lambda: status(made)["events"] == 0, "and acknowledged")
+
+
+# --- nodes
+
+
+class Pct:
+    """The registration of a PCT, made by this process."""
+
+    def __init__(self, daemons: Daemons, node: str, incarnation: int = 1) -> None:
+        self.client = daemons.client("rca", "pct")
+        spec = next(each for each in daemons.nodes if each.name == node)
+        self.facts = {
+            "node": node,
+            "boot_id": "b00710",
+            "incarnation": incarnation,
+            "address": spec.address,
+            "pid": os.getpid(),
+            "processors": len(spec.processors),
+        }
+        self.client.call({"op": "register_node", **self.facts})
+        self.beating = threading.Event()
+        self.beating.set()
+        self.over = False
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread.start()
+
+    def _beat(self) -> None:
+        seq = 0
+        while not self.over:
+            if self.beating.is_set():
+                seq += 1
+                try:
+                    self.client.tell({"op": "beat", "seq": seq, "launches": 0})
+                except (AgentError, OSError):
+                    return
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        self.over = True
+        self.thread.join()
+        self.client.close()
+
+
+def node_state(daemons: Daemons, node: str) -> str:
+    return str(daemons.rows(f"SELECT state FROM node WHERE name = '{node}'")[0][0])
+
+
+def test_a_node_is_suspect_then_down_then_up_again_as_its_pct_beats(mesh_of_two: Daemons) -> None:
+    seen: list[str] = []
+
+    def look(wanted: str) -> Callable[[], bool]:
+        def probe() -> bool:
+            state = node_state(mesh_of_two, "n1")
+            if not seen or seen[-1] != state:
+                seen.append(state)
+            return state == wanted
+
+        return probe
+
+    pct = Pct(mesh_of_two, "n1", incarnation=2)
+    try:
+        wait_until(look("up"), "up")
+        pct.beating.clear()
+        wait_until(look("suspect"), "suspect", 3.0)
+        wait_until(look("down"), "down", 3.0)
+        pct.beating.set()
+        wait_until(look("up"), "up again", 3.0)
+        assert seen == ["up", "suspect", "down", "up"]
+    finally:
+        pct.close()
+    wait_until(look("down"), "down, its connection has ended", 2.0)
+    assert status(mesh_of_two)["nodes"][0] == {"node": "n1", "state": "down"}
+
+
+def test_a_pct_that_restarts_at_once_is_never_down(mesh_of_two: Daemons) -> None:
+    Pct(mesh_of_two, "n1", incarnation=2).close()
+    again = Pct(mesh_of_two, "n1", incarnation=3)
+    try:
+        row = "SELECT incarnation FROM node WHERE name = 'n1'"
+        wait_until(lambda: mesh_of_two.rows(row) == [(3,)], "the database knows the new one", 3.0)
+        since = time.monotonic()
+        wait_until(lambda: time.monotonic() > since + 0.8, "longer than the grace")
+        assert not [line for line in mesh_of_two.log("rca") if line["event"] == "node_down" and line["node"] == "n1"]
+        with mesh_of_two.client("rca", "pct") as old, pytest.raises(AgentError, match="newer PCT"):
+            old.call({"op": "register_node", **again.facts, "incarnation": 2})
+    finally:
+        again.close()
+
+
+def test_a_node_whose_pct_died_without_an_rca_is_down_after_a_while(mesh_of_two: Daemons) -> None:
+    assert node_state(mesh_of_two, "n0") == "up"
+    mesh_of_two.kill("rca")
+    mesh_of_two.configure(register_again_s=1.5)
+    mesh_of_two.start("rca")
+    pct = Pct(mesh_of_two, "n1")
+    try:
+        wait_until(lambda: node_state(mesh_of_two, "n0") == "down", "n0 never registered", 8.0)
+        assert node_state(mesh_of_two, "n1") == "up"
+    finally:
+        pct.close()
+
+
+def test_a_cpa_that_comes_back_is_told_what_the_rca_knows(mesh_of_two: Daemons) -> None:
+    mesh_of_two.kill("cpa-0")
+    mesh_of_two.kill("cpa-1")
+    pct = Pct(mesh_of_two, "n1", incarnation=7)
+    try:
+        mesh_of_two.start("cpa-0")
+        row = "SELECT incarnation FROM node WHERE name = 'n1'"
+        wait_until(lambda: mesh_of_two.rows(row) == [(7,)], "the node's new incarnation is known", 3.0)
+    finally:
+        pct.close()
+
+
+# --- what an RCA refuses
+
+
+def refused(client: Client, message: Message) -> str:
+    with pytest.raises(AgentError) as caught:
+        client.call(message)
+    return caught.value.code
+
+
+def test_everybody_registers_himself_and_nobody_else(mesh_of_two: Daemons) -> None:
+    me, started = os.getpid(), start_time(os.getpid())
+    facts: Message = {"node": "n0", "boot_id": "b00710", "incarnation": 1, "address": "/x", "processors": 4}
+    with mesh_of_two.client("rca", "launcher") as client:
+        for pid, pid_started in ((1, start_time(1)), (me, started + 1), (me, 0), (me, -started), (1 << 40, 1)):
+            assert refused(client, {"op": "register", "pid": pid, "pid_started": pid_started}) == "denied"
+        assert refused(client, {"op": "register_node", "pid": 1, **facts}) == "denied"
+        assert refused(client, {"op": "unregister"}) == "invalid"
+        finish = {"op": "finish", "launcher": 1, "cookie": "0" * 16, "exit_status": 0}
+        assert refused(client, finish) == "invalid"
+        assert refused(client, {"op": "reboot"}) == "unknown_op"
+        client.tell({"op": "beat", "seq": 1})  # from nobody: no reply to give, and nothing happens
+        assert client.call({"op": "status"})["launchers"] == []
+
+
+def test_a_second_rca_over_the_same_socket_says_so_and_ends(mesh_of_two: Daemons) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agents.rca", "--config", str(mesh_of_two.config)], capture_output=True, text=True
+    )
+    assert done.returncode == 125 and "somebody listens" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "no keeper.json"), ("{}", "lacks 'run'"), ('{"run": 1, "state": "", "login": ""}', "lacks")],
+)
+@pytest.mark.parametrize("module", ["agents.rca", "agents.cpa"])
+def test_a_wrong_configuration_is_one_clear_line(tmp_path: Path, module: str, text: str, says: str) -> None:
+    config = tmp_path / "keeper.json"
+    config.write_text(text)
+    words = ["--name", "cpa-0"] if module == "agents.cpa" else []
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--config", str(config), *words], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_an_idle_rca_is_small(mesh_of_two: Daemons) -> None:
+    text = Path(f"/proc/{mesh_of_two.processes['rca'].pid}/smaps_rollup").read_text()
+    pss = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    assert pss < 16 << 10, f"{pss} KiB"
