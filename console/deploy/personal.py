@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
-from agents.link.sockets import own_directory
+from agents.link.sockets import UnsafeDirectory, connect, own_directory
 from agents.wire.errors import AgentError
 from console.deploy.logs import tail
 from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
@@ -51,7 +51,8 @@ def up(settings: Settings, *, auto: bool = False) -> Up:
             "take `hosts` out, or set REDMESH_HOSTS to nothing",
         )
     size = wanted_size(settings)
-    with _directories(settings), locked(settings):
+    make_directories(settings)
+    with locked(settings):
         config = read_config(settings)
         if config is not None and lives(config):
             _refuse_other_size(settings, size, size_of(config))
@@ -103,19 +104,19 @@ def keeper_lives(config: dict[str, Any]) -> bool:
 
 
 def lives(config: dict[str, Any]) -> bool:
-    """Whether any daemon of the mesh answers."""
-    run = config["run"]
-    if not os.path.isdir(run):
+    """Whether anything of the mesh answers: a daemon, or a launch that has outlived them all."""
+    try:
+        names = os.listdir(config["run"])
+    except OSError:
         return False
-    names = ["keeper", "rca", *(f"cpa-{n}" for n in range(config["cpas"])), *(n["name"] for n in config["nodes"])]
-    return any(answers(f"{run}/{name}.sock") for name in names)
+    return any(answers(f"{config['run']}/{name}") for name in names if name.endswith(".sock"))
 
 
 def answers(path: str) -> bool:
     """Whether somebody of ours listens at ``path``. AgentError when it is somebody else."""
     try:
-        Client(path, "admin", 1.0).close()
-    except Unreachable:
+        connect(path, 1.0).close()
+    except OSError:
         return False
     return True
 
@@ -131,17 +132,17 @@ def locked(settings: Settings) -> Iterator[None]:
         os.close(fd)
 
 
-@contextmanager
-def _directories(settings: Settings) -> Iterator[None]:
+def make_directories(settings: Settings) -> None:
     """Our directories, made where missing; ConsoleError, naming the place, when one cannot be."""
     try:
         own_directory(settings.state_dir)
         own_directory(f"{settings.state_dir}/log")
+    except UnsafeDirectory as error:
+        raise ConsoleError(error.message, "remove it, or point XDG_STATE_HOME to a directory of your own") from None
     except OSError as error:
         raise ConsoleError(
             f"{error.filename or settings.state_dir}: {error.strerror}", "XDG_STATE_HOME names another place for state"
         ) from None
-    yield
 
 
 def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:

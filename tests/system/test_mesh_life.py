@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import socket
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -95,6 +96,33 @@ def test_a_mesh_without_a_keeper_can_be_taken_down(mesh: MakeMesh) -> None:
     private.kill("keeper")
     assert private.run("mesh", "down", check=True).stdout == "mesh down\n"
     wait_until(lambda: not private.processes(), "all daemons have ended")
+
+
+def test_a_launch_that_outlived_every_daemon_is_found_again(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    boot = boot_id(private)
+    for pid in [private.pid_of(name) for name in ("keeper", "cpa-0", "rca", "n0", "n1")]:
+        os.kill(pid, signal.SIGKILL)
+    assert "under a new keeper" in private.up().stdout
+    assert boot_id(private) == boot and yod.poll() is None
+    assert private.json("showmesh")["states"]["busy"] == 2
+    assert private.run("yod", "-sz", "2", "true").returncode == 0
+    assert private.run("yod", "-sz", "3", "true").returncode == 125, "no processor is given away twice"
+
+
+def test_a_newer_database_is_refused_and_left_alone(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    private.down()
+    with sqlite3.connect(private.state / "mesh.db") as database:
+        database.execute("UPDATE mesh SET schema_version = 99")
+    database.close()
+    for command in (["mesh", "up"], ["yod", "true"], ["showmesh"]):
+        got = private.run(*command)
+        assert got.returncode == 125 and "schema 99, newer" in got.stderr, got.stderr
+        assert "Traceback" not in got.stderr and got.stdout == ""
+    assert not private.processes()
 
 
 def test_after_everything_was_killed_a_new_boot_starts(mesh: MakeMesh) -> None:
