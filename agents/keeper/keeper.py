@@ -118,9 +118,10 @@ class Keeper:
     def _find(self, kept: Kept) -> int:
         try:
             with connect_now(kept.socket_path) as sock:
-                return peer(sock).pid
+                pid = peer(sock).pid
         except (OSError, AgentError):
             return 0
+        return pid if processes.alive(pid) else 0
 
     def _watch(self, kept: Kept) -> None:
         try:
@@ -187,11 +188,19 @@ class Keeper:
             auto = bool(self._config.get("auto"))
             session.reply(message, {"pid": os.getpid(), "auto": auto, "daemons": daemons})
             return
-        running = self._launchers()
-        if running and not message.get("force"):
+        self._down(session, message, time.monotonic() + LEAVING_S)
+
+    def _down(self, session: Session, message: Message, deadline: float) -> None:
+        running = [] if message.get("force") else self._launchers()
+        if running and time.monotonic() < deadline:
+            self._loop.after(0.02, lambda: self._down(session, message, deadline))
+            return
+        if running:
             some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
             what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
-            raise Busy(f"{what} on this mesh", "wait for them, or end them too with mesh down --force", exit_status=1)
+            hint = "wait for them, or end them too with mesh down --force"
+            session.refuse(message, Busy(f"{what} on this mesh", hint, exit_status=1))
+            return
         session.reply(message, {})
         self._loop.after(0, lambda: self._end("the mesh was taken down"))
 
