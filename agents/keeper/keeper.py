@@ -23,6 +23,8 @@ from agents.wire.messages import KEEPER
 #: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
 #: write down that the mesh is gone.
 IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
+#: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
+LEAVING_S = 0.5
 
 
 class Kept:
