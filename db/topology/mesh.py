@@ -91,7 +91,9 @@ class Mesh:
         self.depth = self.cages * self.boards
         if self.columns * self.height * self.depth > MOST:
             raise TopologyError(f"[topology] describes more than {MOST} routers")
-        self.compute_columns = tuple(x for x in range(self.columns) if x not in set(self.service_columns))
+        self._nth_service = {column: index for index, column in enumerate(self.service_columns)}
+        self.compute_columns = tuple(x for x in range(self.columns) if x not in self._nth_service)
+        self._nth_compute = {column: index for index, column in enumerate(self.compute_columns)}
         a_column = self.rows * self.depth
         self.compute = len(self.compute_columns) * a_column * self.routers
         self.service = len(self.service_columns) * a_column * len(self.service_routers)
@@ -145,12 +147,12 @@ class Mesh:
         if not (0 <= x < self.columns and 0 <= y < self.height and 0 <= z < self.depth):
             return None
         row, router = divmod(y, self.routers)
-        if x not in self.service_columns:
-            board = (self.compute_columns.index(x) * self.rows + row) * self.depth + z
-            return board * self.routers + router
+        column = self._nth_compute.get(x)
+        if column is not None:
+            return ((column * self.rows + row) * self.depth + z) * self.routers + router
         if router not in self.service_routers:
             return None
-        board = (self.service_columns.index(x) * self.rows + row) * self.depth + z
+        board = (self._nth_service[x] * self.rows + row) * self.depth + z
         return self.compute + board * len(self.service_routers) + self.service_routers.index(router)
 
     @property

@@ -23,31 +23,37 @@ WIDE = 1.3
 #: The curve's smallest octants have eight seats.
 OCTANT = 8
 #: Stretches looked at, and seats in all of them together: bounds the time of a decision.
-MOST, MOST_SEATS = 64, 32_768
+MOST, MOST_SEATS = 24, 8_192
 
 
-class Seats:
-    """The coordinates of the seats of a curve as bytes, so that a stretch of it is measured at the speed of C."""
+class Places:
+    """Coordinates of seats as bytes, one after the other, so that a stretch of them is measured at the speed of C."""
 
-    def __init__(self, layout: Layout, curve: Curve) -> None:
-        mesh = layout.need_mesh("close_fit")
-        xs, ys, zs = (bytes([*axis, 0]) for axis in mesh.coordinates)
-        self.x = curve.taken_in_order(xs)
-        self.y = curve.taken_in_order(ys)
-        self.z = curve.taken_in_order(zs)
-        self.ring = mesh.depth
+    def __init__(self, x: bytes, y: bytes, z: bytes, ring: int) -> None:
+        self.x, self.y, self.z, self.ring = x, y, z, ring
 
-    def of_stretch(self, start: int, count: int) -> int:
-        """Pairwise hops among ``count`` seats in a row."""
-        end = start + count
-        return self._spread(self.x[start:end], self.y[start:end], self.z[start:end])
+    @classmethod
+    def along(cls, layout: Layout, curve: Curve) -> "Places":
+        """Of all seats of a curve, made once and kept."""
+        found: Places | None = layout.derived.get("places")
+        if found is None:
+            mesh = layout.need_mesh("close_fit")
+            x, y, z = (curve.taken_in_order(bytes([*axis, 0])) for axis in mesh.coordinates)
+            found = layout.derived["places"] = cls(x, y, z, mesh.depth)
+        return found
 
-    def of(self, seats: Sequence[int]) -> int:
-        """Pairwise hops among any seats."""
-        return self._spread(*(bytes(map(axis.__getitem__, seats)) for axis in (self.x, self.y, self.z)))
+    def only(self, taken: bytes) -> "Places":
+        """Of the seats that are taken alone."""
+        x, y, z = (bytes(compress(axis, taken)) for axis in (self.x, self.y, self.z))
+        return Places(x, y, z, self.ring)
 
-    def _spread(self, x: bytes, y: bytes, z: bytes) -> int:
-        return line_spread(x) + line_spread(y) + ring_spread(z, self.ring)
+    def closest(self, starts: Sequence[int], count: int) -> int:
+        """The start of the ``count`` in a row with the fewest pairwise hops (the first of equals)."""
+        return min(starts, key=lambda start: self._spread(start, start + count))
+
+    def _spread(self, start: int, end: int) -> int:
+        in_line = line_spread(self.x[start:end]) + line_spread(self.y[start:end])
+        return in_line + ring_spread(self.z[start:end], self.ring)
 
 
 def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
@@ -58,19 +64,17 @@ def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     mesh = geometry.mesh
     if mesh is None or count < 3 or max(mesh.columns, mesh.height, mesh.depth) > 256:
         return fit(free, count, geometry, curve)
-    seats = geometry.derived.get("seats")
-    if seats is None:
-        seats = geometry.derived["seats"] = Seats(geometry, curve)
+    places = Places.along(geometry, curve)
     taken = curve.taken_in_order(geometry.flags(free))
     look_at = max(4, min(MOST, MOST_SEATS // count))
     starts = stretches(taken, count, look_at)
     if starts:
         # ties go to the stretch met first: of the smaller interval, then nearer to the start
-        start = min(starts, key=lambda one: seats.of_stretch(one, count))
+        start = places.closest(starts, count)
         return curve.seats[start : start + count]
-    there = list(compress(range(len(taken)), taken))
-    best = min(_scattered(there, count, look_at), key=seats.of)
-    return [curve.seats[seat] for seat in best]
+    seats = list(compress(range(len(taken)), taken))
+    first = places.only(taken).closest(scattered(seats, count, look_at), count)
+    return [curve.seats[seat] for seat in seats[first : first + count]]
 
 
 def stretches(taken: bytes, count: int, most: int) -> list[int]:
@@ -101,10 +105,10 @@ def _intervals(taken: bytes, count: int) -> Iterator[tuple[int, int]]:
         start = taken.find(enough, end)
 
 
-def _scattered(there: list[int], count: int, most: int) -> Iterator[list[int]]:
-    spans = list(map(sub, there[count - 1 :], there))
-    bound = min(spans) * WIDE
-    near = [index for index, span in enumerate(spans) if span <= bound]
-    # spread over all of them, and always with the smallest span itself
-    some = {spans.index(min(spans)), *near[:: len(near) // most + 1]}
-    return (there[index : index + count] for index in sorted(some))
+def scattered(seats: Sequence[int], count: int, most: int) -> list[int]:
+    """Where in ``seats`` (ascending) to look for ``count`` that are nearly closest together."""
+    spans = list(map(sub, seats[count - 1 :], seats))
+    least = min(spans)
+    near = [index for index, span in enumerate(spans) if span <= least * WIDE]
+    # some from everywhere, and always the smallest span itself
+    return sorted({spans.index(least), *near[:: len(near) // most + 1]})

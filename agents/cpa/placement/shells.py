@@ -7,7 +7,7 @@ processor allocation for supercomputers", Algorithmica 50 (2008) (MM).
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from itertools import accumulate, compress
 
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
@@ -123,25 +123,23 @@ def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
 
 def line_spread(places: bytes) -> int:
     """Distances between all pairs on a line."""
-    # between v and v + 1 every pair with one end on each side goes through
-    left, total, all_there = 0, 0, len(places)
-    place = 0
-    while left < all_there:
-        left += places.count(place)
-        total += left * (all_there - left)
-        place += 1
-    return total
+    # between a place and the next go all pairs with one end on each side
+    everybody = len(places)
+    below = accumulate(map(places.count, range(min(places), max(places))))
+    return sum([left * (everybody - left) for left in below])
 
 
 def ring_spread(places: bytes, length: int) -> int:
     """Distances between all pairs on a ring of ``length``."""
-    many = [(place, places.count(place)) for place in sorted(set(places))]
+    # of the arcs of half the ring, two for each link between a pair hold one of the two
+    everybody, half = len(places), length // 2
+    there = list(map(places.count, range(length)))
+    inside = sum(there[:half])
     total = 0
-    for index, (place, here) in enumerate(many):
-        for other, there in many[:index]:
-            around = place - other
-            total += here * there * min(around, length - around)
-    return total
+    for leaves, enters in zip(there, there[half:] + there[:half], strict=True):
+        total += inside * (everybody - inside)
+        inside += enters - leaves
+    return total // 2
 
 
 def _distances(layout: Layout, mesh: Mesh) -> tuple[list[bytes], list[bytes]]:
