@@ -15,7 +15,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.authority import Authority
-from console.launch.machine import STEP_S, Do, Event, Launch, State
+from console.launch.machine import CLEAR_S, STEP_S, Do, Event, Launch, State
 from console.launch.registration import Registration
 from console.launch.stream import Stream, stamped
 
@@ -438,6 +438,9 @@ class Engine:
         if not outstanding or quiet < _SAY_AFTER_S or not self.front.drained:
             return
         state = self.launch.state
+        if state is State.CLEARING and quiet >= CLEAR_S:
+            self.handle(Event.OVERDUE, outstanding)
+            return
         if self._told is not state:
             self._told = state
             self.front.status(outstanding)

@@ -23,8 +23,9 @@ SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
 #: Seconds between a SIGTERM that nobody watches over (yod was terminated, -kill) and SIGKILL.
 GRACE_S = 5.0
-#: Seconds without any progress after which a step is given up.
-STEP_S = 10.0
+#: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
+#: since a tree whose root's link ends clears itself.
+STEP_S, CLEAR_S = 10.0, 2.0
 #: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
 CANCEL_S = 2.0
 
@@ -229,7 +230,7 @@ class Launch:
 
     def _clear_overdue(self, outstanding: str) -> State:
         self.processor_error = True
-        self._do(Do.SAY, f"the clean-up was not confirmed: {outstanding}", "mesh status shows the nodes")
+        self._do(Do.STATUS, f"the clean-up was not confirmed: {outstanding}")
         return self._cleared()
 
     # while they run
