@@ -133,11 +133,16 @@ def _zsh(table: Table) -> str:
 def _fish(table: Table) -> str:
     command = table.command
     lines = [f"# fish completion for {command}, made from its table of words", f"complete -c {command} -f"]
+    ours = ""
     if table.program:
-        values = " ".join(form for word in table.words if word.kind != "flag" for form in spellings(table, word))
-        lines.append(f"complete -c {command} -x -a '(__fish_complete_subcommand -- {values})'")
+        forms = [form for word in table.words if word.kind != "flag" for form in spellings(table, word)]
+        # fish's own function takes a first argument with two dashes for an option of its own
+        values = " ".join(sorted(forms, key=lambda form: form.startswith("--")))
+        ours = f" -n __redmesh_{command}_options"
+        lines.append(_FISH_OPTIONS.format(command=command, values=values))
+        lines.append(f"complete -c {command} -x -a '(__fish_complete_subcommand {values})'")
     for word in table.words:
-        line = f"complete -c {command}"
+        line = f"complete -c {command}{ours}"
         line += f" -o {word.name}" * word.original + f" -l {word.long}" + (f" -s {word.letter}" if word.letter else "")
         if word.kind != "flag":
             action = _action(word)
@@ -147,6 +152,23 @@ def _fish(table: Table) -> str:
         told = word.help.replace("\\", "\\\\").replace("'", "\\'")
         lines.append(f"{line} -d '{told}'")
     return "\n".join(lines) + "\n"
+
+
+#: True as long as no program has been named: what follows it are the program's own options.
+_FISH_OPTIONS = """function __redmesh_{command}_options
+    set -l words (commandline -opc)
+    set -e words[1]
+    while set -q words[1]
+        set -l word $words[1]
+        set -e words[1]
+        if contains -- $word {values}
+            set -q words[1]; and set -e words[1]
+        else if test "$word" = --; or not string match -q -- '-*' $word
+            return 1
+        end
+    end
+    return 0
+end"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

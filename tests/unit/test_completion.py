@@ -123,7 +123,7 @@ def test_fish_offers_words_values_and_programs(here: Path) -> None:
     def offers(line: str) -> set[str]:
         code = f"source {here}/script; complete -C '{line}'"
         out = subprocess.run(
-            ["fish", "--no-config", "-c", code], capture_output=True, text=True, check=True,
+            ["fish", "-c", code], capture_output=True, text=True, check=True,
             env={**os.environ, "HOME": str(here), "PATH": f"{here}/bin:{os.environ['PATH']}"},
         ).stdout  # fmt: skip
         return {row.partition("\t")[0] for row in out.splitlines()}
@@ -131,7 +131,9 @@ def test_fish_offers_words_values_and_programs(here: Path) -> None:
     assert {"-list", "--list"} <= offers("run -l") | offers("run --l")
     assert offers("run --distribution ") == {"block", "cyclic"}
     assert "zz-our-tool" in offers("run -sz 4 zz-o")
+    assert "zz-our-tool" in offers("run -- zz-o") and "zz-our-tool" in offers("run --label -l 0..3 zz-o")
     assert "input2" in offers("run -file inp")
+    assert "--label" not in offers("run zz-our-tool --l")
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
