@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.bench import allocating, launching
+from tests.bench import allocating, launching, placing
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -11,6 +11,7 @@ SECTIONS = {
     "start_up": launching.start_up,
     "memory": launching.memory,
     "allocation": allocating.allocation,
+    "placing": placing.placing,
 }
 
 

@@ -120,9 +120,11 @@ def _last(span: Cell) -> Cell:
     return _less(span, _unit(span))
 
 
-def _plus(*cells: Cell) -> Cell:
-    x, y, z = zip(*cells, strict=True)
-    return sum(x), sum(y), sum(z)
+def _plus(cell: Cell, *steps: Cell) -> Cell:
+    x, y, z = cell
+    for u, v, w in steps:
+        x, y, z = x + u, y + v, z + w
+    return x, y, z
 
 
 def _less(one: Cell, other: Cell) -> Cell:
