@@ -40,6 +40,7 @@ LIMIT_S = 10.0
 _FRAMES = 64
 _MOST = 1 << 20  # bytes of a tool's output: 64 frames of some thousand threads
 _STOP_S = 1.0
+_WALL = 0x40000000  # threads, not only processes (wait(2)); the os module has no name for it
 _HINT = "install elfutils (eu-stack) or gdb on the node"
 
 As = Optional[Tuple[int, int, List[int]]]  # uid, gid, groups
@@ -58,16 +59,42 @@ def fatal(pid: int, number: int) -> bool:
     """Whether signal ``number`` is a fault that ``pid`` has no handler for (a handler gets its turn first)."""
     if number not in FAULTS:
         return False
-    for line in _read(f"/proc/{pid}/status").splitlines():
-        name, _, value = line.partition(":")
-        if name in ("SigCgt", "SigIgn") and int(value, 16) >> (number - 1) & 1:
-            return False
-    return True
+    return not any(int(_field(pid, name) or "0", 16) >> (number - 1) & 1 for name in ("SigCgt", "SigIgn"))
 
 
-def park(pid: int) -> None:
-    """Leave a tracee that stopped for a signal stopped, and untraced. Only its tracer can. OSError when it is gone."""
-    kernel.release(pid, signal.SIGSTOP)
+def decide(tid: int, status: int, *, known: bool) -> Tuple[bool, int]:
+    """What a stop of a watched thread (kernel.keep_watch) asks for: whether to look, and the signal it stopped for.
+
+    Not to look: kernel.resume(tid, that signal). A thread that is not ``known`` begins with a SIGSTOP of the
+    kernel's, which it is not given. Threads are reaped with ``__WALL``.
+    """
+    number = os.WSTOPSIG(status)
+    if status >> 16 or (number == signal.SIGSTOP and not known):
+        return False, 0
+    return fatal(tid, number), number
+
+
+def park(tid: int) -> int:
+    """Leave a process stopped, and untraced, whose thread ``tid`` has stopped for a signal; the process's id.
+
+    Only its tracer can. OSError when it is gone.
+    """
+    pid = _process_of(tid)
+    kernel.release(tid, signal.SIGSTOP)
+    # That stops the others too, and as tracees they tell us; let go in that stop they stay in it.
+    until = time.monotonic() + _STOP_S
+    for name in _names(f"/proc/{pid}/task"):
+        other = int(name)
+        while other != tid and _tracer(other) == os.getpid() and time.monotonic() < until:
+            try:
+                waited, status = os.waitpid(other, _WALL | os.WNOHANG)
+                if waited and os.WIFSTOPPED(status):
+                    kernel.release(other)
+                elif not waited:
+                    time.sleep(0.0005)
+            except OSError:
+                break  # it ended
+    return pid
 
 
 def deliver(pid: int, number: int, started: int = 0) -> None:
@@ -79,11 +106,11 @@ def deliver(pid: int, number: int, started: int = 0) -> None:
             return
 
 
-def collect(pid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Backtrace:
+def collect(tid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Backtrace:
     """Park, look, deliver: for a tracer that has nothing else to do. It blocks for ``limit_s`` at most."""
-    park(pid)
+    pid = park(tid)
     try:
-        return take(pid, limit_s, as_user, parked=True)
+        return take(pid, limit_s, as_user, parked=True, first=tid)
     finally:
         deliver(pid, number)
 
@@ -124,10 +151,10 @@ class Looking:
         deliver(self.pid, self.number, self.started)
 
 
-def begin(pid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Looking:
-    """Park ``pid`` and begin to look at it in a forked helper, which the caller reaps as it reaps its others."""
+def begin(tid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Looking:
+    """Park the process of ``tid`` and look at it in a forked helper, which the caller reaps with its others."""
+    pid = park(tid)
     started = processes.start_time(pid)
-    park(pid)
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         helper = os.fork()
@@ -137,12 +164,12 @@ def begin(pid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -
         deliver(pid, number, started)
         raise
     if helper == 0:
-        _help(pid, writer, limit_s, as_user)
+        _help(pid, tid, writer, limit_s, as_user)
     os.close(writer)
     return Looking(pid, number, started, helper, reader)
 
 
-def _help(pid: int, writer: int, limit_s: float, as_user: As) -> None:
+def _help(pid: int, tid: int, writer: int, limit_s: float, as_user: As) -> None:
     try:
         signal.set_wakeup_fd(-1)
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
@@ -152,15 +179,18 @@ def _help(pid: int, writer: int, limit_s: float, as_user: As) -> None:
         os.dup2(writer, 3)
         os.closerange(4, 1 << 16)
         os.set_blocking(3, True)
-        view = memoryview(json.dumps(take(pid, limit_s, as_user, parked=True).as_message()).encode("ascii"))
+        view = memoryview(json.dumps(take(pid, limit_s, as_user, parked=True, first=tid).as_message()).encode("ascii"))
         while view:
             view = view[os.write(3, view) :]
     finally:
         os._exit(0)
 
 
-def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool = False) -> Backtrace:
-    """The stack of ``pid``, which runs or is stopped, by the best tool there is. It never raises for want of one."""
+def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool = False, first: int = 0) -> Backtrace:
+    """The stack of ``pid``, which runs or is stopped, by the best tool there is. It never raises for want of one.
+
+    Thread ``first`` (the one at fault; else the main thread) stands before the others.
+    """
     until = time.monotonic() + limit_s
     if parked:
         _wait_until_stopped(pid, until)
@@ -174,12 +204,12 @@ def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool
             threads, tool = python + threads, f"py-spy and {tool}"
         else:
             note = "; ".join(filter(None, (note, f"Python's own frames: {why}")))
-    return Backtrace(pid, tool, _first(threads, pid), note)
+    return Backtrace(pid, tool, _first(threads, first or pid), note)
 
 
-def _first(threads: List[Thread], pid: int) -> List[Thread]:
-    # the main thread stands before the others; a stable sort keeps Python's frames before the interpreter's
-    return sorted(threads, key=lambda thread: thread.tid != pid)
+def _first(threads: List[Thread], tid: int) -> List[Thread]:
+    # a stable sort keeps Python's frames before the interpreter's
+    return sorted(threads, key=lambda thread: thread.tid != tid)
 
 
 def _native(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str, str]:
@@ -293,8 +323,27 @@ def _drain(out: int, err: int, until: float) -> Tuple[bytes, bytes, bool]:
 def _wait_until_stopped(pid: int, until: float) -> None:
     # After PTRACE_DETACH with SIGSTOP the stop comes a moment later.
     until = min(until, time.monotonic() + _STOP_S)
-    while processes.state(pid) in ("R", "t") and time.monotonic() < until:
+    while (
+        any(processes.state(int(name)) in ("R", "t") for name in _names(f"/proc/{pid}/task"))
+        and time.monotonic() < until
+    ):
         time.sleep(0.001)
+
+
+def _process_of(tid: int) -> int:
+    return int(_field(tid, "Tgid") or tid)
+
+
+def _tracer(tid: int) -> int:
+    return int(_field(tid, "TracerPid") or 0)
+
+
+def _field(tid: int, wanted: str) -> str:
+    for line in _read(f"/proc/{tid}/status").splitlines():
+        name, _, value = line.partition(":")
+        if name == wanted:
+            return value.strip()
+    return ""
 
 
 def _is_python(pid: int) -> bool:

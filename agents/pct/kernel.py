@@ -11,6 +11,7 @@ import signal
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
 _PTRACE_O_EXITKILL = 0x100000
+_PTRACE_O_TRACECLONE, _PTRACE_O_TRACEEXEC = 8, 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -52,6 +53,11 @@ def trace_me() -> None:
 def kill_with_tracer(pid: int) -> None:
     """A stopped tracee dies with us instead of running on (a tracer's end lets its tracees go)."""
     _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL)
+
+
+def keep_watch(pid: int) -> None:
+    """A stopped tracee stays traced with all threads it makes; a further exec is told as an event, not by SIGTRAP."""
+    _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACECLONE | _PTRACE_O_TRACEEXEC)
 
 
 def resume(pid: int, number: int) -> None:

@@ -201,6 +201,75 @@ def test_a_python_program_tells_its_own_stack_and_then_dies_of_it(tmp_path: Path
     assert 'crash.py", line 4 in inner' in told.read_text()
 
 
+THREADS = """
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+static void *idle(void *x) { for (;;) pause(); return x; }
+static void *faulty(void *x) { return (void *)(long)*(volatile int *)x; }
+int main(int argc, char **argv) {
+    pthread_t one, two;
+    if (argc > 1) execl(argv[0], argv[0], (char *)0);
+    pthread_create(&one, 0, idle, 0);
+    pthread_create(&two, 0, faulty, 0);
+    pthread_join(two, 0);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("again", [[], ["exec"]])
+@pytest.mark.parametrize("helper", [False, True])
+def test_a_fault_in_another_thread_also_after_another_exec(tmp_path, again: list[str], helper: bool) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "threads.c").write_text(THREADS)
+    path = str(tmp_path / "threads")
+    subprocess.run(["gcc", "-g", "-O0", "-pthread", "-o", path, tmp_path / "threads.c"], check=True)
+    pid = os.fork()
+    if pid == 0:
+        kernel.trace_me()
+        os.execve(path, [path, *again], {})
+    known = {pid}
+    wall = 0x40000000
+    try:
+        assert os.WSTOPSIG(os.waitpid(pid, 0)[1]) == signal.SIGTRAP
+        kernel.keep_watch(pid)
+        kernel.resume(pid, 0)
+        while True:
+            tid, status = os.waitpid(-1, wall)
+            assert os.WIFSTOPPED(status), status
+            look, number = backtrace.decide(tid, status, known=tid in known)
+            known.add(tid)
+            if look:
+                break
+            kernel.resume(tid, number)
+        assert tid != pid and number == signal.SIGSEGV
+        taken = finish(backtrace.begin(tid, number)) if helper else backtrace.collect(tid, number)
+        assert taken.pid == pid and len(taken.threads) == 3
+        assert taken.threads[0].tid == tid and functions(taken)[0] == "faulty"
+        assert {thread.frames[-1].function for thread in taken.threads[1:]} & {"_start", "main"}
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGSEGV
+    finally:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, wall)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_tools_run_as_the_user_whose_program_it_is(tmp_path: Path) -> None:
+    out, why = backtrace.run(["/usr/bin/id"], time.monotonic() + 20, (65534, 65534, []))
+    assert why == "" and "uid=65534" in out and "gid=65534" in out and "groups=65534" in out and "root" not in out
+    process = subprocess.Popen(["/bin/sleep", "60"], user=65534, group=65534, extra_groups=[])
+    try:
+        wait_until(lambda: processes.state(process.pid) == "S", "it sleeps")
+        taken = backtrace.take(process.pid, as_user=(65534, 65534, []))
+        assert taken.tool == "eu-stack" and any("sleep" in frame.function for frame in taken.threads[0].frames)
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_process_that_only_stands_still_is_left_as_it_was() -> None:
     process = subprocess.Popen(["/bin/sleep", "60"])
     try:
