@@ -111,7 +111,7 @@ class Cpa:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")
         who = (message["login"], message["pid"], message["pid_started"])
         launchers = self.outage.guard(lambda: self._find_lost(*who))
-        self.lost.clear(launchers, message["reason"], lambda error: self._cleared(session, message, error))
+        self.lost.clear(launchers, message["reason"], lambda error: self._cleared(session, message, launchers, error))
 
     def _find_lost(self, login: str, pid: int, pid_started: int) -> list[Live]:
         waiting.drop_process(self.store, login, pid, pid_started)
@@ -126,16 +126,18 @@ class Cpa:
             return []
 
         launchers = self.outage.guard(gently)
-        self.lost.clear(launchers, partitions.DESTROYED, lambda error: self._cleared(session, message, error))
+        self.lost.clear(
+            launchers, partitions.DESTROYED, lambda error: self._cleared(session, message, launchers, error)
+        )
 
-    def _cleared(self, session: Session, message: Message, error: Error | None) -> None:
+    def _cleared(self, session: Session, message: Message, launchers: list[Live], error: Error | None) -> None:
         try:
             if error is not None:
                 raise error
             if message["op"] == "partition_destroy":
                 self._transact(session, message)
             else:
-                session.reply(message, {})
+                session.reply(message, {"launchers": [live.launcher for live in launchers]})
         except (StoreError, AgentError) as refusal:
             self._refuse(session, message, refusal)
         self._released()

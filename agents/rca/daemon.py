@@ -1,5 +1,6 @@
 """The RCA's sockets, timers and looks at /proc around its machines (launchers, nodes, outbox)."""
 
+import os
 import time
 from typing import Any
 
@@ -249,10 +250,21 @@ class Rca:
                 self.outbox.acknowledged(event)
                 if event.message["op"] == "node_up":
                     self.outbox.hasten(time.monotonic())
+                elif event.message["op"] == "launcher_lost":
+                    self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
             elif error.code != "gone":  # else on_cpa_lost has put it back
                 self._on_refused(event, error)
 
         self.cpas.call(event.message, now, answered)
+
+    def _remove_sockets(self, launchers: list[Any]) -> None:
+        # what a launcher's observers connect to; it could not take it away itself
+        for launcher in launchers:
+            if type(launcher) is int:
+                try:
+                    os.unlink(os.path.join(self.config.run, f"yod-{launcher}.sock"))
+                except OSError:
+                    pass
 
     def _on_refused(self, event: Event, error: AgentError) -> None:
         now = time.monotonic()

@@ -348,7 +348,7 @@ def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path
         client.call(finish(other))
         assert len(made.owners()) == 2
         gate.write_text("go on")
-        assert rca.receive() == {"re": 77}
+        assert rca.receive() == {"re": 77, "launchers": [1]}
     assert made.owners() == {}
 
 

@@ -1,0 +1,106 @@
+"""kill -9 of a yod on a whole mesh: no process, processor, partition or socket of it is left within 3 s."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.pct.processes import alive, start_time
+from db.connection import open_store
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import ranks_left
+
+SOON_S = 3.0
+
+#: A rank that ignores what can be ignored, and hides a grandchild in a session of its own.
+STUBBORN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(0), os.close(1), os.close(2)
+        time.sleep(600)
+    os._exit(0)
+open(os.path.join(sys.argv[1], os.environ["YOD_RANK"]), "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def running(mesh: MakeMesh) -> tuple[PrivateMesh, int]:
+    """A mesh of 8 processors on 4 nodes with 2 CPAs, and the pid of a yod whose 8 stubborn ranks all run on it."""
+    made = mesh(8, 4, 2, REDMESH_SILENT_S="2")
+    program, flags = made.work / "stubborn.py", made.work / "flags"
+    program.write_text(STUBBORN)
+    flags.mkdir()
+    yod = made.start("yod", "-sz", "8", sys.executable, str(program), str(flags))
+    wait_until(lambda: len(os.listdir(flags)) == 8 and yod.poll() is None, "every rank runs")
+    wait_until(lambda: states(made) == ["busy"], "and the database knows")
+    return made, yod.pid
+
+
+def rows(mesh: PrivateMesh, sql: str) -> list[tuple[object, ...]]:
+    with open_store(mesh.database) as store:
+        return list(store.read(sql))
+
+
+def states(mesh: PrivateMesh) -> list[object]:
+    return [row[0] for row in rows(mesh, "SELECT state FROM launcher WHERE ended_at IS NULL")]
+
+
+def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
+    def left() -> list[object]:
+        sockets = [path.name for path in Path(mesh.run_dir).glob("launch-*")] + [
+            path.name for path in Path(mesh.run_dir).glob("yod-*")
+        ]
+        owned = rows(mesh, "SELECT id FROM processor WHERE launcher IS NOT NULL OR `partition` IS NOT NULL")
+        return [*ranks_left(mesh), *states(mesh), *owned, *sockets]
+
+    while rest := left():
+        assert time.monotonic() - since < SOON_S, f"left behind: {rest}"
+        time.sleep(0.05)
+    assert rows(mesh, "SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL") == [(0,)]
+    assert mesh.run("yod", "-sz", "8", "true").returncode == 0
+
+
+def test_killed(running: tuple[PrivateMesh, int]) -> None:
+    mesh, yod = running
+    assert len(ranks_left(mesh)) == 16
+    since = time.monotonic()
+    os.kill(yod, signal.SIGKILL)
+    assert_nothing_left(mesh, since)
+
+
+@pytest.mark.parametrize("daemons", [("rca",), ("cpa-0", "cpa-1"), ("rca", "cpa-0", "cpa-1"), ("n2",)])
+def test_killed_together_with(running: tuple[PrivateMesh, int], daemons: tuple[str, ...]) -> None:
+    mesh, yod = running
+    pids = [mesh.pid_of(name) for name in daemons]
+    began = {pid: start_time(pid) for pid in pids}
+    for pid in [*pids, yod]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(alive(pid, began[pid]) for pid in pids), "they are dead")
+    back = wait_until(lambda: all_running(mesh, daemons, pids), "the keeper has started them again")
+    assert_nothing_left(mesh, back)
+
+
+def all_running(mesh: PrivateMesh, daemons: tuple[str, ...], before: list[int]) -> float:
+    """When all of them were seen running again, with other pids; 0 when they are not."""
+    there = all(mesh.pid_of(name) not in before for name in daemons)
+    return time.monotonic() if there else 0.0
+
+
+def test_stopped_by_job_control_is_left_alone(running: tuple[PrivateMesh, int]) -> None:
+    mesh, yod = running
+    os.kill(yod, signal.SIGSTOP)
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() > since + 3.0, "longer than a launcher may be silent")
+    assert states(mesh) == ["busy"] and len(ranks_left(mesh)) == 16
+    since = time.monotonic()
+    os.kill(yod, signal.SIGKILL)
+    assert_nothing_left(mesh, since)
