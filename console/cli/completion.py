@@ -56,7 +56,11 @@ def _bash(table: Table) -> str:
             kinds += f"        {'|'.join(spellings(table, word))}) kind='{_action(word)}' ;;\n"
     options = " ".join(form for word in table.words for form in offered(word))
     rest = f"{name}_program $at" if table.program else ":"
-    return f"""# bash completion for {command}, made from its table of words
+    return _BASH.format(command=command, name=name, kinds=kinds, rest=rest, options=options)
+
+
+#: Walks over the words before the cursor as the parser does, to know what stands there.
+_BASH = """# bash completion for {command}, made from its table of words
 {name}_value() {{
     case $1 in
         file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -254,6 +255,27 @@ def test_a_fault_in_another_thread_also_after_another_exec(tmp_path, again: list
             os.waitpid(pid, wall)
         except (ProcessLookupError, ChildProcessError):
             pass
+
+
+RUST = """
+#[inline(never)] fn inner(p: *const i32) -> i32 { unsafe { std::ptr::read_volatile(p) } }
+#[inline(never)] fn outer(p: *const i32) -> i32 { inner(p) + 1 }
+fn main() { println!("{}", outer(std::ptr::null())); }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("rustc"), reason="rustc is not installed")
+def test_a_rust_program_whose_own_handler_comes_first(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "crash.rs").write_text(RUST)
+    subprocess.run(["rustc", "-g", "-o", tmp_path / "crash", tmp_path / "crash.rs"], check=True, timeout=60)
+    pid = start(str(tmp_path / "crash"))
+    number = stopped_for(pid)
+    if not backtrace.fatal(pid, number):  # std looks whether it is a stack overflow, then lets it happen again
+        kernel.resume(pid, number)
+        number = stopped_for(pid)
+    called = functions(backtrace.collect(pid, number))
+    assert [name.split("::")[1] for name in called if name.startswith("crash::")] == ["inner", "outer", "main"]
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGSEGV
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
