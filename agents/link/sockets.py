@@ -1,11 +1,12 @@
 """Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket
 import stat
 import struct
-from typing import NamedTuple
 
 from agents.wire.errors import AgentError
 
@@ -13,12 +14,13 @@ _CREDENTIALS = struct.Struct("3i")
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
 
 
-class Peer(NamedTuple):
+class Peer:
     """Who is at the other end, as the kernel saw it when the connection was made."""
 
-    pid: int
-    uid: int
-    gid: int
+    __slots__ = ("gid", "pid", "uid")
+
+    def __init__(self, pid: int, uid: int, gid: int) -> None:
+        self.pid, self.uid, self.gid = pid, uid, gid
 
 
 class UnsafeDirectory(AgentError):

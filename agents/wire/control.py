@@ -4,13 +4,21 @@ Python's reader takes more than JSON (NaN, 1e999, twice the same key, lone surro
 made to recurse; every such text is refused here, before anybody looks at a key.
 """
 
+from __future__ import annotations
+
 import json
-from typing import Any, Dict, List, Tuple
 
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, MAX_CONTROL, frame
 
-Message = Dict[str, Any]
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    Message = Dict[str, Any]
+else:
+    Message = dict
+
 MAX_DEPTH = 32
 
 

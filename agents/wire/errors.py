@@ -1,6 +1,10 @@
 """The root of the agents' errors, and what the wire refuses."""
 
-from typing import Any, Dict, Optional
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
 
 
 class AgentError(Exception):

@@ -4,10 +4,19 @@ Source: docs/protocol.md. Bytes go in by :meth:`Decoder.feed`, whole frames come
 out is made by :func:`frame` and :func:`output`.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import List, Tuple, Union
 
 from agents.wire.errors import WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import List, Tuple, Union
+
+    Frame = Tuple[int, bytes]
+else:
+    Frame = tuple
 
 CONTROL, STDIN, STDOUT, STDERR, COMMON = range(5)
 KINDS = frozenset((CONTROL, STDIN, STDOUT, STDERR, COMMON))
@@ -20,8 +29,6 @@ LIMITS = {CONTROL: MAX_CONTROL, COMMON: MAX_CONTROL, STDIN: MAX_DATA, STDOUT: MA
 _HEADER = struct.Struct("!BI")
 _RANK = struct.Struct("!I")
 HEADER_SIZE = _HEADER.size
-
-Frame = Tuple[int, bytes]
 
 
 def frame(kind: int, payload: bytes) -> bytes:

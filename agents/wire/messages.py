@@ -4,28 +4,36 @@ The one table that docs/protocol.md explains and tests run. Unknown keys are ign
 operations refused; so number N and N-1 of the protocol work together.
 """
 
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from __future__ import annotations
 
 from agents.wire.control import Message
 from agents.wire.errors import AgentError, WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Tuple
+
+    Types = Dict[str, Tuple[type, ...]]
+else:
+    Types = dict
 
 PROTOCOL = 1
 OLDEST = 1  # the oldest number that this build still works with
 
 ROLES = frozenset(("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod"))
 
-Types = Dict[str, Tuple[type, ...]]
-
 _int, _str, _list, _dict, _bool = (int,), (str,), (list,), (dict,), (bool,)
 _num = (int, float)
 _none = type(None)
 
 
-class Shape(NamedTuple):
+class Shape:
     """Keys that must be there and keys that may be, with their types."""
 
-    required: Types
-    optional: Types = {}
+    __slots__ = ("optional", "required")
+
+    def __init__(self, required: Types, optional: Types) -> None:
+        self.required, self.optional = required, optional
 
 
 def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Shape:

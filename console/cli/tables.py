@@ -47,7 +47,7 @@ def spellings(table: Table, word: Word) -> list[str]:
 
 def _means(table: Table, form: str) -> str:
     # The parser itself is asked, with every word a flag, so that no value is wanted.
-    bare = [word._replace(kind="flag") for word in (*table.words, *table.reserved)]
+    bare = [word.as_flag() for word in (*table.words, *table.reserved)]
     try:
         (name,) = parse(bare, [form], stop=True).values
     except (UsageError, ValueError):

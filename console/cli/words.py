@@ -7,40 +7,59 @@ and has a GNU twin (``--list``). Words of the original win over words that came 
 argparse is not used: it has neither rule, and costs yod 6 ms of the 30 it takes (docs/decisions).
 """
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from console.errors import UsageError
 
-Value = str | int | float | bool | list[str]
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Value = str | int | float | bool | list[str]
 
 
-class Word(NamedTuple):
+class Word:
     """One option.
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
+    ``twin``: the GNU long form, without dashes; the name itself when empty. ``letter``: a short form that is no
+    prefix of the name. ``original``: a word of the first yod or pingd.
     """
 
-    name: str
-    kind: str
-    help: str
-    twin: str = ""  # the GNU long form, without dashes; the name itself when empty
-    letter: str = ""  # a short form that is no prefix of the name
-    metavar: str = ""
-    original: bool = False  # a word of the first yod or pingd
-    group: str = "Options"
+    __slots__ = ("group", "help", "kind", "letter", "metavar", "name", "original", "twin")
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        help: str,
+        twin: str = "",
+        letter: str = "",
+        metavar: str = "",
+        original: bool = False,
+        group: str = "Options",
+    ) -> None:
+        self.name, self.kind, self.help, self.twin = name, kind, help, twin
+        self.letter, self.metavar, self.original, self.group = letter, metavar, original, group
 
     @property
     def long(self) -> str:
         return self.twin or self.name
 
+    def as_flag(self) -> Word:
+        """The same word without a value."""
+        return Word(self.name, "flag", self.help, self.twin, self.letter, self.metavar, self.original, self.group)
 
-class Parsed(NamedTuple):
+
+class Parsed:
     """Values by the words' names (only those given), and what followed the options."""
 
-    values: dict[str, Value]
-    rest: list[str]
+    __slots__ = ("rest", "values")
+
+    def __init__(self, values: dict[str, Value], rest: list[str]) -> None:
+        self.values, self.rest = values, rest
 
 
 def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:

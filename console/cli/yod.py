@@ -116,8 +116,9 @@ def _open_standard_descriptors() -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    values, rest = parse(WORDS + LATER, arguments, stop=True)
-    given: dict[str, Any] = dict(values)
+    parsed = parse(WORDS + LATER, arguments, stop=True)
+    given: dict[str, Any] = dict(parsed.values)
+    rest = parsed.rest
     if "help" in given or "vhelp" in given:
         print(help_text(USAGE, ABOUT, WORDS), end="")
         # -help ended with 1 in the original, and scripts may look at it
