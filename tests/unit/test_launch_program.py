@@ -181,17 +181,13 @@ def test_sizes() -> None:
 
 HEAVY = (
     "textual rich peewee pymysql paramiko cryptography asyncio argparse dataclasses logging subprocess tempfile"
-    " uuid random tomllib"
+    " uuid random tomllib typing contextlib ssl"
 )
 
 
 @pytest.mark.parametrize("what", ["--help", "launch"])
 def test_yod_loads_nothing_heavy(what: str) -> None:
-    load = (
-        "main(['--help'])"
-        if what == "--help"
-        else "import console.launch.engine, console.launch.front"
-    )
+    load = "main(['--help'])" if what == "--help" else "import console.launch.engine, console.launch.front"
     code = f"import sys; from console.cli.yod import main; {load}; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
