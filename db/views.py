@@ -6,6 +6,7 @@ A viewer reads all once, then only what changed since the counter it holds.
 from __future__ import annotations
 
 import os
+import time
 
 from db.errors import BadUrl, DatabaseUnavailable, SchemaError, StoreError
 from db.rows import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 BUSY_S = 3.0
 ANSWER_S = 3
+AT_ONCE_S = 1.0
 
 _MESH = f"SELECT {columns(MeshRow)} FROM mesh WHERE id = 1"
 _LIVE = " WHERE ended_at IS NULL"
@@ -155,6 +157,7 @@ class Viewer:
         if self._connection is not None and self._file != self._file_now():
             self.close()  # the database was removed, or made anew
         fresh = self._connection is None
+        begun = time.monotonic()
         try:
             if fresh:
                 self._connect()
@@ -166,7 +169,7 @@ class Viewer:
             self.close()
             if not _is_database_error(error):
                 raise
-            if fresh:
+            if fresh or time.monotonic() - begun > AT_ONCE_S:  # silent now, so silent on a new one too
                 raise self._unavailable(error) from error
         return self._again(work)
 

@@ -1,0 +1,111 @@
+"""The CPA's cached picture: names resolved, and never different from one read anew."""
+
+import random
+
+import pytest
+
+from db import partitions
+from db.connection import Store
+from db.errors import Invalid, StoreError
+from db.folded import conditions, fold, runs, unfold
+from db.free import Machine
+from db.machine import drain, node_down, node_suspect, node_up, resume
+from db.modes import reserve, set_mode
+from db.partitions import PartitionDemand
+from tests.support.stores import define, first, give_back, key, take
+
+
+def test_names_and_ranges_in_their_order(store: Store, machine: Machine) -> None:
+    machine.refresh(store)
+    assert machine.resolve(None) is None
+    assert machine.resolve({"processors": [[9, 10], [2, 2]], "nodes": ["n0"]}) == [9, 10, 2, 0, 1, 3]
+    assert machine.resolve({"processors": []}) == []
+    assert machine.nodes_of([9, 1, 8])[0] == (3, "n2", "/run/x/n2.sock", [9, 8])
+    assert machine.node_id("n3") == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        ({"processors": [[14, 17]]}, "16, 17"),
+        ({"processors": [[0, 10**15]]}, str(10**15)),
+        ({"processors": [[-3, 2]]}, "-3"),
+        ({"nodes": ["n0", "n7"]}, "n7"),
+        ({"nodes": ["login1"]}, "login1"),
+        ({"processors": [[3, 1]]}, "first"),
+        ({"processors": [[1]]}, "first"),
+        ({"processors": [[True, 1]]}, "first"),
+        ({"processors": ["1"]}, "first"),
+        ({"processors": 7}, "list"),
+        ({"nodes": [7]}, "string"),
+        ([], "object"),
+    ],
+)
+def test_what_does_not_exist_is_named(store: Store, machine: Machine, wanted: object, named: str) -> None:
+    machine.refresh(store)
+    with pytest.raises(Invalid) as caught:
+        machine.resolve(wanted)
+    assert named in caught.value.message
+
+
+def test_a_kept_picture_is_a_picture_read_anew(store: Store, machine: Machine) -> None:
+    """Whatever happens, in whatever order, through this picture or beside it."""
+    dice = random.Random(7)
+    other = Machine()
+    taken, made = [], []
+    deeds = {
+        "take": lambda: taken.append(take(store, dice.choice((machine, other)), dice.randint(1, 3))),
+        "give": lambda: give_back(store, taken.pop(), machine=dice.choice((machine, other, None))),
+        "make": lambda: made.append(
+            partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, dice.randint(1, 3)), first)
+        ),
+        "destroy": lambda: partitions.destroy(store, made.pop().partition, None, force=True),
+        "suspect": lambda: node_suspect(store, f"n{dice.randint(0, 3)}", "b1", 1, "late"),
+        "down": lambda: node_down(store, f"n{dice.randint(0, 3)}", "b1", 1, "gone"),
+        "up": lambda: node_up(store, f"n{dice.randint(0, 3)}", "b1", 1, "/x"),
+        "drain": lambda: drain(store, f"n{dice.randint(0, 3)}", "disk", "root"),
+        "resume": lambda: resume(store, f"n{dice.randint(0, 3)}", "root"),
+        "mode": lambda: set_mode(store, [dice.randint(0, 15)], dice.choice(("batch", "interactive", "reserved"))),
+        "reserve": lambda: reserve(store, [dice.randint(0, 15)], dice.choice(("ada", "bob", None))),
+    }
+    done = 0
+    for _ in range(300):
+        try:
+            deeds[dice.choice(list(deeds))]()
+            done += 1
+        except (IndexError, StoreError):
+            pass  # nothing to give back, or nothing free
+        machine.refresh(store)
+        anew = Machine()
+        anew.refresh(store)
+        for user in ("ada", "bob"):
+            for batch in (False, True):
+                assert machine.free(user, batch) == anew.free(user, batch)
+        for partition in made:
+            assert machine.free_in(partition.partition) == anew.free_in(partition.partition)
+            assert machine.in_use(partition.partition) == anew.in_use(partition.partition)
+        assert machine.usable("ada") == anew.usable("ada")
+    assert done > 150
+
+
+def test_folding() -> None:
+    assert fold([]) == "" and unfold("") == []
+    assert fold([0, 1, 2, 3, 8]) == "0..3,8"
+    assert fold([3, 2, 1]) == "3,2,1" and fold([5, 6, 1, 2]) == "5..6,1..2"
+    dice = random.Random(1)
+    for _ in range(200):
+        ids = dice.sample(range(60), dice.randint(0, 40))
+        assert unfold(fold(ids)) == ids
+        assert [one for low, high in runs(ids) for one in range(low, high + 1)] == ids
+
+
+def test_conditions_hold_for_exactly_these_ids(store: Store) -> None:
+    define(store, nodes=16, slots=128)
+    dice = random.Random(2)
+    for size in (1, 2, 100, 900, 2048):
+        ids = sorted(dice.sample(range(2048), size))
+        found = [
+            row[0] for condition in conditions(ids) for row in store.read(f"SELECT id FROM processor WHERE {condition}")
+        ]
+        assert sorted(found) == ids
+    assert list(conditions([])) == []

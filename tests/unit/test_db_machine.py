@@ -1,0 +1,182 @@
+"""The machine at its boots, and its nodes' lives."""
+
+import pytest
+
+from db import machine as machines
+from db.connection import Store
+from db.errors import Invalid
+from db.free import Machine
+from db.machine import (
+    LOST_IN_REBOOT,
+    NodeSpec,
+    define_machine,
+    drain,
+    node_down,
+    node_failed,
+    node_suspect,
+    node_up,
+    resume,
+    settle_drained,
+)
+from db.modes import reserve, set_mode
+from db.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
+from tests.support.stores import LOGIN, define, give_back, take
+
+
+def state(store: Store, node: str) -> str:
+    return str(store.read("SELECT state FROM node WHERE name = ?", (node,))[0][0])
+
+
+def kinds(store: Store) -> list[str]:
+    return [row[0] for row in store.read("SELECT kind FROM event ORDER BY id")]
+
+
+def test_defining_makes_nodes_and_processors(store: Store) -> None:
+    define(store, nodes=2, slots=3, up=False)
+    assert [tuple(row) for row in store.read("SELECT id, name, role, state FROM node ORDER BY id")] == [
+        (0, LOGIN, "login", "up"),
+        (1, "n0", "compute", "down"),
+        (2, "n1", "compute", "down"),
+    ]
+    assert [tuple(row) for row in store.read("SELECT id, node, slot, alloc_mode FROM processor ORDER BY id")] == [
+        (number, 1 + number // 3, number % 3, "interactive") for number in range(6)
+    ]
+    assert kinds(store) == ["boot"]
+
+
+def test_a_new_boot_ends_what_the_last_one_left(store: Store, machine: Machine) -> None:
+    set_mode(store, [0, 1], "batch")
+    reserve(store, [2], "bob")
+    drain(store, "n3", "disk", "root")
+    taken = take(store, machine, 4)
+    define(store, nodes=5, boot_id="b2", up=False)
+    row = store.read("SELECT state, abnormal, reason, ended_at FROM launcher WHERE id = ?", (taken.launcher,))[0]
+    assert (row[0], row[1], row[2]) == ("ended", 1, LOST_IN_REBOOT) and row[3] is not None
+    assert store.read("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL")[0][0] == 0
+    assert store.read("SELECT COUNT(*) FROM processor WHERE launcher IS NOT NULL OR `partition` IS NOT NULL")[0][0] == 0
+    assert store.read("SELECT COUNT(*) FROM processor")[0][0] == 20
+    kept = {r[0]: (r[1], r[2]) for r in store.read("SELECT id, alloc_mode, reserved_for FROM processor WHERE id < 4")}
+    assert kept == {0: ("batch", None), 1: ("batch", None), 2: ("interactive", "bob"), 3: ("interactive", None)}
+    assert [state(store, name) for name in ("n0", "n3", "n4")] == ["down", "drained", "down"]
+    machine.refresh(store)
+    assert machine.free("bob", batch=True) == [] and len(machine) == 20
+    node_up(store, "n0", "b2", 1, "/x")
+    assert take(store, machine, 1).partition > taken.partition, "ids are not used again"
+
+
+def test_the_same_boot_again_ends_nothing(store: Store, machine: Machine) -> None:
+    taken = take(store, machine, 4)
+    define(store, up=False)
+    assert state(store, "n0") == "up"
+    assert give_back(store, taken).news
+    with pytest.raises(Invalid) as caught:
+        define(store, nodes=5)
+    assert "mesh down" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [NodeSpec(1, "a", (0,)), NodeSpec(2, "a", (1,))],
+        [NodeSpec(1, "a", (0,)), NodeSpec(1, "b", (1,))],
+        [NodeSpec(1, "a", (0,)), NodeSpec(2, "b", (0,))],
+        [NodeSpec(0, "a", (0,))],
+        [NodeSpec(1, LOGIN, (0,))],
+    ],
+)
+def test_a_machine_with_something_twice(store: Store, nodes: list[NodeSpec]) -> None:
+    with pytest.raises(Invalid) as caught:
+        define_machine(store, "m", "b1", LOGIN, nodes)
+    assert "twice" in caught.value.message
+
+
+def test_a_nodes_life(store: Store) -> None:
+    define(store, up=False)
+    assert node_up(store, "n0", "b1", 1, "/a", "0.1") and state(store, "n0") == "up"
+    assert not node_up(store, "n0", "b1", 1, "/a", "0.1"), "no news, no change"
+    assert node_suspect(store, "n0", "b1", 1, "late") and state(store, "n0") == "suspect"
+    assert node_up(store, "n0", "b1", 1, "/a", "0.1") and state(store, "n0") == "up"
+    assert node_down(store, "n0", "b1", 1, "gone") and state(store, "n0") == "down"
+    assert not node_suspect(store, "n0", "b1", 1, "late"), "a dead node is not late"
+    assert node_up(store, "n0", "b1", 2, "/b", "0.2")
+    assert [tuple(row) for row in store.read("SELECT incarnation, address, agent FROM node WHERE id = 1")] == [
+        (2, "/b", "0.2")
+    ]
+    assert kinds(store) == ["boot", "node_up", "node_suspect", "node_up", "node_down", "node_up"]
+
+
+def test_news_of_an_earlier_life_is_none(store: Store) -> None:
+    define(store)
+    node_up(store, "n0", "b1", 5, "/a")
+    for late in (
+        lambda: node_down(store, "n0", "b1", 4, "gone"),
+        lambda: node_suspect(store, "n0", "b0", 5, "late"),
+        lambda: node_up(store, "n0", "b1", 4, "/old"),
+    ):
+        assert not late()
+    assert state(store, "n0") == "up"
+    assert node_up(store, "n0", "b2", 1, "/a"), "a node that has booted counts from the beginning"
+
+
+def test_nodes_nobody_knows(store: Store) -> None:
+    define(store)
+    for use in (
+        lambda: node_up(store, "n9", "b1", 1, "/x"),
+        lambda: node_down(store, "n9", "b1", 1, ""),
+        lambda: drain(store, "n9", "", ""),
+        lambda: machines.node_failed(store, "n9", 1, ""),
+    ):
+        with pytest.raises(Invalid) as caught:
+            use()
+        assert "n9" in caught.value.message
+
+
+def test_a_node_that_failed_a_load_is_down_until_it_registers(store: Store, machine: Machine) -> None:
+    taken = take(store, machine, 4)
+    assert node_failed(store, "n0", taken.launcher, "no answer within 10 s") and state(store, "n0") == "down"
+    assert not node_failed(store, "n0", taken.launcher, "again")
+    node_up(store, "n0", "b1", 2, "/x")
+    assert not node_failed(store, "n0", taken.launcher, "of an earlier life") and state(store, "n0") == "up"
+    assert not node_failed(store, "n0", 999, "of no launcher")
+
+
+def test_draining_lets_run_what_runs(store: Store, machine: Machine) -> None:
+    taken = take(store, machine, 2)
+    assert drain(store, "n0", "disk", "root") and state(store, "n0") == "draining"
+    machine.refresh(store)
+    assert machine.free("ada") == list(range(4, 16))
+    settle_drained(store)
+    assert state(store, "n0") == "draining"
+    give_back(store, taken)
+    settle_drained(store)
+    assert state(store, "n0") == "drained"
+    node_up(store, "n0", "b1", 2, "/x")
+    assert state(store, "n0") == "drained", "an administrator's word outlives a restart"
+    assert resume(store, "n0", "root") and state(store, "n0") == "up"
+
+
+def test_resuming_a_node_whose_pct_is_gone(store: Store) -> None:
+    define(store)
+    drain(store, "n0", "disk", "root")
+    assert state(store, "n0") == "drained"
+    assert node_down(store, "n0", "b1", 1, "gone")
+    assert resume(store, "n0", "root") and state(store, "n0") == "down"
+    assert node_up(store, "n0", "b1", 1, "/x") and state(store, "n0") == "up"
+
+
+def test_transitions_name_states_and_events_that_are_there() -> None:
+    for (before, event), then in TRANSITIONS.items():
+        assert isinstance(before, NodeState) and isinstance(event, NodeEvent) and isinstance(then, NodeState)
+        assert before is not then
+    for before in NodeState:
+        for event in (NodeEvent.SILENT, NodeEvent.GONE, NodeEvent.FAILED):
+            assert after(before, event) is not NodeState.UP or before is NodeState.UP
+        reachable = {then for (_, _), then in TRANSITIONS.items()}
+        assert before in reachable
+
+
+def test_lateness() -> None:
+    assert is_late("b", 2, "b", 1, NodeEvent.REGISTERED)
+    assert not is_late("b", 2, "b", 2, NodeEvent.REGISTERED)
+    assert not is_late("b", 2, "c", 1, NodeEvent.REGISTERED)
+    assert is_late("b", 2, "c", 2, NodeEvent.GONE) and is_late("b", 2, "b", 3, NodeEvent.SILENT)

@@ -1,0 +1,94 @@
+"""The queues, and forgetting."""
+
+import time
+
+import pytest
+
+from db import history, partitions, waiting
+from db.connection import Store
+from db.errors import Invalid
+from db.free import Machine
+from db.partitions import PartitionDemand
+from db.waiting import Wait
+from tests.support.stores import LOGIN, define, first, give_back, key, take
+
+
+def wait(size: int = 1, **more: object) -> Wait:
+    given = {
+        "request_key": key(), "partition": None, "uid": 1000, "user": "ada", "login": LOGIN, "pid": 1,
+        "pid_started": 1, "size": size, "request": {}, "wait_s": 60.0,
+    }  # fmt: skip
+    return Wait(**{**given, **more})  # type: ignore[arg-type]
+
+
+def test_first_in_first_out(store: Store) -> None:
+    define(store)
+    waits = [wait(size) for size in (3, 1, 2)]
+    assert [waiting.enqueue(store, one) for one in waits] == [0, 1, 2]
+    assert waiting.enqueue(store, waits[1]) == 1, "asked again, it keeps its place"
+    head = waiting.head(store)
+    assert head is not None and (head.request_key, head.size) == (waits[0].request_key, 3)
+    assert waiting.drop(store, waits[0].request_key) and not waiting.drop(store, waits[0].request_key)
+    assert waiting.head(store).request_key == waits[1].request_key
+    assert waiting.heads(store) == [waiting.head(store)]
+
+
+def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
+    define(store)
+    gone, stays = wait(pid=5), wait(pid=5, pid_started=2)
+    waiting.enqueue(store, gone)
+    waiting.enqueue(store, stays)
+    assert waiting.drop_process(store, LOGIN, 5, 1) == 1
+    assert waiting.drop_process(store, "n0", 5, 2) == 0
+    assert waiting.head(store).request_key == stays.request_key
+
+
+def test_deadlines(store: Store, machine: Machine) -> None:
+    made = partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, 2), first)
+    late, orphan, stays = wait(wait_s=0.05), wait(partition=made.partition), wait()
+    for one in (late, orphan, stays):
+        waiting.enqueue(store, one)
+    time.sleep(0.06)
+    assert waiting.drop_late(store) == [late.request_key]
+    partitions.destroy(store, made.partition, made.admin_cookie)
+    assert waiting.drop_late(store) == [orphan.request_key]
+    assert waiting.drop_late(store) == []
+    assert waiting.head(store).request_key == stays.request_key
+    for wrong in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(Invalid):
+            waiting.enqueue(store, wait(wait_s=wrong))
+
+
+def test_secrets_are_not_stored(store: Store) -> None:
+    define(store)
+    waiting.enqueue(store, wait(request={"size": 4, "cookie": "hush", "key": "hush"}))
+    assert waiting.head(store).request == {"size": 4}
+
+
+def count(store: Store, table: str) -> int:
+    return int(store.read(f"SELECT COUNT(*) FROM `{table}`")[0][0])
+
+
+def test_trimming_by_rows_and_days(store: Store, machine: Machine) -> None:
+    live = take(store, machine, 1)
+    for _ in range(6):
+        give_back(store, take(store, machine, 1))
+    assert history.trim(store, 1.0, 10) == 0
+    assert history.trim(store, 1.0, 4) == 5, "two launchers, two partitions, one event"
+    assert (count(store, "launcher"), count(store, "partition")) == (5, 5)
+    time.sleep(0.01)
+    history.trim(store, 0.0, 100)
+    assert count(store, "launcher") == 2 and count(store, "event") == 1, "the live one and the newest stay"
+    mark, counter = store.read("SELECT trimmed_to, counter FROM mesh")[0]
+    assert 0 < mark <= counter
+    assert give_back(store, live).news
+
+
+def test_trimming_many_goes_in_small_steps(store: Store) -> None:
+    define(store)
+    rows = [(float(number), "note", "x") for number in range(1000)]
+    store.run(lambda t: t.insert_rows("event", ("at", "kind", "text"), rows))
+    before = store.read("SELECT counter FROM mesh")[0][0]
+    assert history.trim(store, 36500.0, 10) >= 990
+    assert store.read("SELECT counter FROM mesh")[0][0] - before >= 5
+    assert count(store, "event") == 10
