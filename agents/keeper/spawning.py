@@ -50,7 +50,7 @@ def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[],
         let_go()
         os.setsid()
         detach_stdio(errors)
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        for number in (signal.SIGQUIT, signal.SIGHUP):  # INT and TERM its loop handles
             signal.signal(number, signal.SIG_DFL)
         serve(config, node)
         status = 0

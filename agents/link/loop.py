@@ -1,11 +1,20 @@
 """One small event loop over epoll: descriptors, timers, signals. Single thread, safe to leave after a fork."""
 
+from __future__ import annotations
+
 import heapq
 import os
 import select
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Set, Tuple
+
+#: Signals for which this process has the handler that does nothing (the wake-up descriptor does the work). A forked
+#: child has it too: setting it anew would cost more than the rest of a loop.
+_handled: Set[int] = set()
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 BROKEN = select.EPOLLHUP | select.EPOLLERR
@@ -72,7 +81,9 @@ class Loop:
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
             self.watch(reader, READ, self._on_wakeup)
         self._signals[number] = callback
-        signal.signal(number, lambda _number, _frame: None)
+        if number not in _handled:
+            _handled.add(number)
+            signal.signal(number, _nothing)
 
     def _on_wakeup(self, _events: int) -> None:
         assert self._wakeup is not None
@@ -117,14 +128,19 @@ class Loop:
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's loop without touching what it watches."""
+        """In a forked child: let go of the parent's loop without touching what it watches.
+
+        The signals it handled are ignored from now on, until a loop handles them again.
+        """
         self._epoll.close()
         if self._wakeup is not None:
             signal.set_wakeup_fd(-1)
-            for number in self._signals:
-                signal.signal(number, signal.SIG_DFL)
             for fd in self._wakeup:
                 os.close(fd)
             self._wakeup = None
         self._watched.clear()
         self._timers.clear()
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    pass

@@ -376,6 +376,7 @@ class Launch(Listener):
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
         self._local.release()
+        gc.freeze()  # what came with the fork is never looked at again, and so never copied
         gc.enable()
 
     def _pass_on(self, data: bytes) -> None:

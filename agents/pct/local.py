@@ -2,7 +2,7 @@
 
 import os
 import signal
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 from agents.link.loop import READ, Loop, Timer
 from agents.pct import processes
@@ -10,7 +10,7 @@ from agents.pct.errors import LoadFailed
 from agents.pct.inputs import Inputs, PipeSink
 from agents.pct.outputs import Relay, Streams
 from agents.pct.plan import Load, Program, node_environment, stdin_goes
-from agents.pct.ranks import Pipes, Rank, Ranks
+from agents.pct.ranks import Rank, Ranks
 
 #: How long a grandchild may hold the pipes of a rank that has ended.
 GRACE_S = 0.5
@@ -99,32 +99,36 @@ class Local:
         if self._sweeping:
             return
         batch, self._to_begin = self._to_begin[:_BATCH], self._to_begin[_BATCH:]
+        ends: List[int] = []
+        births = []
         try:
             for local, number in batch:
-                self._begin_one(local, number)
-        except (LoadFailed, OSError) as error:
-            if not isinstance(error, LoadFailed):
-                error = LoadFailed(f"{self._load.name}: {error.strerror}", "node")  # no descriptors left
+                births.append((number, local, *self._ends(number, ends)))
+            self.ranks.begin(births)
+        except LoadFailed as error:
             self._tell.begin_failed(error)
-            return
+        except OSError as error:
+            self._tell.begin_failed(LoadFailed(f"{self._load.name}: {error.strerror}", "node"))  # no descriptors left
+        finally:
+            for fd in ends:
+                os.close(fd)
         if self._to_begin:
             self._loop.after(0, self._begin_some)
         elif self._shared_stdin != self._null:
             os.close(self._shared_stdin)
             self._shared_stdin = self._null
 
-    def _begin_one(self, local: int, number: int) -> None:
+    def _ends(self, number: int, ends: List[int]) -> Tuple[int, int, int]:
+        # What becomes 0, 1 and 2 of a rank; what is its alone is added to ``ends``, to be closed here after the fork.
         out, out_writer = os.pipe()
+        ends.append(out_writer)
         err, err_writer = os.pipe()
+        ends.append(err_writer)
+        self._streams.add(number, out, err)
         stdin = self._own_stdin.pop(number, -1)
-        try:
-            self.ranks.begin(number, local, Pipes(self._shared_stdin if stdin < 0 else stdin, out_writer, err_writer))
-        finally:
-            self._streams.add(number, out, err)
-            os.close(out_writer)
-            os.close(err_writer)
-            if stdin >= 0:
-                os.close(stdin)
+        if stdin >= 0:
+            ends.append(stdin)
+        return self._shared_stdin if stdin < 0 else stdin, out_writer, err_writer
 
     def release(self) -> None:
         """GO."""

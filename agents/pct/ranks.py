@@ -10,14 +10,14 @@ import signal
 import stat
 import struct
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from agents.pct import kernel
+from agents.pct.birth import AT_GATE, CHDIR, SETUP, Nursery
 from agents.pct.errors import LoadFailed
-from agents.pct.plan import Load, Program
+from agents.pct.plan import Load, Program, Segment
 
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
-_AT_GATE, _SETUP, _CHDIR, _EXEC = range(4)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -34,15 +34,6 @@ class Rank:
         self.at_gate = False
         self.released_at = 0.0
         self.status: Optional[int] = None  # as wait(2) has it
-
-
-class Pipes:
-    """The ends that a rank is born with."""
-
-    __slots__ = ("err", "out", "stdin")
-
-    def __init__(self, stdin: int, out: int, err: int) -> None:
-        self.stdin, self.out, self.err = stdin, out, err
 
 
 class Ranks:
@@ -64,76 +55,51 @@ class Ranks:
     ) -> None:
         self._load = load
         self._program = program
-        self._env = dict(program.env)
-        self._env.update(env)
         self._on_held, self._on_failed = on_held, on_failed
         self._on_ended, self._on_exec_failed = on_ended, on_exec_failed
         self.by_number: Dict[int, Rank] = {}
         self._by_pid: Dict[int, Rank] = {}
         self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
-        self._gated: Dict[bytes, bool] = {}
-        self._pid = os.getpid()
+        self._commands: Dict[int, Tuple[Any, bool]] = {}
+        self._nursery = Nursery(
+            {**program.env, **env}, program.cwd, program.umask, self._error_writer, self._gate_reader, self._gate_writer
+        )
 
     @property
     def living(self) -> List[Rank]:
         """Ranks that have not been reaped."""
         return list(self._by_pid.values())
 
-    def begin(self, number: int, local: int, pipes: Pipes) -> Rank:
-        """Fork rank ``number``, the ``local``-th of this node, under hold. LoadFailed when the node cannot."""
-        segment = self._program.segment_of(number)
-        gated = self._needs_gate(segment.path)
-        env = self._env
-        env[b"YOD_RANK"] = b"%d" % number
-        env[b"YOD_LOCAL_RANK"] = b"%d" % local
+    def begin(self, births: List[Tuple[int, int, int, int, int]]) -> None:
+        """Fork ranks under hold: number, place among this node's ranks, and the ends that become 0, 1, 2 of each.
+
+        LoadFailed when the node cannot.
+        """
+        prepared = []
+        for number, local, stdin, out, err in births:
+            command, gated = self._command(self._program.segment_of(number))
+            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err))
+        failure = None
         try:
-            pid = os.fork()
+            pids = self._nursery.begin_all(prepared)
         except OSError as error:
-            raise LoadFailed(f"{self._load.name}: cannot fork: {error.strerror}", "node", rank=number) from None
-        if pid == 0:
-            self._become(number, gated, segment.path, segment.argv, pipes)
-        rank = Rank(number, pid, segment.path)
-        self.by_number[number] = rank
-        self._by_pid[pid] = rank
-        return rank
+            pids = getattr(error, "pids", [])
+            reason = f"{self._load.name}: cannot fork: {error.strerror}"
+            failure = LoadFailed(reason, "node", rank=births[len(pids)][0])
+        for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
+            rank = Rank(birth[0], pid, self._program.segment_of(birth[0]).path)
+            self.by_number[birth[0]] = rank
+            self._by_pid[pid] = rank
+        if failure is not None:
+            raise failure
 
-    def _become(self, number: int, gated: bool, path: bytes, argv: List[bytes], pipes: Pipes) -> None:
-        # In the rank's process, until its exec. Few steps: every page touched here is copied.
-        step = _SETUP
-        try:
-            signal.set_wakeup_fd(-1)
-            os.setsid()
-            kernel.die_with_parent()
-            if os.getppid() != self._pid:
-                os._exit(_NOT_EXECUTABLE)
-            os.dup2(pipes.stdin, 0)
-            os.dup2(pipes.out, 1)
-            os.dup2(pipes.err, 2)
-            step = _CHDIR
-            os.chdir(self._program.cwd)
-            os.umask(self._program.umask)
-            step = _EXEC
-            if gated or not _traced():
-                self._wait_at_gate(number)
-            os.execve(path, argv, self._env)
-        except OSError as error:
-            os.write(self._error_writer, _RECORD.pack(number, step, error.errno or 0))
-        finally:
-            os._exit(_NOT_FOUND)
-
-    def _wait_at_gate(self, number: int) -> None:
-        os.close(self._gate_writer)  # so that the launch child's end is the last
-        os.write(self._error_writer, _RECORD.pack(number, _AT_GATE, 0))
-        if not os.read(self._gate_reader, 1):
-            os._exit(_NOT_EXECUTABLE)
-
-    def _needs_gate(self, path: bytes) -> bool:
-        if self._program.hold == "gate":
-            return True
-        known = self._gated.get(path)
+    def _command(self, segment: Segment) -> Tuple[Any, bool]:
+        known = self._commands.get(segment.first)
         if known is None:
-            known = self._gated[path] = has_privilege(path)
+            gated = self._program.hold == "gate" or has_privilege(segment.path)
+            known = self._nursery.command(segment.path, segment.argv), gated
+            self._commands[segment.first] = known
         return known
 
     def on_records(self) -> None:
@@ -144,7 +110,7 @@ class Ranks:
             return
         for number, step, code in _RECORD.iter_unpack(data):
             rank = self.by_number[number]
-            if step == _AT_GATE:
+            if step == AT_GATE:
                 rank.at_gate = True
                 self._hold(rank)
             elif rank.released_at:
@@ -226,14 +192,6 @@ class Ranks:
         return refused
 
 
-def _traced() -> bool:
-    try:
-        kernel.trace_me()
-    except OSError:
-        return False
-    return True
-
-
 def has_privilege(path: bytes, depth: int = 0) -> bool:
     """Whether exec of ``path`` gives privilege (setuid, setgid, capabilities), which a tracer would take away."""
     try:
@@ -257,10 +215,10 @@ def has_privilege(path: bytes, depth: int = 0) -> bool:
 
 def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> LoadFailed:
     reason = os.strerror(code)
-    if step == _CHDIR:
+    if step == CHDIR:
         where = os.fsdecode(program.cwd)
         return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number)
-    if step == _SETUP:
+    if step == SETUP:
         return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", "node", 125, rank.number)
     path = os.fsdecode(rank.path)
     missing = code in (errno.ENOENT, errno.ENOTDIR)
