@@ -111,8 +111,11 @@ def test_on_a_cluster_those_for_a_mesh_say_so(name: str) -> None:
 
 def test_a_processor_the_topology_does_not_know_is_named_as_such() -> None:
     layout = MACHINES["box"]
-    with pytest.raises(Unplaced, match="0 to 119"):
+    with pytest.raises(Unplaced, match="up to 119"):
         placement.find("hilbert")([1, 2, 500], 2, layout)
+    for name in ("hilbert", "close_fit", "rack_packed", "host_packed"):
+        with pytest.raises(Unplaced, match="30 processors up to 47"):
+            placement.find(name)([0, 1, 2, 3], 2, RACKS)  # n0 has one processor, 1 to 3 are on no node
 
 
 # --- best fit, against its definition ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import compress
 from operator import sub
 
 from agents.cpa.placement import line
-from agents.cpa.placement.layout import Curve, Geometry, Layout
+from agents.cpa.placement.layout import Curve, Geometry, Layout, Unplaced
 
 
 def hilbert(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
@@ -30,6 +30,8 @@ def fit(free: Sequence[int], count: int, layout: Layout, curve: Curve) -> list[i
     if start >= 0:
         return curve.seats[start : start + count]
     seats = list(compress(range(len(taken)), taken))
+    if len(seats) < count:
+        raise Unplaced(layout)
     first = least_span(seats, count)
     return [curve.seats[seat] for seat in seats[first : first + count]]
 

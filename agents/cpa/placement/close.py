@@ -1,7 +1,7 @@
 """Close fit along a curve: best fit that looks at the hops as well. The default (docs/decisions/0005-close-fit.md).
 
 Best fit takes the smallest interval that is long enough, from its start. But intervals of the same length are
-not equally compact, and neither are the stretches of one interval. Close fit looks at all intervals of up to twice the
+not equally compact, and neither are the stretches of one interval. Close fit looks at intervals of up to four times the
 size asked for (or else the smallest), at the stretches that begin or end there or begin at a corner of the curve's
 octants, and takes the one with the fewest pairwise hops. Where no interval is long enough, it does so among the
 stretches whose span is nearly the smallest.
@@ -17,13 +17,13 @@ from agents.cpa.placement.line import best_fit
 from agents.cpa.placement.shells import line_spread, ring_spread
 
 #: Intervals longer than this many times the size are left for larger requests.
-ROOMY = 2
+ROOMY = 4
 #: Spans longer than this many times the smallest are not looked at.
 WIDE = 1.3
 #: The curve's smallest octants have eight seats.
 OCTANT = 8
 #: Stretches looked at, and seats in all of them together: bounds the time of a decision.
-MOST, MOST_SEATS = 24, 8_192
+MOST, MOST_SEATS = 24, 12_288
 
 
 class Places:

@@ -26,6 +26,12 @@ class Unplaced(AgentError):
 
     code = "internal"
 
+    def __init__(self, layout: "Layout") -> None:
+        super().__init__(
+            f"the topology has {layout.known} processors up to {layout.size - 1}, and others are free in the mesh",
+            "compare the two: mesh topology check",
+        )
+
 
 class Curve:
     """All processors in one order. Stretches that do not touch are parted by a seat that nobody has."""
@@ -71,12 +77,14 @@ class Layout:
             for processor in free:
                 found[processor] = 1
         except IndexError:
-            raise Unplaced(
-                f"the topology has processors 0 to {self.size - 1}, and the mesh has others",
-                "compare the two: mesh topology check",
-            ) from None
+            raise Unplaced(self) from None
         found[self.size] = 0
         return found
+
+    @property
+    def known(self) -> int:
+        """Processors there are; ids of a cluster may have gaps."""
+        return self.size if self.mesh is not None else sum(len(processors) for _, processors in self.nodes)
 
     @property
     def cluster(self) -> Cluster:

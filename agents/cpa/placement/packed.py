@@ -6,7 +6,7 @@ fit, and the rest into the fullest member that has room. A flat cluster has one 
 
 from collections.abc import Sequence
 
-from agents.cpa.placement.layout import Geometry, Layout, need
+from agents.cpa.placement.layout import Geometry, Layout, Unplaced, need
 
 
 class Tree:
@@ -77,6 +77,8 @@ def _packed(free: Sequence[int], count: int, layout: Layout, switches: bool) -> 
         tree = layout.derived["tree", switches] = Tree(layout, switches)
     flags = layout.flags(free)
     there = tree.count(flags)
+    if there[0] < count:
+        raise Unplaced(layout)
     enough = (vertex for vertex, many in enumerate(there) if many >= count)
     lowest = min(enough, key=lambda vertex: (tree.height[vertex], there[vertex]))
     return layout.curve().sort(tree.take(lowest, count, there, flags))
