@@ -17,7 +17,7 @@ import peewee as pw
 
 from db import drivers
 from db.drivers import Meaning
-from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError
 from db.schema_version import SCHEMA_VERSION, check_version
 from db.url import sqlite_path, without_password
 from db.writer_lock import WriterLock
@@ -181,7 +181,12 @@ class Store:
                 if len(self._texts) < 500:
                     self._texts[sql] = text
             sql = text
-        return self.db.execute_sql(sql, params)  # type: ignore[no-untyped-call]
+        try:
+            return self.db.execute_sql(sql, params)  # type: ignore[no-untyped-call]
+        except OverflowError:
+            raise Invalid("a number in the request is out of range", "ids and sizes fit in 63 bits") from None
+        except UnicodeEncodeError:
+            raise Invalid("a text in the request is not Unicode") from None
 
     def connect(self) -> None:
         """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
