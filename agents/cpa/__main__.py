@@ -7,6 +7,7 @@ import sys
 from agents.cpa.config import ConfigError, read
 from agents.cpa.daemon import Cpa
 from agents.link.journal import Journal
+from agents.link.limits import allow_many_files
 from agents.link.loop import Loop
 from agents.wire.errors import AgentError
 from db.connection import open_store
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
         if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
             raise ConfigError(USAGE)
         config, name = read(arguments[1]), arguments[3]
+        allow_many_files()
         loop = Loop()
         journal = Journal(os.path.join(config.state, "log", f"{name}.jsonl"), name)
         cpa = Cpa(loop, config, name, open_store(config.database, patience_s=2.0), journal, os.geteuid())
@@ -33,7 +35,15 @@ def main(arguments: list[str]) -> int:
         return 1
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, cpa.stop)
-    loop.run()
+    try:
+        loop.run()
+    except Exception as error:
+        # the keeper starts another, which finds everything it needs; the log keeps why
+        import traceback
+
+        cpa.journal.write("fault", trace=traceback.format_exc())
+        print(f"cpa: ended by a fault of its own: {error!r}", file=sys.stderr)
+        return 70
     return 0
 
 

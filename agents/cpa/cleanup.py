@@ -6,9 +6,9 @@ It is run again until it succeeds, so it must not mind being run twice. It impor
 """
 
 import json
-import resource
 import sys
 
+from agents.link.limits import allow_many_files
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.sockets import connect
@@ -59,15 +59,6 @@ class Cleanup:
         caller.call({"op": "kill_launch", "launcher": self.launcher}, answered)
 
 
-def _allow_many_files() -> None:
-    # one connection for each node, and a login shell's limit is often 1,024
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):
-        pass
-
-
 def main(arguments: list[str]) -> int:
     """The exit status: 0 clean, 1 not (stderr names nodes and reasons), 2 wrong usage."""
     try:
@@ -76,7 +67,7 @@ def main(arguments: list[str]) -> int:
     except (ValueError, TypeError, KeyError) as error:
         print(f"usage: cleanup LAUNCHER < nodes.json ({error})", file=sys.stderr)
         return USAGE
-    _allow_many_files()
+    allow_many_files()
     left = Cleanup(launcher, nodes).run()
     for name, reason in left.items():
         print(f"{name}: {reason}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from agents.cpa.cleanups import Cleanups
@@ -28,6 +28,7 @@ EXPIRE_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
 CHECKPOINT_S = 60.0
 TRIM_S = 600.0
+AHEAD = 64  # requests that one connection may have in the queue
 
 #: Fields of a request that the log may show. Never: cookies, keys, commands.
 LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
@@ -44,6 +45,7 @@ class Cpa:
         self.lost = Lost(self.operations, self.outage, Cleanups(loop, list(config.cleanup)), journal)
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self._requests: deque[tuple[Session, str, Message]] = deque()
+        self._of_session: Counter[Session] = Counter()  # how many of them are whose
         self._undo: deque[Callable[[], object]] = deque()  # what has no owner any more, while the database is away
 
     def start(self) -> None:
@@ -67,6 +69,9 @@ class Cpa:
 
     def _arrived(self, session: Session, op: str, message: Message) -> None:
         self._requests.append((session, op, message))
+        self._of_session[session] += 1
+        if self._of_session[session] >= AHEAD:
+            session.link.pause()  # it has asked enough for now; its socket holds the rest
         if len(self._requests) == 1:
             self.loop.after(0, self._serve)
 
@@ -75,6 +80,7 @@ class Cpa:
         session, op, message = self._requests.popleft()
         if self._requests:
             self.loop.after(0, self._serve)
+        self._count_off(session)
         if not is_there(session.link.sock):
             self.journal.write("not_served", op=op, uid=session.peer.uid)
             return
@@ -92,6 +98,12 @@ class Cpa:
         shown = {key: message[key] for key in LOGGED if message.get(key) is not None}
         took_ms = round((time.monotonic() - began) * 1000, 2)
         self.journal.write(op, uid=session.peer.uid, ms=took_ms, **({"code": code} if code else {}), **shown)
+
+    def _count_off(self, session: Session) -> None:
+        self._of_session[session] -= 1
+        if not self._of_session[session]:
+            del self._of_session[session]
+            session.link.resume()
 
     def _do(self, session: Session, op: str, message: Message) -> None:
         if op == "launcher_lost":
@@ -157,7 +169,9 @@ class Cpa:
     def _refuse(self, session: Session, message: Message, error: StoreError | AgentError) -> None:
         session.reply(message, {"error": error.as_message()})
 
-    def _session_ended(self, session: Session, _reason: str) -> None:
+    def _session_ended(self, session: Session, reason: str) -> None:
+        if reason != "the connection ended":
+            self.journal.write("session_ended", uid=session.peer.uid, reason=reason)
         self.queue.session_ended(session)
 
     # --- what is due
@@ -191,6 +205,8 @@ class Cpa:
                 self.journal.write("database_away", reason=error.message)
             except StoreError as error:
                 self.journal.write("fault", reason=error.message)
+            except Exception:  # what is due next must not hang on it
+                self.journal.write("fault", trace=traceback.format_exc())
             self.loop.after(pause_s, due)
 
         self.loop.after(period_s, due)

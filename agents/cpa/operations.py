@@ -16,6 +16,9 @@ from db.free import Machine, Placed
 
 MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
+MAX_NAME = 255
+MAX_BOOT_ID = 64
+MAX_PID = 1 << 22  # the kernel's own limit
 
 
 class Answer(NamedTuple):
@@ -73,6 +76,8 @@ class Operations:
             size = max(1, len(wanted or ()) // max(1, each))
         if size < 1 or each < 1:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
+        if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
+            raise AgentError("pid and pid_started are not a process's", code="invalid")
         return allocation.Demand(
             request_key=_key(message),
             uid=uid,
@@ -116,7 +121,7 @@ class Operations:
         ranks = message["ranks"]
         if not all(type(each) is int for each in ranks):
             raise AgentError("started: ranks are ids of processors", code="invalid")
-        ending.started(self.store, message["launcher"], message["cookie"], ranks, message.get("root", ""))
+        ending.started(self.store, message["launcher"], message["cookie"], ranks, message.get("root", "")[:MAX_NAME])
         return Answer({})
 
     def _finish(self, _uid: int, message: Message) -> Answer:
@@ -157,6 +162,8 @@ class Operations:
         self.machine.refresh(self.store)
         wanted = self.machine.resolve(message.get("wanted"))
         size = message.get("size")
+        if len(message["batch_job"]) > MAX_NAME:
+            raise AgentError(f"a batch job's id has at most {MAX_NAME} characters", code="invalid")
         made = partitions.create(
             self.store,
             self.machine,
@@ -213,14 +220,10 @@ class Operations:
 
     def _node_up(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "node_up")
-        machine.node_up(
-            self.store,
-            message["node"],
-            message["boot_id"],
-            message["incarnation"],
-            message["address"],
-            message.get("agent", ""),
-        )
+        boot_id, address, agent = message["boot_id"], message["address"], message.get("agent", "")
+        if len(boot_id) > MAX_BOOT_ID or len(address) > MAX_NAME or len(agent) > MAX_BOOT_ID:
+            raise AgentError("node_up: boot_id, address or agent is too long", code="invalid")
+        machine.node_up(self.store, message["node"], boot_id, message["incarnation"], address, agent)
         return Answer({}, released=True)
 
     def _node_suspect(self, uid: int, message: Message) -> Answer:

@@ -19,7 +19,8 @@ from db.errors import DatabaseUnavailable, NotEnough, StoreError
 LOOK_S = 0.2  # for processors that became free at another CPA
 
 #: What of a request is kept in the line, for those who look at it.
-SHOWN = ("size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement", "command")
+SHOWN = ("size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement")
+MOST = (1 << 31) - 1  # what the column holds; nobody gets so many
 
 Allocate = Callable[[Session, Message], None]
 Refuse = Callable[[Session, Message, StoreError | AgentError], None]
@@ -103,7 +104,7 @@ class Queue:
             login=message["login"],
             pid=message["pid"],
             pid_started=message["pid_started"],
-            size=message.get("size") or 0,
+            size=min(message.get("size") or 0, MOST),
             request={key: message[key] for key in SHOWN if message.get(key) is not None},
             wait_s=wait_s,
         )

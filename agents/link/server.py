@@ -11,6 +11,9 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import Shape, check, check_hello, hello
 
+#: Answers that a peer may leave unread; more than the largest of them.
+UNREAD_BYTES = 16 << 20
+
 
 class Session:
     """One accepted connection. ``state`` is the daemon's own to use."""
@@ -26,6 +29,13 @@ class Session:
         """Answer a request that carried an id."""
         if "id" in request:
             self.link.send(dict(answer, re=request["id"]))
+            if self.link.out_bytes > UNREAD_BYTES:
+                self.server.loop.after(0, self._let_go)
+
+    def _let_go(self) -> None:
+        if self.open:
+            self.link.close()
+            self._on_end(self.link, "it asks and asks, and never reads an answer")
 
     def refuse(self, request: Message, error: AgentError) -> None:
         """Answer a request with an error."""

@@ -5,6 +5,7 @@ import signal
 import sys
 
 from agents.link.journal import Journal
+from agents.link.limits import allow_many_files
 from agents.link.loop import Loop
 from agents.rca.config import ConfigError, read
 from agents.rca.daemon import Rca
@@ -17,6 +18,7 @@ def main(arguments: list[str]) -> int:
         if len(arguments) != 2 or arguments[0] != "--config":
             raise ConfigError("usage: python -m agents.rca --config FILE")
         config = read(arguments[1])
+        allow_many_files()
         loop = Loop()
         rca = Rca(loop, config, Journal(os.path.join(config.state, "log", "rca.jsonl"), "rca"), os.geteuid())
         rca.start()
@@ -28,7 +30,15 @@ def main(arguments: list[str]) -> int:
         return 1
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, rca.stop)
-    loop.run()
+    try:
+        loop.run()
+    except Exception as error:
+        # the keeper starts another, which finds everything it needs; the log keeps why
+        import traceback
+
+        rca.journal.write("fault", trace=traceback.format_exc())
+        print(f"rca: ended by a fault of its own: {error!r}", file=sys.stderr)
+        return 70
     return 0
 
 

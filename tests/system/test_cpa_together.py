@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agents.link.client import Client, Unreachable
+from agents.link.client import Unreachable
 from agents.pct.processes import start_time
 from agents.wire.control import Message, control
 from agents.wire.errors import AgentError
@@ -373,6 +373,8 @@ HELLO = control(hello("admin"))
         b"\x07\x00\x00\x00\x01x",
         b"\x00\x00\x00\x00\x02{}",
         control({"op": "idle", "id": 1}),
+        control({"op": "hello"}),
+        control({"op": "hello", "protocol": "1", "role": []}),
         control({"op": "hello", "protocol": 99, "role": "admin"}),
         control({"op": "hello", "protocol": 1, "role": "emperor"}),
         HELLO + b"\x00\x00\x00\x00\x03[1]",
@@ -387,6 +389,8 @@ HELLO = control(hello("admin"))
         "unknown kind",
         "no hello, empty",
         "no hello, a request",
+        "an empty hello",
+        "a wrong hello",
         "another protocol",
         "another role",
         "a list",
@@ -435,17 +439,31 @@ def test_wrong_requests_are_refused_and_the_connection_goes_on(make_daemons: Mak
     assert one.stderr("cpa-0") == "" and "fault" not in {line["event"] for line in one.log("cpa-0")}
 
 
-def test_clients_that_never_read_hold_up_nobody(make_daemons: Make) -> None:
+def test_a_client_that_never_reads_is_let_go_and_holds_up_nobody(make_daemons: Make) -> None:
     one = make_daemons(8, 2)
     one.start("cpa-0")
     one.nodes_up()
-    with raw(one) as mute, one.client() as beside:
-        mute.setblocking(False)
-        mute.send(HELLO)
+    asking = control({"op": "allocate" + "x" * 200, "id": 1}) * 500  # each is answered with more than it costs
+
+    def flood(mute: socket.socket) -> None:
         try:
-            for number in range(20_000):
-                mute.send(control({"op": "launchers_of", "id": number, "login": "login1"}))
-        except BlockingIOError:
+            mute.sendall(HELLO)
+            for _ in range(800):
+                mute.sendall(asking)
+        except OSError:
             pass
-        assert isinstance(beside, Client)
-        beside.call(finish(beside.call(allocation(1))))
+
+    with raw(one) as mute, one.client() as beside:
+        mute.settimeout(20)
+        flooding = threading.Thread(target=flood, args=(mute,))
+        flooding.start()
+        for _ in range(5):
+            beside.call(finish(beside.call(allocation(1))), timeout_s=5.0)
+        wait_until(
+            lambda: any("never reads" in line.get("reason", "") for line in one.log("cpa-0")), "it is let go", 15.0
+        )
+        flooding.join(20)
+        beside.call({"op": "idle"})
+    with open(f"/proc/{one.processes['cpa-0'].pid}/status") as file:
+        peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    assert peak < 160 << 10, f"{peak} KiB"
