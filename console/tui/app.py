@@ -6,10 +6,12 @@ import asyncio
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -150,6 +152,20 @@ class ConsoleApp(App[None]):
             self.switch_mode("mesh")
         self.remove_mode(f"run-{launcher}")
         self.runs_changed.publish(launcher)
+
+    def _fatal_error(self) -> None:
+        """A fault of ours: the traceback goes into the log, and people get a line (Textual would print it all)."""
+        text = traceback.format_exc()
+        path = os.path.join(self.settings.state_dir, "log", "console.log")
+        try:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            where = f"the details are in {path}"
+        except OSError as error:
+            where = f"{path} cannot be written: {error.strerror}"
+        last = clean(text.strip().rpartition("\n")[2])
+        self._exit_renderables.append(Text(f"mesh console: a fault of the console itself: {last} ({where})"))
+        self._close_messages_no_wait()
 
     # actions
 

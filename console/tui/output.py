@@ -127,19 +127,21 @@ class Output:
 
 
 class Selection:
-    """The numbers of an output's lines that pass a filter, kept up to date as lines come and go."""
+    """The numbers of an output's lines that pass a filter, as of the last refresh."""
 
     def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
         self._output = output
         self._keep = keep
-        self._numbers: list[int] = []
+        self._numbers: list[int] | range = []
         self._seen = output.first
 
     def refresh(self) -> None:
         """Takes in what arrived since, and forgets what was dropped."""
         output = self._output
         if self._keep is None:
+            self._numbers = range(output.first, output.end)
             return
+        assert isinstance(self._numbers, list)
         start = max(self._seen, output.first)
         keep = self._keep
         self._numbers += [number for number, line in enumerate(output.lines(start), start) if keep(line)]
@@ -151,12 +153,12 @@ class Selection:
             del self._numbers[:gone]
 
     def __len__(self) -> int:
-        return len(self._output) if self._keep is None else len(self._numbers)
+        return len(self._numbers)
 
     def number(self, index: int) -> int:
         """The number of the ``index``-th line shown: what stays the same while lines are dropped."""
-        return self._output.first + index if self._keep is None else self._numbers[index]
+        return self._numbers[index]
 
     def line(self, index: int) -> Line:
-        """The ``index``-th line shown."""
+        """The ``index``-th line shown. IndexError when it has been dropped since the last refresh."""
         return self._output.line(self.number(index))

@@ -27,6 +27,7 @@ class Confirm(ModalScreen[bool]):
         self._question = question
         self._consequence = consequence
         self._yes = yes
+        self._answered = False
 
     def compose(self) -> ComposeResult:
         """Question, what follows from it, two buttons."""
@@ -39,11 +40,13 @@ class Confirm(ModalScreen[bool]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answers."""
-        self.dismiss(event.button.id == "yes")
+        self.action_answer(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """Answers by key."""
-        self.dismiss(answer)
+        """Answers; the first answer counts, for keys may have been typed ahead."""
+        if not self._answered:
+            self._answered = True
+            self.dismiss(answer)
 
     def action_other(self) -> None:
         """Moves to the other button."""

@@ -16,7 +16,7 @@ class Help(ModalScreen[None]):
     """A page of keys and what they do."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,enter", "dismiss", "Close", show=False),
+        Binding("escape,q,question_mark,enter", "close", "Close", show=False),
         Binding("j,down", "scroll_help(1)", "Down", show=False),
         Binding("k,up", "scroll_help(-1)", "Up", show=False),
     ]
@@ -25,6 +25,7 @@ class Help(ModalScreen[None]):
         super().__init__()
         self._title = title
         self._sections = sections
+        self._closed = False
 
     def compose(self) -> ComposeResult:
         """The sections, one under the other."""
@@ -45,6 +46,12 @@ class Help(ModalScreen[None]):
             for key, what in keys:
                 lines.append(Content.assemble((f"  {key:<16}", "$primary"), what))
         return Content("\n").join(lines)
+
+    def action_close(self) -> None:
+        """Closes the page, once."""
+        if not self._closed:
+            self._closed = True
+            self.dismiss()
 
     def action_scroll_help(self, step: int) -> None:
         """Scrolls the page."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -21,14 +22,22 @@ from console.tui.widgets.titles import set_subtitle
 from console.tui.words import several
 
 
+class Field(Input):
+    """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Launch")]
+
+
 class LaunchScreen(Framed):
     """A form whose every field is one of yod's words."""
 
     TITLE_FOR_HELP = "launch"
     AUTO_FOCUS = "#command"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "launch", "Launch", priority=True),
-        Binding("tab", "app.focus_next", "Next field"),
+        Binding("enter", "launch", "Launch"),
+        # at once, so that what is typed right behind it goes to the next field
+        Binding("tab", "app.focus_next", "Next field", priority=True),
+        Binding("shift+tab", "app.focus_previous", "Previous field", show=False, priority=True),
         Binding("down", "app.focus_next", "Next field", show=False),
         Binding("up", "app.focus_previous", "Previous field", show=False),
         Binding("escape", "app.show('mesh')", "Back"),
@@ -43,9 +52,9 @@ class LaunchScreen(Framed):
     def body(self) -> Iterable[Widget]:
         """Fields, the line, and what is wrong with it."""
         form = Vertical(
-            _row("Program", Input(placeholder="program and arguments", id="command", compact=True)),
-            _row("Size", Input(placeholder="processors; empty: 1", id="size", compact=True, restrict="[0-9]*")),
-            _row("On", Input(placeholder="anywhere; or nodes and processors: n0,n2,8..11", id="where", compact=True)),
+            _row("Program", Field(placeholder="program and arguments", id="command", compact=True)),
+            _row("Size", Field(placeholder="processors; empty: 1", id="size", compact=True, restrict="[0-9]*")),
+            _row("On", Field(placeholder="anywhere; or nodes and processors: n0,n2,8..11", id="where", compact=True)),
             _row("Ranks", Choice(("block", "cyclic"), id="distribution")),
             _row("Behaviour", Choice(("default", "batch", "interactive"), id="behaviour")),
             _row("Output", Choice(("as it comes", "label each line with its rank"), id="label")),
@@ -96,10 +105,18 @@ class LaunchScreen(Framed):
         note.update(Content(text))
         note.set_class(bad, "-bad")
 
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_launch()
+
     def action_launch(self) -> None:
-        """Starts it."""
-        if self.busy:
-            return
+        """Starts it, once every field has taken in what was typed."""
+        if not self.busy:
+            self.run_worker(self._launch_when_typed(), exclusive=True)
+
+    async def _launch_when_typed(self) -> None:
+        while any(field.message_queue_size for field in self.query(Field)):
+            await asyncio.sleep(0.005)
         form = self.form()
         wrong = launching.problem(form)
         if wrong:
@@ -109,9 +126,6 @@ class LaunchScreen(Framed):
         self.busy = True
         self._note("starting …")
         self.console.starting += 1
-        self.run_worker(self._launch(form), exclusive=True)
-
-    async def _launch(self, form: Form) -> None:
         try:
             launcher = await launching.launch(form)
         except LaunchError as error:

@@ -72,11 +72,12 @@ class OutputPane(ScrollView, can_focus=True):
         self._moving = True
         self.virtual_size = Size(self._margin + self._output.longest, len(self._selection))
         if self.following:
-            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
+            # forced: the scroll bar, which would have to be there, appears with the next layout only
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
         elif top is not None:
             selection = self._selection
             row = bisect.bisect_left(range(len(selection)), top, key=selection.number)
-            self.scroll_to(y=row, animate=False, immediate=True)
+            self.scroll_to(y=row, animate=False, immediate=True, force=True)
         self._moving = False
         self.refresh()
 

@@ -1,0 +1,182 @@
+"""The console as a person uses it: keys into a real terminal, over a real mesh with real launches."""
+
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+PROGRAM = """
+import os, signal, sys, time
+rank = int(os.environ["YOD_RANK"])
+signal.signal(signal.SIGUSR1, lambda *_: print(f"rank {rank} got USR1", flush=True))
+print(f"rank {rank} begins", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    time.sleep(0.05)
+"""
+
+
+_numbers = itertools.count()
+
+
+class Tmux:
+    """A tmux server of its own with ``mesh console`` in its one window; ended by its socket, never by name."""
+
+    def __init__(self, mesh: PrivateMesh, columns: int = 100, lines: int = 30) -> None:
+        self._mesh = mesh
+        self._socket = str(mesh.home / f"tmux-{next(_numbers)}")
+        size = ("-x", str(columns), "-y", str(lines))
+        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "mesh console; echo ended with $?; exec cat")
+
+    def _tmux(self, *words: str) -> str:
+        env = {**self._mesh.env, "TERM": "xterm-256color"}
+        done = subprocess.run(
+            ["tmux", "-S", self._socket, *words],
+            env=env,
+            cwd=self._mesh.work,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def screen(self) -> str:
+        """What stands on the terminal."""
+        return self._tmux("capture-pane", "-p")
+
+    def type(self, text: str) -> None:
+        """Text as it is."""
+        self._tmux("send-keys", "-l", text)
+
+    def press(self, *keys: str) -> None:
+        """Keys by tmux's names."""
+        self._tmux("send-keys", *keys)
+
+    def until(self, *words: str, timeout_s: float = 20.0) -> str:
+        """Waits until all words stand on the screen together; the screen."""
+
+        def shown() -> str:
+            screen = self.screen()
+            return screen if all(word in screen for word in words) else ""
+
+        try:
+            return wait_until(shown, f"{words} on the screen", timeout_s, 0.1)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.screen()}") from None
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Another size of the terminal."""
+        self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
+
+    def close(self) -> None:
+        """Ends the server and what runs in it."""
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, timeout=20)
+
+
+@pytest.fixture
+def console(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
+    private = mesh(processors=8, nodes=2)
+    (private.work / "program.py").write_text(PROGRAM)
+    tmux = Tmux(private)
+    yield private, tmux
+    tmux.close()
+
+
+def test_from_the_map_to_the_completion_table(console: tuple[PrivateMesh, Tmux]) -> None:
+    _, tmux = console
+    tmux.until("2 nodes, 8 processors", "free 8", "nothing runs")
+    tmux.press("n")
+    tmux.until("new launch")
+    tmux.type("python3 program.py")
+    tmux.press("Tab")
+    tmux.type("6")
+    tmux.until("yod -sz 6 python3 program.py", "8 of 8 processors free")
+    tmux.press("Enter")
+    tmux.until("running 6", "rank 5 begins", "rank 0 begins", "2 of 8 free")
+
+    tmux.press("u")
+    tmux.until(*(f"rank {rank} got USR1" for rank in range(6)), "SIGUSR1 sent to all ranks")
+
+    tmux.press("m")
+    tmux.until("busy 6", "free 2", "launchers (1)", "python3 pro")
+    tmux.resize(80, 24)
+    tmux.until("busy 6", "reserved 0", "launchers (1)", "q Quit")
+
+    tmux.press(">")
+    tmux.until("running 6")
+    tmux.press("t")
+    tmux.until("SIGTERM to all 6 ranks", "Cancel")
+    tmux.press("Enter")
+    tmux.until("running 6", "t TERM")
+    tmux.press("t")
+    tmux.until("SIGTERM to all 6 ranks")
+    tmux.press("y")
+    tmux.until("completion", "SIGTERM (by yod)", "rank 0-5", "n0-n1")
+    tmux.until("8 of 8 free")
+    tmux.press("q")
+    tmux.until("ended with 0")
+
+
+def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
+    console: tuple[PrivateMesh, Tmux],
+) -> None:
+    mesh, tmux = console
+    launcher = mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True).stdout.strip()
+    tmux.until("launchers (1)")
+    tmux.press("Enter")
+    tmux.until("running 2", "rank 1 begins")
+    tmux.press("q")
+    tmux.until("ended with 0")
+    tmux.close()
+    assert (mesh.run_dir / f"yod-{launcher}.sock").exists()
+
+    again = Tmux(mesh)
+    try:
+        again.until("launchers (1)")
+        again.press("Enter")
+        again.until("running 2", "rank 0 begins", "rank 1 begins")
+        again.press("K")
+        again.until("SIGKILL to all 2 ranks", "nor clean up")
+        again.press("y")
+        again.until("completion", "SIGKILL")
+        again.press("q")
+        again.until("ended with 0")
+    finally:
+        again.close()
+
+
+def test_a_program_that_does_not_exist_is_told_in_the_form(console: tuple[PrivateMesh, Tmux]) -> None:
+    _, tmux = console
+    tmux.until("nothing runs")
+    tmux.press("n")
+    tmux.until("new launch")
+    tmux.type("/no/such/program")
+    tmux.press("Enter")
+    tmux.until("/no/such/program", "o such file", "new launch")
+    tmux.press("Escape")
+    tmux.until("nothing runs")
+    tmux.press("q")
+    tmux.until("ended with 0")
+
+
+def test_the_daemons_go_and_the_picture_grows_old(console: tuple[PrivateMesh, Tmux]) -> None:
+    mesh, tmux = console
+    tmux.until("nothing runs")
+    database = Path(mesh.state / "mesh.db")
+    away = database.with_name("away.db")
+    os.rename(database, away)
+    tmux.until("picture is", "old")
+    os.rename(away, database)
+    tmux.until("of 8 free")
+    mesh.down()
+    screen = tmux.screen()
+    assert "Traceback" not in screen
+    tmux.press("q")
+    tmux.until("ended with 0")

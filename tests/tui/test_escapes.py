@@ -1,0 +1,124 @@
+"""Escape sequences from programs, users and nodes, through every field of the real console on a real terminal."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+from agents.wire import control, frames
+from console.launch.spool import spool_path
+from tests.support.fixed_database import FixedDatabase, Row
+
+#: The nine of FINDINGS.md, each with a word behind it that shows it was drawn.
+PAYLOADS = {
+    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
+    "clipboard_st": "\x1b]52;c;ZXZpbA==\x1b\\",
+    "title": "\x1b]0;owned\x07",
+    "alternate": "\x1b[?1049l",
+    "clear": "\x1b[2J\x1b[H",
+    "c1": "\x9b31m",
+    "dcs": '\x1bP$q"p\x1b\\',
+    "report": "\x1b[6n",
+    "link": "\x1b]8;;http://evil/\x1b\\here\x1b]8;;\x1b\\",
+}
+#: What of them must never reach the terminal. Textual itself uses none of these while it runs.
+FORBIDDEN = (
+    *(b"\x1b]52", b"\x1b]0;", b"\x1b]2;", b"\x1b]8;"),
+    *(b"\x1b[?1049l", b"\x1b[2J", b"\x1b[6n", b"\x1bP", "\x9b".encode()),
+)
+
+
+class Terminal:
+    """``mesh console`` on a pseudo-terminal of 160 by 60; ``stream`` is every byte it wrote."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.stream = b""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 160, 0, 0))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "XDG_"))}
+        env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home), "REDMESH_DATABASE": url,
+               "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
+        command = [sys.executable, "-c", "import sys; from console.cli.mesh import main; sys.exit(main())", "console"]
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
+        os.close(slave)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def keys(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def until(self, *words: str, timeout_s: float = 15.0) -> None:
+        """Reads until every word was written."""
+        deadline = time.monotonic() + timeout_s
+        while missing := [word for word in words if word.encode() not in self.stream]:
+            ready, _, _ = select.select([self._master], [], [], 0.1)
+            if ready:
+                self.stream += os.read(self._master, 65536)
+            assert time.monotonic() < deadline, f"{missing} never came:\n{self.stream[-2000:]!r}"
+
+
+def poison(folder: Path) -> FixedDatabase:
+    """A database and a spool with every payload in every text that somebody else may have written."""
+    every = "".join(PAYLOADS.values())
+    database = FixedDatabase(folder, nodes=2, slots=10)
+    for number, evil in enumerate(PAYLOADS.values()):
+        database.put(Row((number,), f"{evil}CMD{number}", f"{evil}U{number}", batch_job=f"{evil}JOB{number}"))
+    database.reserve(9, f"{every}RESERVER")
+    database.down("n1", f"{every}REASON")
+    for column in ("address", "agent", "`by`"):
+        database.store.run(lambda t, c=column: t.change(f"UPDATE node SET {c} = ?, changed = {t.stamp}", (every,)))
+    database.store.run(lambda t: t.change("UPDATE mesh SET name = ?", (f"{PAYLOADS['title']}MESHNAME",)))
+    database.store.run(lambda t: t.change("UPDATE node SET name = ? WHERE id = 2", (f"{PAYLOADS['report']}NODE",)))
+    spool = Path(spool_path(str(folder / "redmesh"), 1))
+    spool.parent.mkdir(parents=True)
+    event = control.control
+    written = [
+        event({"event": "hello", "at": 1.0, "launcher": 1, "command": f"{every}RUN", "size": 1, "user": f"{every}U"}),
+        event({"event": "started", "at": 1.0, "ranks": [[5, every]]}),
+    ]
+    for name, evil in PAYLOADS.items():
+        written += [frames.output(kind, 0, f"{evil}OUT{kind}{name}\n".encode()) for kind in (2, 3)]
+        written.append(frames.output(2, 0, evil.encode("latin-1") + f"RAW{name}\n".encode()))
+        written += [frames.output(2, 0, bytes([byte])) for byte in f"{evil}SLOW{name}\n".encode()]
+    written += [
+        event({"event": "note", "at": 1.0, "node": every, "text": f"{every}NOTE"}),
+        event({"event": "lost", "at": 1.0, "nodes": [], "ranks": [], "reason": f"{every}LOST"}),
+        event({"event": "exit", "at": 2.0, "rank": 0, "node": f"{PAYLOADS['c1']}EXITNODE", "status": 1, "signal": 0}),
+        event({"event": "end", "at": 2.0, "exit_status": 1, "elapsed_s": 1.0}),
+    ]
+    spool.write_bytes(b"".join(written))
+    return database
+
+
+def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
+    database = poison(tmp_path)
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("MESHNAME", "U5", *(f"CMD{number}" for number in range(8)))
+        terminal.keys("\t")
+        for number in range(9):
+            terminal.until(f"JOB{number}")
+            terminal.keys("j")
+        terminal.keys("\t" + "l" * 9)
+        terminal.until("RESERVER")
+        terminal.keys("G")
+        terminal.until("REASON", "NODE")
+        terminal.keys("g\r")
+        terminal.until("RUN", "EXITNODE", "NOTE", "LOST", *(f"OUT3{name}" for name in PAYLOADS))
+        terminal.until(*(f"{word}{name}" for name in PAYLOADS for word in ("OUT2", "RAW", "SLOW")))
+        terminal.keys("\x10")  # the palette names runs and launchers
+        terminal.until("Attach 9")
+        for forbidden in FORBIDDEN:
+            found = terminal.stream.find(forbidden)
+            assert found < 0, terminal.stream[max(0, found - 80) : found + 40]

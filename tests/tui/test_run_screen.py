@@ -1,0 +1,274 @@
+"""The run view: ranks, output by rank, signals, the completion table; the yod at the other end is scripted."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from agents.wire import control, frames
+from console.launch.spool import spool_path
+from console.tui.output import STDERR
+from console.tui.run import Phase
+from console.tui.screens.confirm import Confirm
+from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.run import RunScreen
+from console.tui.widgets.output_pane import OutputPane
+from console.tui.widgets.rank_grid import RankGrid
+from tests.support.console import opened, screen_text, until
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.scripted_yod import ScriptedYod
+
+
+def running(yod: ScriptedYod, size: int = 8) -> None:
+    yod.hello("./solve --grid 64", size)
+    yod.event("allocated", launcher=1, partition=1, nodes=[{"name": "n0", "processors": list(range(size))}])
+    yod.started(["n0"] * size)
+
+
+def signals(yod: ScriptedYod) -> list[Any]:
+    return [(message["signal"], message["ranks"]) for message in yod.heard if message["op"] == "signal"]
+
+
+async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("enter")
+        assert isinstance(app.screen, RunScreen)
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        yod.output(3, b"hello from three\n")
+        await until(pilot, lambda: "  3 │ hello from three" in screen_text(app), "what rank 3 wrote")
+        for rank in range(6):
+            yod.exit(rank)
+        yod.exit(6, status=3)
+        yod.exit(7, signal=11)
+        await until(pilot, lambda: "exit 0 6" in screen_text(app), "the ranks' ends")
+        assert "failed 1" in screen_text(app) and "signalled 1" in screen_text(app)
+        yod.event("end", exit_status=139, elapsed_s=2.5)
+        yod.hang_up()
+        await until(pilot, lambda: "exit status 139" in screen_text(app), "the completion table")
+        text = screen_text(app)
+        assert "exit 139 after 2.5 s" in text and "✗ 1 solve" in text
+        assert "rank 6" in text and "SIGSEGV" in text and "rank 0-5" in text
+        await until(pilot, lambda: "TERM" not in screen_text(app), "no signal is offered: nothing is left to take it")
+        await pilot.press("t")
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("enter")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        await pilot.press("u", "U")
+        await until(pilot, lambda: len(signals(yod)) == 2, "two signals")
+        await pilot.press("shift+tab", "l", "l", "enter")
+        assert app.screen.query_one(OutputPane).rank == 2
+        await pilot.press("u")
+        await until(pilot, lambda: len(signals(yod)) == 3, "a third")
+        assert signals(yod) == [(10, None), (12, None), (10, [2])]
+
+
+async def test_term_and_kill_ask_and_enter_is_cancel(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("enter")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        for key in ("t", "K"):
+            for answer in ("enter", "escape", "n", "q"):
+                await pilot.press(key)
+                assert isinstance(app.screen, Confirm)
+                assert "all 8 ranks of launcher 1?" in screen_text(app)
+                await pilot.press(answer)
+                assert isinstance(app.screen, RunScreen)
+        await pilot.pause()
+        assert signals(yod) == []
+        await pilot.press("t", "y")
+        await until(pilot, lambda: signals(yod) == [(15, None)], "TERM is sent")
+        await pilot.press("K", "tab", "enter")
+        await until(pilot, lambda: signals(yod) == [(15, None), (9, None)], "KILL is sent")
+
+
+async def test_keys_typed_ahead_of_a_question_answer_it_once(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("enter")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        await pilot.press("t")
+        question = app.screen
+        assert isinstance(question, Confirm)
+        question.action_answer(False)
+        question.action_answer(True)
+        question.action_answer(False)
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the question is gone")
+        await pilot.pause(0.1)
+        assert signals(yod) == []
+
+
+async def test_output_of_one_rank_alone(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        for step in range(3):
+            for rank in range(8):
+                yod.output(rank, b"rank %d step %d\n" % (rank, step))
+        yod.output(5, b"trouble\n", STDERR)
+        await pilot.press("enter")
+        await until(pilot, lambda: "trouble" in screen_text(app), "the output")
+        await pilot.press("]")
+        await until(pilot, lambda: "output of rank 0" in screen_text(app), "rank 0 alone")
+        assert "rank 0 step 2" in screen_text(app) and "rank 1" not in screen_text(app)
+        for _ in range(5):
+            await pilot.press("]")
+        await until(pilot, lambda: "output of rank 5" in screen_text(app), "rank 5 alone")
+        assert "  5 ┊ trouble" in screen_text(app)
+        yod.output(5, b"more of it\n")
+        yod.output(4, b"somebody else\n")
+        await until(pilot, lambda: "more of it" in screen_text(app), "its new line")
+        assert "somebody else" not in screen_text(app)
+        await pilot.press("a")
+        await until(pilot, lambda: "somebody else" in screen_text(app), "all ranks again")
+
+
+async def test_scrolling_up_stops_following_and_the_lines_stay_put(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        yod.output(0, b"".join(b"line %d\n" % n for n in range(30_000)))
+        await pilot.press("enter")
+        await until(pilot, lambda: "line 29999" in screen_text(app), "the newest line")
+        pane = app.screen.query_one(OutputPane)
+        await pilot.press("ctrl+b", "k")
+        await until(pilot, lambda: "paused" in screen_text(app), "that it does not follow")
+        shown = re.findall(r"line 299\d\d", screen_text(app))
+        assert not pane.following and shown
+        yod.output(0, b"".join(b"later %d\n" % n for n in range(3_000)))  # enough to drop old lines
+        await until(pilot, lambda: app.runs[1].output.end == 33_000, "more output")
+        await pilot.pause(0.3)
+        assert re.findall(r"line 299\d\d", screen_text(app)) == shown
+        await pilot.press("G")
+        await until(pilot, lambda: "later 2999" in screen_text(app), "the end again")
+        assert pane.following
+
+
+async def test_a_detached_launch_that_is_over_is_read_from_its_spool(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    path = Path(spool_path(str(tmp_path), 1))
+    path.parent.mkdir()
+    path.write_bytes(
+        control.control({"event": "hello", "at": 1.0, "launcher": 1, "command": "hostname", "size": 1, "user": "ada"})
+        + control.control({"event": "started", "at": 1.0, "ranks": [[5, "n0"]]})
+        + frames.output(frames.STDOUT, 0, b"node-zero\n")
+        + control.control(
+            {"event": "exit", "at": 2.0, "rank": 0, "node": "n0", "status": 0, "signal": 0, "elapsed_s": 1.0}
+        )
+        + control.control({"event": "end", "at": 2.0, "exit_status": 0, "elapsed_s": 1.0})
+    )
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("enter")
+        await until(pilot, lambda: "exit status 0" in screen_text(app), "its end")
+        assert "node-zero" in screen_text(app) and "✓ 1 hostname" in screen_text(app)
+
+
+async def test_yod_goes_in_the_middle_and_the_spool_has_the_rest(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        yod.output(0, b"first\n")
+        said = bytes(yod._said)
+        path = Path(spool_path(str(tmp_path), 1))
+        path.parent.mkdir()
+        path.write_bytes(
+            said + frames.output(2, 0, b"second\n") + control.control({"event": "end", "at": 2.0, "exit_status": 0})
+        )
+        await pilot.press("enter")
+        await until(pilot, lambda: "first" in screen_text(app), "what came before")
+        yod.hang_up()
+        await until(pilot, lambda: app.runs[1].phase is Phase.ENDED, "the end, from the spool")
+        assert [line.text for line in app.runs[1].output.lines(0)] == ["first", "second"]
+
+
+async def test_a_launch_out_of_sight_is_attached_to_again(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("enter")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        yod.hang_up()
+        await until(pilot, lambda: "out of sight" in screen_text(app), "that it is out of sight")
+        await until(pilot, lambda: "Re-attach" in screen_text(app) and "TERM" not in screen_text(app), "the keys")
+        await pilot.press("r")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks, again")
+
+
+async def test_a_peer_that_talks_nonsense_is_left_without_a_traceback(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        yod.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await pilot.press("enter")
+        await until(pilot, lambda: "no frame begins with byte 72" in screen_text(app), "what was wrong")
+        await pilot.press("escape")
+        assert isinstance(app.screen, MeshScreen)
+
+
+async def test_a_flood_leaves_the_keys_alive_and_memory_bounded(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        lines = b"".join(
+            b"%07d ................................................................\n" % n for n in range(800)
+        )
+        for _ in range(400):  # 23 MB, 320,000 lines
+            yod.output(1, lines)
+        await pilot.press("enter")
+        grid = app.screen.query_one(RankGrid)
+        await pilot.press("shift+tab")
+        for step in range(1, 6):
+            await pilot.press("l")
+            assert grid.cursor == step
+        output = app.runs[1].output
+        await until(pilot, lambda: output.end == 320_000, "all of it", 30)
+        assert len(output) < 23_000
+
+
+async def test_several_launches_have_a_tab_each(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as one, ScriptedYod(tmp_path, 4) as four:
+        running(one)
+        four.hello("./ring 4", 4)
+        four.started(["n1"] * 4)
+        async with opened(database.url, tmp_path) as (app, pilot):
+            await pilot.press("enter")
+            await until(pilot, lambda: "▸ 1 solve" in screen_text(app), "the first tab")
+            await pilot.press("m", "tab", "G", "enter")
+            await until(pilot, lambda: "▸ 4 ring" in screen_text(app), "the second tab")
+            four.output(0, b"from the ring\n")
+            await until(pilot, lambda: "from the ring" in screen_text(app), "its output")
+            await pilot.press("less_than_sign")
+            await until(pilot, lambda: app.current_mode == "run-1", "the first tab again")
+            one.output(0, b"from the solver\n")
+            four.output(0, b"behind the curtain\n")
+            await until(pilot, lambda: "from the solver" in screen_text(app), "its output")
+            await pilot.press("greater_than_sign")
+            await until(pilot, lambda: "behind the curtain" in screen_text(app), "what came while nobody looked")
+            await pilot.press("x")
+            await until(pilot, lambda: list(app.runs) == [1], "one tab is closed")
+
+
+async def test_a_launcher_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    [launcher] = database.put(Row((0,), "secret", "eve"))
+    database.store.run(lambda t: t.change(f"UPDATE launcher SET uid = 12345, changed = {t.stamp}"))
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: app.machine.launchers, "the launcher")
+        real = os.geteuid
+        os.geteuid = lambda: 1000
+        try:
+            app.attach(launcher)
+        finally:
+            os.geteuid = real
+        assert not app.runs
