@@ -55,7 +55,7 @@ def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> 
     assert 3.0 < time.monotonic() - began < 9.0
     os.kill(pid, signal.SIGCONT)
     all_free(private)
-    assert private.json("mesh", "history")[-1]["exit_status"] == 3 if False else True
+    assert [launch["exit_status"] for launch in private.json("mesh", "history")] == [3]
 
 
 def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
@@ -84,6 +84,38 @@ def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=20)
     assert process.returncode == 3
+    all_free(private)
+
+
+def test_the_cpa_dies_between_allocation_and_started(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    root = private.pid_of("n0")
+    os.kill(root, signal.SIGSTOP)  # the load waits: the CPA has allocated, and is not asked again before READY
+    try:
+        process = start(private, "sh", "-c", "exit 3")
+        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
+        private.kill("cpa-0")
+    finally:
+        os.kill(root, signal.SIGCONT)
+    process.communicate(timeout=20)
+    assert process.returncode == 3
+    all_free(private)
+
+
+def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    root = private.pid_of("n0")
+    os.kill(root, signal.SIGSTOP)
+    try:
+        process = start(private, "touch", "ran")
+        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
+        with sqlite3.connect(private.state / "mesh.db") as store:  # sixty seconds later
+            store.execute("UPDATE launcher SET pending_until = pending_until - 120")
+    finally:
+        os.kill(root, signal.SIGCONT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 125 and "the processes were not started" in said
+    assert not (private.work / "ran").exists()
     all_free(private)
 
 
