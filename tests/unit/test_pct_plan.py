@@ -1,0 +1,105 @@
+"""Loads read, trees cut, environments cleaned."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.pct import plan
+from agents.pct.errors import LoadFailed
+from agents.wire.control import encode
+
+NODE = {"id": 2, "name": "n1", "index": 0, "address": "/x", "processors": [4, 5], "ranks": [0, 1]}
+LOAD: dict[str, Any] = {
+    "op": "load", "launcher": 7, "partition": 5, "mesh": "m", "size": 4, "nnodes": 2, "fanout": 32, "window": 1 << 24,
+    "pending_s": 60.0, "input": "shared", "nodes": [NODE, {**NODE, "name": "n2", "index": 1, "ranks": [2, 3]}],
+}  # fmt: skip
+COMMON: dict[str, Any] = {
+    "segments": [
+        {"first": 0, "count": 3, "path": "/a", "argv": ["a", "\xff"]},
+        {"first": 3, "count": 1, "path": "/b", "argv": []},
+    ],
+    "env": ["A=1", "B==", "nonsense", "=x", "SLURM_JOB_ID=3", "C=\xe9"],
+    "cwd": "/", "umask": 18, "cpus_per_task": 1, "hold": "exec",
+}  # fmt: skip
+
+
+@given(st.integers(0, 300), st.integers(1, 64))
+def test_runs_cut_everything_once_and_evenly(count: int, fanout: int) -> None:
+    nodes: list[Any] = list(range(count))
+    cut = plan.runs(nodes, fanout)
+    assert [node for run in cut for node in run] == nodes
+    assert len(cut) == min(count, fanout)
+    assert not cut or max(map(len, cut)) - min(map(len, cut)) <= 1
+
+
+@given(st.integers(0, 300), st.integers(1, 64))
+def test_height_is_the_depth_of_the_cut_tree(count: int, fanout: int) -> None:
+    def depth(nodes: list[Any]) -> int:
+        return max((1 + depth(run[1:]) for run in plan.runs(nodes, fanout)), default=0)
+
+    assert plan.height(count, fanout) == depth(list(range(count)))
+
+
+def test_a_load_is_read() -> None:
+    load = plan.read_load(LOAD)
+    assert (load.name, load.place, load.ranks, load.window) == ("n1", 0, [0, 1], 1 << 24)
+    assert plan.mark(load) == "m/n1/7"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "go", "ranks": []},
+        {"nodes": []},
+        {"fanout": 0},
+        {"nodes": [1]},
+        {"nodes": [{"name": "x"}]},
+        {"launcher": "7"},
+    ],
+)
+def test_wrong_loads_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(LoadFailed) as error:
+        plan.read_load({**LOAD, **change})
+    assert error.value.fault == "launch"
+
+
+def test_a_program_is_read() -> None:
+    program = plan.read_program(encode(COMMON))
+    assert program.segment_of(2).argv == [b"a", b"\xff"]
+    assert program.segment_of(3).path == b"/b"
+    assert program.env == {b"A": b"1", b"B": b"=", b"C": b"\xe9"}
+    with pytest.raises(LoadFailed):
+        program.segment_of(4)
+
+
+@pytest.mark.parametrize("key", ["segments", "env", "cwd", "umask"])
+def test_wrong_programs_are_refused(key: str) -> None:
+    without = copy.deepcopy(COMMON)
+    del without[key]
+    for wrong in (without, {**COMMON, key: None}, {**COMMON, key: ["\u0100"]}):
+        with pytest.raises(LoadFailed):
+            plan.read_program(encode(wrong))
+
+
+@pytest.mark.parametrize(
+    ("input", "root", "expected"),
+    [
+        ("shared", True, None),
+        ("shared", False, []),
+        ("all", False, [0, 1]),
+        ("none", True, []),
+        (1, False, [1]),
+        (2, True, []),
+    ],
+)
+def test_where_stdin_goes(input: str | int, root: bool, expected: object) -> None:
+    assert plan.stdin_goes(plan.read_load({**LOAD, "input": input}), root) == expected
+
+
+def test_windows_and_maps() -> None:
+    assert plan.child_window(16 << 20, 32) == 512 << 10
+    assert plan.child_window(64 << 10, 32) == 64 << 10
+    assert plan.rank_map([[901, 0], [902, 1], [9, 7]], {0: "n1", 1: "n2"}) == "0 n1 901\n1 n2 902\n2 ? 9\n"
