@@ -114,7 +114,8 @@ class Machine:
         Nothing is taken in when the picture is not the one right before it: it catches up by reading.
         """
         if self.counter == stamp - 1:
-            self._put({one: self._processors[one]._replace(partition=partition, launcher=launcher) for one in ids})
+            rows, make = self._processors, _Processor._make
+            self._put({one: make((*rows[one][:3], partition, launcher)) for one in ids})
             self.counter = stamp
 
     def _put(self, rows: Mapping[int, _Processor]) -> None:
@@ -123,16 +124,20 @@ class Machine:
         come: dict[Key, list[int]] = {}
         for one, row in rows.items():
             before = self._processors.get(one)
+            self._processors[one] = row
+            old = old_partition = None
             if before is None:
                 self._on_node.setdefault(row.node, []).append(one)
-            self._processors[one] = row
-            old, new = (self._key(before) if before else None), self._key(row)
+            else:
+                old_partition = before.partition
+                if old_partition is None:
+                    old = self._key(before)
+            new = self._key(row) if row.partition is None else None
             if old != new:
                 if old is not None:
                     gone.setdefault(old, set()).add(one)
                 if new is not None:
                     come.setdefault(new, []).append(one)
-            old_partition = before.partition if before else None
             if old_partition != row.partition:
                 self._move_member(one, old_partition, row.partition)
         self._refill(gone, come)
