@@ -1,5 +1,10 @@
 """Fixtures that every test may use."""
 
+import signal
+from types import FrameType
+
+import pytest
+
 from tests.support.daemons import daemons, make_daemons
 from tests.support.mesh import mesh
 from tests.support.stores import database_url, machine, pytest_terminal_summary, sql_database, sql_server, store
@@ -10,8 +15,18 @@ __all__ = [
     "machine",
     "make_daemons",
     "mesh",
+    "pytest_configure",
     "pytest_terminal_summary",
     "sql_database",
     "sql_server",
     "store",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that is told to end (a time limit, a cancelled job) takes its meshes down like one that is interrupted."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    signal.signal(signal.SIGTERM, interrupt)
