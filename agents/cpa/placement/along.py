@@ -5,7 +5,7 @@ Source: row A5; V. Leung et al., "Processor allocation on Cplant", Cluster 2002;
 "Communication patterns and allocation strategies", SAND2003-4522.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import sub
 
@@ -38,12 +38,18 @@ def fit(free: Sequence[int], count: int, layout: Layout, curve: Curve) -> list[i
 
 def exact_or_longer(taken: bytes, count: int) -> int:
     """Where the smallest run of at least ``count`` ones begins (the first of equals); -1 where there is none."""
-    lengths = {len(run) for run in taken.split(b"\0")}
-    enough = [length for length in lengths if length >= count]
-    if not enough:
-        return -1
-    # a run of exactly this length, not the head of a longer one
-    return (b"\0" + taken + b"\0").find(b"\0" + b"\1" * min(enough) + b"\0")
+    return min(runs(taken, count), default=(0, -1))[1]
+
+
+def runs(taken: bytes, least: int) -> Iterator[tuple[int, int]]:
+    """Length and start of every run of at least ``least`` ones."""
+    enough = b"\1" * least
+    start = taken.find(enough)
+    while start >= 0:
+        end = taken.find(0, start + least)
+        end = len(taken) if end < 0 else end
+        yield end - start, start
+        start = taken.find(enough, end)
 
 
 def least_span(seats: Sequence[int], count: int) -> int:

@@ -7,11 +7,11 @@ octants, and takes the one with the fewest pairwise hops. Where no interval is l
 stretches whose span is nearly the smallest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from operator import sub
 
-from agents.cpa.placement.along import fit
+from agents.cpa.placement.along import fit, runs
 from agents.cpa.placement.layout import Curve, Geometry, Layout
 from agents.cpa.placement.line import best_fit
 from agents.cpa.placement.shells import line_spread, ring_spread
@@ -49,6 +49,8 @@ class Places:
 
     def closest(self, starts: Sequence[int], count: int) -> int:
         """The start of the ``count`` in a row with the fewest pairwise hops (the first of equals)."""
+        if len(starts) == 1:
+            return starts[0]
         return min(starts, key=lambda start: self._spread(start, start + count))
 
     def _spread(self, start: int, end: int) -> int:
@@ -73,13 +75,13 @@ def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
         start = places.closest(starts, count)
         return curve.seats[start : start + count]
     seats = list(compress(range(len(taken)), taken))
-    first = places.only(taken).closest(scattered(seats, count, look_at), count)
+    first = places.only(taken).closest(scattered(seats, count, look_at // 2), count)
     return [curve.seats[seat] for seat in seats[first : first + count]]
 
 
 def stretches(taken: bytes, count: int, most: int) -> list[int]:
     """Where to look for ``count`` seats in a row, from the smallest interval up; none where nothing is long enough."""
-    intervals = sorted(_intervals(taken, count))
+    intervals = sorted(runs(taken, count))
     found: list[int] = []
     for length, start in intervals:
         if length > ROOMY * count and length > intervals[0][0]:
@@ -92,17 +94,6 @@ def stretches(taken: bytes, count: int, most: int) -> list[int]:
         if len(found) >= most:
             return found[:most]
     return found
-
-
-def _intervals(taken: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """Length and start of every free interval of at least ``count``."""
-    enough = b"\1" * count
-    start = taken.find(enough)
-    while start >= 0:
-        end = taken.find(0, start + count)
-        end = len(taken) if end < 0 else end
-        yield end - start, start
-        start = taken.find(enough, end)
 
 
 def scattered(seats: Sequence[int], count: int, most: int) -> list[int]:
