@@ -36,7 +36,7 @@ ALLOCATE_S, STARTED_S, FINISH_S = 12.0, 15.0, 3.0
 _TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress, then the user is told what is outstanding
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 
 
 class Engine:
@@ -370,8 +370,6 @@ class Engine:
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
 
     def _leave(self) -> None:
-        if self._observers is not None:
-            self._observers.close()
         if self._plan is not None:
             self._log_usage(self._plan)
         self._loop.stop()
@@ -394,9 +392,17 @@ class Engine:
         append_usage(f"{self._state_dir}/usage.log", entry)
 
     def _last_words(self) -> None:
-        deadline = time.monotonic() + (0.1 if self.launch.interrupts > 2 else _LAST_WORDS_S)
+        """Let our reader, and observers that are nearly up to date, have the rest."""
+        hurry = self.launch.interrupts > 2
+        deadline = time.monotonic() + (0.1 if hurry else _LAST_WORDS_S)
         while not self.front.drained and time.monotonic() < deadline:
             self._loop.run_once(deadline - time.monotonic())
+        if self._observers is None:
+            return
+        deadline = time.monotonic() + (0 if hurry else _OBSERVERS_LAST_S)
+        while self._observers.behind and time.monotonic() < deadline:
+            self._loop.run_once(deadline - time.monotonic())
+        self._observers.close()
 
     # output credit
 

@@ -49,6 +49,11 @@ class Observers:
                 continue
             self.connected.append(Observer(self, sock))
 
+    @property
+    def behind(self) -> bool:
+        """Whether somebody has not got everything yet."""
+        return any(observer.behind for observer in self.connected)
+
     def close(self) -> None:
         """No more observers; those there are get what the kernel takes at once."""
         self.loop.unwatch(self._sock.fileno())
@@ -95,10 +100,14 @@ class Observer:
             else:
                 self._skipped += len(payload) - 4
 
+    @property
+    def behind(self) -> bool:
+        """Whether something waits to be sent."""
+        return self._link.out_bytes > 0 or self._pumping
+
     def close(self) -> None:
         """Let it go."""
         if self._spool >= 0:
-            self._pump()
             os.close(self._spool)
             self._spool = -1
         self._forget()
