@@ -7,6 +7,7 @@ threads that goes on to exec or leaves: Python's own after-fork work is left out
 """
 
 import ctypes
+import errno
 import os
 import signal
 from typing import Any, Dict, List, NoReturn, Tuple
@@ -100,9 +101,10 @@ class Nursery:
         self._fail(rank, EXEC)
 
     def _fail(self, rank: int, step: int) -> NoReturn:
-        self._record(rank, step, _get_errno())
+        number = _get_errno()
+        self._record(rank, step, number)
         while True:
-            _exit(127)
+            _exit(127 if number == errno.ENOENT else 126)
 
     def _record(self, rank: int, step: int, number: int) -> None:
         _write(self._records, rank.to_bytes(4, "big") + bytes((step,)) + number.to_bytes(4, "big"), 9)

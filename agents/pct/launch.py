@@ -29,8 +29,10 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN
 from agents.wire.messages import DOWN, PCT, check, hello
 
-#: Seconds for the load to arrive, for a subtree to stand ready (one more a level), to leave after a kill.
-LOAD_S, READY_S, LEAVE_S = 10.0, 8.0, 2.0
+#: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
+#: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 10 and more), to leave after a kill.
+LOAD_S, READY_S, LEAVE_S = 10.0, 7.0, 2.0
+RANKS_A_S = 200
 #: Exits are gathered so long before they go up, unless they are the last.
 GATHER_S = 0.005
 
@@ -340,7 +342,8 @@ class Launch(Listener):
             self._children.append(child)
             if load.input == "all" or load.input in child.ranks:
                 self._inputs.add(child.sink)
-        self._loop.after(READY_S + height(len(load.nodes) - 1, load.fanout), self._on_ready_late)
+        levels = height(len(load.nodes) - 1, load.fanout)
+        self._loop.after(READY_S + levels + load.size / RANKS_A_S, self._on_ready_late)
         self._local.begin(self._is_root)
 
     def _on_ready_late(self) -> None:

@@ -84,8 +84,8 @@ def test_process_state_of_a_rank(machine: Machine, tmp_path: object) -> None:
 def test_no_instruction_runs_before_go(machine: Machine, tmp_path: object, hold: str) -> None:
     launcher = Launcher(machine, ["touch", f"{tmp_path}/ran"], nodes=2, hold=hold)
     ranks = launcher.ready()
-    states = {processes.state(pid) for pid, _ in ranks}
-    assert states == ({"t"} if hold == "exec" else {"S"})
+    expected = {"t"} if hold == "exec" else {"S"}
+    wait_until(lambda: {processes.state(pid) for pid, _ in ranks} == expected, "they are held")
     assert not os.path.exists(f"{tmp_path}/ran")
     launcher.send({"op": "go", "ranks": ranks})
     assert set(launcher.finish().values()) == {0}
@@ -99,7 +99,8 @@ def test_setuid_programs_wait_at_the_gate(machine: Machine, tmp_path: object) ->
     os.chmod(path, 0o755 | stat.S_ISUID)
     launcher = Launcher(machine, [path, "/dev/null"], nodes=1)
     [[pid, _]] = launcher.ready()
-    assert processes.state(pid) == "S", "not traced: the setuid bit would be ignored"
+    # at the gate, not traced: a tracer would make exec ignore the setuid bit
+    wait_until(lambda: processes.state(pid) == "S", "it waits at the gate")
     launcher.send({"op": "go", "ranks": [[pid, 0]]})
     assert launcher.finish() == {0: 0}
 
@@ -128,6 +129,15 @@ def test_what_cannot_run_is_found_before_anything_runs(machine: Machine, tmp_pat
         launcher.sock.close()
     wait_until(lambda: not machine.marked(), "nothing of it is left")
     wait_until(lambda: not machine.leftovers(), "no file is left")
+
+
+def test_an_exec_that_fails_at_the_gate_is_told_after_go(machine: Machine) -> None:
+    launcher = Launcher(machine, ["/no/such"], nodes=2, hold="gate")
+    launcher.go()
+    statuses = launcher.finish()
+    assert statuses == {0: 127 << 8, 1: 127 << 8}
+    notes = [message["message"] for message in launcher.messages if message["op"] == "note"]
+    assert sorted(notes) == [f"n{i}: /no/such: No such file or directory" for i in range(2)]
 
 
 def test_a_missing_directory_is_named(machine: Machine) -> None:
