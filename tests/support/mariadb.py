@@ -15,6 +15,8 @@ import pymysql
 
 START_S = 30.0
 INSTALLER = "mariadb-install-db"
+#: So that a test run which is killed leaves no server behind.
+DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def find_server() -> str | None:
@@ -49,6 +51,7 @@ class Server:
         with open(os.path.join(self.directory, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [
+                    *DIE_WITH_US,
                     program,
                     "--no-defaults",
                     *self._user(),
@@ -97,7 +100,7 @@ class Server:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        self.admin(f"DROP DATABASE {url.rpartition('/')[0] and url.split('/')[3].split('?')[0]}")
+        self.admin(f"DROP DATABASE {url.partition('://')[2].partition('/')[2].partition('?')[0]}")
 
     def signal(self, number: int) -> None:
         assert self.process is not None
