@@ -110,9 +110,9 @@ def _open_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
     # Python has None for what was closed, and print() would then write errors to stdout
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -143,13 +143,8 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
     from console.launch.program import find
     from console.launch.request import Request
 
+    _refuse_nonsense(given, rest)
     wanted, size, partition = None, given.get("sz"), None
-    if not rest:
-        raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
-    if size == 0 or given.get("cpus-per-task") == 0:
-        raise UsageError("-sz and -cpus-per-task are at least 1")
-    if "batch" in given and "interactive" in given:
-        raise UsageError("-batch and -interactive exclude each other")
     if "list" in given:
         from console.launch.lists import parse_list
 
@@ -160,15 +155,11 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         partition = _partition(os.environ["REDMESH_PARTITION"])
     umask = os.umask(0o022)
     os.umask(umask)
-    try:
-        cwd = os.getcwdb()
-    except FileNotFoundError:
-        raise ConsoleError("the current directory has been removed", "cd to one that exists") from None
     return Request(
         find(rest[0], os.environb),
         [os.fsencode(argument) for argument in rest],
         environ=os.environb,
-        cwd=cwd,
+        cwd=_current_directory(),
         umask=umask,
         size=size,
         wanted=wanted,
@@ -187,6 +178,22 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         quiet="quiet" in given,
         verbose="verbose" in given,
     )
+
+
+def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
+    if not rest:
+        raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
+    if given.get("sz") == 0 or given.get("cpus-per-task") == 0:
+        raise UsageError("-sz and -cpus-per-task are at least 1")
+    if "batch" in given and "interactive" in given:
+        raise UsageError("-batch and -interactive exclude each other")
+
+
+def _current_directory() -> bytes:
+    try:
+        return os.getcwdb()
+    except FileNotFoundError:
+        raise ConsoleError("the current directory has been removed", "cd to one that exists") from None
 
 
 def _input(text: str, size: int | None) -> str | int:
@@ -225,28 +232,15 @@ def _complaining(run: Callable[[], int]) -> int:
 def _engine(settings: Settings, request: Request, on_running: Callable[[int], None] | None) -> int:
     from agents.link.loop import Loop
     from console.launch.access import login_name, reach, start_time
-    from console.launch.engine import Engine, user
+    from console.launch.engine import Engine
     from console.launch.front import Front, JsonFront
 
     pid = os.getpid()
     silent = request.quiet or request.batch
     run, cpa = reach(settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True))
     make: Any = JsonFront if request.json else Front
-    started: Callable[[int], None] | None = None
     if on_running is not None:
-        from console.launch.spool import SpoolFront
-
-        hello = {"command": request.command, "size": request.size, "user": user(), "state": "allocating"}
-        fronts: list[SpoolFront] = []
-
-        def make(_loop: Any, _request: Any, on_passed: Any, on_broken: Any) -> SpoolFront:
-            fronts.append(SpoolFront(settings.state_dir, hello, on_passed, on_broken))
-            return fronts[0]
-
-        def started(launcher: int) -> None:
-            on_running(launcher)
-            fronts[0].let_go()
-
+        make, on_running = _spooled(settings, request, on_running)
     engine = Engine(
         Loop(),
         request,
@@ -256,10 +250,30 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         login=login_name(settings),
         pid_started=start_time(pid),
         make_front=make,
-        on_running=started,
-        detached=on_running is not None,
+        on_running=on_running,
     )
     return engine.run()
+
+
+def _spooled(
+    settings: Settings, request: Request, on_running: Callable[[int], None]
+) -> tuple[Callable[..., Any], Callable[[int], None]]:
+    """How a detached launch makes its front, and what it does as soon as it runs."""
+    from console.launch.engine import user
+    from console.launch.spool import SpoolFront
+
+    hello = {"command": request.command, "size": request.size, "user": user(), "state": "allocating"}
+    fronts: list[SpoolFront] = []
+
+    def make(_loop: Any, _request: Any, on_passed: Any, on_broken: Any) -> SpoolFront:
+        fronts.append(SpoolFront(settings.state_dir, hello, on_passed, on_broken))
+        return fronts[0]
+
+    def running(launcher: int) -> None:
+        on_running(launcher)
+        fronts[0].let_go()
+
+    return make, running
 
 
 def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:

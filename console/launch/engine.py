@@ -54,10 +54,10 @@ class Engine:
         pid_started: int,
         make_front: Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front],
         on_running: Callable[[int], None] | None = None,
-        detached: bool = False,
     ) -> None:
+        """``on_running`` is given by who detaches the launch: then nobody types, and the socket is there before it."""
         self._loop, self._request, self._run_dir, self._state_dir = loop, request, run, state_dir
-        self._detached, self._on_running = detached, on_running
+        self._on_running = on_running
         self.launch = Launch(bad_exit_ends=request.batch or request.kill)
         self.front = make_front(loop, request, self._passed, self._output_broken)
         self.stream = Stream(self.front.event)
@@ -263,14 +263,13 @@ class Engine:
         self._down({"op": "go", "ranks": ranks.pids})
         self._went = True
         self.stream.emit({"event": "started", "ranks": [[pid, ranks.node_name(at)] for pid, at in ranks.pids]})
-        if self._detached:
-            self._observe()
-        else:
-            self._loop.after(_OBSERVERS_AFTER_S, self._observe)
-            if self._request.input != "none":
-                self._feed()
         if self._on_running is not None:
+            self._observe()
             self._on_running(self.launch.launcher)
+            return
+        self._loop.after(_OBSERVERS_AFTER_S, self._observe)
+        if self._request.input != "none":
+            self._feed()
 
     def _feed(self) -> None:
         from console.launch.feeder import Feeder
@@ -364,7 +363,7 @@ class Engine:
         if self._went and told and not request.quiet and launch.verdict != 141:
             from console.launch.report import completion_rows
 
-            for row in completion_rows(launch.ranks):
+            for row in completion_rows(launch.ranks, whole=request.verbose):
                 self.front.line(f"yod: {row}")
         elapsed = round(time.monotonic() - self._begun, 6)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from console.launch.ranks import End, Ranks
 
 
+_LONGEST = 60  # characters of a folded list
+
+
 def fold_ranks(ranks: list[int]) -> str:
     """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
     runs: list[list[int]] = []
@@ -44,8 +47,11 @@ def _split(name: str) -> tuple[str, str]:
     return head, name[len(head) :]
 
 
-def completion_rows(ranks: Ranks) -> list[str]:
-    """How every rank ended, a line for all ranks that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``."""
+def completion_rows(ranks: Ranks, *, whole: bool = False) -> list[str]:
+    """How every rank ended, a line for all ranks that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
+
+    A list that would fill the screen is cut short, with how many it names, unless ``whole``.
+    """
     alike: dict[tuple[str, bool], list[int]] = {}
     for rank in sorted(ranks.ends):
         end = ranks.ends[rank]
@@ -54,8 +60,17 @@ def completion_rows(ranks: Ranks) -> list[str]:
     for (words, lost), which in alike.items():
         nodes = list(dict.fromkeys(ranks.node_of(rank) for rank in which))
         seconds = "" if lost else ", " + _seconds([ranks.ends[rank].elapsed_s for rank in which])
-        rows.append(f"rank {fold_ranks(which)} on {fold_names(nodes)}: {words}{seconds}")
+        who, where = fold_ranks(which), fold_names(nodes)
+        if not whole:
+            who, where = _cut(who, f"{len(which)} ranks"), _cut(where, f"{len(nodes)} nodes")
+        rows.append(f"rank {who} on {where}: {words}{seconds}")
     return rows
+
+
+def _cut(folded: str, how_many: str) -> str:
+    if len(folded) <= _LONGEST:
+        return folded
+    return f"{folded[: folded.rindex(',', 0, _LONGEST)]},… ({how_many})"
 
 
 def _words(end: End) -> str:

@@ -210,3 +210,14 @@ def test_the_completion_table_folds_what_is_alike() -> None:
         "rank 6 on n3: SIGTERM (Terminated) from yod, 2.0 s",
         "rank 7 on n3: lost with its node",
     ]
+
+
+def test_a_long_row_is_cut_and_counted() -> None:
+    ranks = Ranks()
+    ranks.planned(plan_of(200, 100))
+    for rank in range(200):
+        ranks.ended(rank, rank % 2 << 8, 1.0, killed=False)
+    short, _ = completion_rows(ranks)
+    assert short.startswith("rank 0,2,4,6,") and ",… (100 ranks) on n0-n99: exit 0, 1.0 s" in short
+    assert len(short) < 120
+    assert ",196,198 on n0-n99" in completion_rows(ranks, whole=True)[0]
