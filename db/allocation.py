@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from db import cookies
 from db.connection import Row, Store, Transaction
-from db.errors import Denied, Expired, Invalid, NotEnough, StoreError
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, fold, unfold
 from db.free import Machine, Placed
 
@@ -115,7 +115,11 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         stamp = t.stamp
         return _take(t, machine, demand, ids or decide(machine, demand, choose))
 
-    allocation = store.run(work)
+    try:
+        allocation = store.run(work)
+    except TakenBesides:
+        machine.forget()  # so that the next one sees what is
+        raise
     if stamp and not demand.resources:
         machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
     return allocation
@@ -321,7 +325,7 @@ def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launch
         for condition in conditions(ids)
     )
     if count != len(ids):
-        raise StoreError(
+        raise TakenBesides(
             f"{len(ids) - count} of {len(ids)} processors were taken by somebody who did not lock the mesh",
             "see that nothing but CPAs writes to the system database",
         )

@@ -38,6 +38,10 @@ class SchemaError(StoreError):
     code = "database"
 
 
+class TakenBesides(StoreError):
+    """Processors that were free by the books were not: somebody wrote without the lock."""
+
+
 class BadUrl(StoreError):
     """A database URL that means nothing."""
 

@@ -7,7 +7,7 @@ import pytest
 from db import ending, waiting
 from db.allocation import allocate
 from db.connection import Store, open_store
-from db.errors import Denied, Expired, Invalid, NotEnough, StoreError
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, drain, node_down, node_suspect, node_up
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
@@ -195,6 +195,17 @@ def test_a_decision_that_was_overtaken_is_made_again(database_url: str, store: S
 
     taken = allocate(store, machine, demand(4), slow)
     assert overtaken == [[0, 1, 2, 3]] and taken.processors == [4, 5, 6, 7]
+
+
+def test_a_write_without_the_lock_is_caught(store: Store, machine: Machine) -> None:
+    """The guard of the last resort: the row count of the UPDATE that claims."""
+    machine.refresh(store)
+    store.execute("UPDATE processor SET launcher = 99 WHERE id = 1")
+    with pytest.raises(TakenBesides) as caught:
+        take(store, machine, 4)
+    assert "1 of 4" in caught.value.message
+    assert store.read("SELECT COUNT(*) FROM processor WHERE launcher IS NOT NULL")[0][0] == 1, "rolled back"
+    assert take(store, machine, 4).processors == [0, 2, 3, 4]
 
 
 def test_a_placement_that_errs_is_caught(store: Store, machine: Machine) -> None:
