@@ -246,6 +246,21 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
     _until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
     _forget(settings, config)
+    if not _database_knows(settings, config):
+        _close_down(settings, config)
+
+
+def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
+    """Whether the keeper could have it written down that the mesh is gone."""
+    from db.views import open_viewer
+
+    try:
+        with open_viewer(settings.database) as viewer:
+            there = viewer.read()
+    except StoreError:
+        return False
+    up = any(node.role != "login" and node.state in ("up", "suspect") for node in there.nodes)
+    return there.mesh.boot_id != config["boot_id"] or not (up or there.launchers)
 
 
 def _close_down(settings: Settings, config: dict[str, Any]) -> None:

@@ -92,3 +92,21 @@ def test_viewers_work_again_when_the_database_is_back(site: PrivateMesh, sql_ser
         sql_server.start()
     wait_until(lambda: site.json("showmesh")["states"]["free"] == 4, "the viewers read again")
     wait_until(lambda: site.run("yod", "-sz", "4", "true").returncode == 0, "and launches start again")
+
+
+def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
+    site: PrivateMesh, sql_server: Server
+) -> None:
+    site.up()
+    sql_server.kill()
+    try:
+        down = site.run("mesh", "down")
+        assert down.returncode == 0 and down.stdout == "mesh down\n"
+        assert "the database was not told" in down.stderr and down.stderr.count("\n") == 1
+        assert not site.processes()
+    finally:
+        sql_server.start()
+    site.up()
+    assert site.run("yod", "-sz", "4", "true").returncode == 0
+    site.run("mesh", "down", check=True)
+    assert site.json("showmesh")["states"]["down"] == 4
