@@ -32,6 +32,15 @@ def private_description(fd: int, flags: int) -> int:
     return -1
 
 
+def _sender(fd: int) -> Callable[[bytes | bytearray | memoryview], int]:
+    """Writes to a socket without blocking, and without O_NONBLOCK on what others share."""
+    import socket
+
+    sock = socket.socket(fileno=os.dup(fd))
+    flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+    return lambda data: sock.send(data, flags)
+
+
 class Sink:
     """Bytes out to ``fd``. ``on_passed(bytes)``: so much credit may be given back; ``on_broken(error)``: nobody reads.
 
@@ -46,9 +55,9 @@ class Sink:
         # files and /dev/null take everything at once
         self._always_ready = stat.S_ISREG(mode) or stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
         own = private_description(fd, os.O_WRONLY)
-        self._blocking = own < 0 and not self._always_ready
-        self._socket = stat.S_ISSOCK(mode)
-        self._fd = fd if own < 0 else own
+        self._fd, self._own = (fd, False) if own < 0 else (own, True)
+        self._write_now = _sender(fd) if stat.S_ISSOCK(mode) else self._write_fd
+        self._blocking = own < 0 and not self._always_ready and not stat.S_ISSOCK(mode)
         self._pieces: deque[tuple[bytearray | bytes | memoryview, int]] = deque()
         self._tail: bytearray | None = None  # the last piece, while it may still grow
         self._tail_credit = 0
@@ -80,6 +89,13 @@ class Sink:
             return True
         return False
 
+    def close(self) -> None:
+        """Let go of a description of our own, so that a reader sees the end."""
+        self._unwatch()
+        if self._own:
+            os.close(self._fd)
+            self._own, self.broken = False, True
+
     def _append(self, data: bytes | memoryview, credit: int) -> None:
         self.waiting += len(data)
         if self._tail is None:
@@ -102,23 +118,15 @@ class Sink:
         try:
             if self._blocking:
                 data = memoryview(data)[:_ATOMIC]
-            if self._socket:
-                return self._send(data)
-            return os.write(self._fd, data)
+            return self._write_now(data)
         except BlockingIOError:
             return 0
         except OSError as error:
             self._break(error)
             return 0
 
-    def _send(self, data: bytes | bytearray | memoryview) -> int:
-        import socket
-
-        sock = socket.socket(fileno=os.dup(self._fd))
-        try:
-            return sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        finally:
-            sock.close()
+    def _write_fd(self, data: bytes | bytearray | memoryview) -> int:
+        return os.write(self._fd, data)
 
     def _break(self, error: OSError) -> None:
         self.broken = True

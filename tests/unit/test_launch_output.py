@@ -4,6 +4,7 @@ import fcntl
 import os
 import random
 import select
+import socket
 import threading
 from pathlib import Path
 
@@ -138,6 +139,26 @@ def test_a_reader_that_goes() -> None:
     assert watch.sink.waiting == 0
     watch.sink.push(b"more", 4)
     assert watch.passed == 100_004
+
+
+def test_a_socket_is_written_without_blocking_it_for_others() -> None:
+    ours, theirs = socket.socketpair()
+    watch = Watch(ours.fileno())
+    for _ in range(100):
+        watch.sink.push(b"s" * 50_000, 50_000)
+    assert 0 < watch.passed < 5_000_000 and watch.sink.waiting
+    assert os.get_blocking(ours.fileno())
+    got = 0
+    while got < 5_000_000:
+        watch.loop.run_once(0)
+        try:
+            got += len(theirs.recv(1 << 20, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            watch.loop.run_once(0.1)
+    assert (watch.passed, watch.sink.waiting) == (5_000_000, 0)
+    theirs.close()
+    watch.sink.push(b"x", 1)
+    assert isinstance(watch.broken[0], BrokenPipeError)
 
 
 def test_a_file_and_dev_null(tmp_path: Path) -> None:
