@@ -1,6 +1,5 @@
 """Output: whole labelled lines, sinks that never block or lose a byte, the sanitiser, the completion table."""
 
-import fcntl
 import os
 import random
 import select
@@ -59,8 +58,6 @@ def test_labels_lose_and_mix_nothing(writes: list[tuple[int, int, bytes]]) -> No
         pieces.append((kind, labeller.feed(kind, rank, data)))
     for kind, text in [*pieces, *labeller.end()]:
         assert not text or text.endswith(b"\n")
-        for line in text.splitlines(keepends=True) if b"\r" not in text else text.replace(b"\r", b"?").split(b"\n"):
-            del line
         for line in text.split(b"\n")[:-1]:
             rank, _, rest = line.partition(b": ")
             got[kind, int(rank)] = got.get((kind, int(rank)), b"") + rest + b"\n"
@@ -81,7 +78,7 @@ class Watch:
 def test_a_pipe_gets_every_byte_and_its_flags_are_left_alone() -> None:
     reader, writer = os.pipe()
     watch = Watch(writer)
-    assert os.get_blocking(writer) is not True or fcntl.fcntl(writer, fcntl.F_GETFL) & os.O_NONBLOCK == 0
+    assert os.get_blocking(writer), "the shell has this description too"
     dice = random.Random(4)
     pieces = [dice.randbytes(dice.choice((1, 10, 5000, 200_000))) for _ in range(200)]
     got = bytearray()
@@ -97,14 +94,8 @@ def test_a_pipe_gets_every_byte_and_its_flags_are_left_alone() -> None:
     thread.start()
     while watch.sink.waiting:
         watch.loop.run_once(1)
+    watch.sink.close()
     os.close(writer)
-    del watch.sink
-    for fd in range(writer + 1, writer + 6):  # the sink's own description
-        try:
-            if os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
-                os.close(fd)
-        except OSError:
-            pass
     thread.join(10)
     assert bytes(got) == b"".join(pieces)
     assert watch.passed == sum(map(len, pieces))
