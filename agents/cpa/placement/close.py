@@ -23,7 +23,7 @@ WIDE = 1.3
 #: The curve's smallest octants have eight seats.
 OCTANT = 8
 #: Stretches looked at, and seats in all of them together: bounds the time of a decision.
-MOST, MOST_SEATS = 24, 12_288
+MOST, MOST_SEATS = 24, 8_192
 
 
 class Places:
