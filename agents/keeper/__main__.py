@@ -1,14 +1,19 @@
 """``python -m agents.keeper --config keeper.json [--detach]``"""
 
+from __future__ import annotations
+
 import os
 import sys
-from typing import List
 
 from agents.keeper.errors import KeeperError
 from agents.keeper.keeper import Keeper
 from agents.keeper.spawning import detach_stdio
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List
 
 _USAGE = "usage: python -m agents.keeper --config keeper.json [--detach]"
 

@@ -1,7 +1,12 @@
 """The life of one daemon under the keeper, decided apart from forks and signals."""
 
+from __future__ import annotations
+
 import enum
-from typing import Dict, Tuple
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
 
 #: Seconds before a daemon that died is started again; the last one for ever.
 BACKOFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)

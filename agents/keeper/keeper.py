@@ -1,11 +1,11 @@
 """The keeper: starts the daemons of a personal mesh, starts again what dies, ends them all."""
 
+from __future__ import annotations
+
 import fcntl
 import os
-import shutil
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional
 
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
@@ -19,6 +19,10 @@ from agents.pct import kernel, processes
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
 
 #: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
 #: write down that the mesh is gone.
@@ -309,6 +313,8 @@ class Keeper:
             self._reap()
             time.sleep(0.01)
         self._server.close()
+        import shutil  # heavy, and needed once
+
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")
         self._loop.stop()

@@ -1,13 +1,18 @@
 """Starting daemons: CPA and RCA by exec, PCTs by forking the keeper, whose memory they share."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
-from typing import Any, Callable, Dict, List, NoReturn
 
 from agents.pct.daemon import serve
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, NoReturn
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 

@@ -1,9 +1,14 @@
 """A daemon's log: one JSON object a line, written with one write(2) each, so that nothing is interleaved."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_BYTES = 16 << 20  # then the file is kept once as .1
 

@@ -1,7 +1,8 @@
 """The server's side of request and reply: accept, greet, check, hand requests over in order of arrival."""
 
+from __future__ import annotations
+
 import socket
-from typing import Any, Callable, Dict, Optional
 
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
@@ -10,6 +11,10 @@ from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import Shape, check, check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
 
 #: Answers that a peer may leave unread; more than the largest of them.
 UNREAD_BYTES = 16 << 20

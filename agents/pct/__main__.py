@@ -1,13 +1,18 @@
 """``python -m agents.pct --config keeper.json --node NAME``: the PCT of one node, in the foreground."""
 
+from __future__ import annotations
+
 import gc
 import sys
-from typing import List
 
 from agents.pct.daemon import serve
 from agents.pct.errors import PctError
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List
 
 _USAGE = "usage: python -m agents.pct --config keeper.json --node NAME"
 

@@ -1,12 +1,16 @@
 """The PCT's session with its RCA: registered, beating once a second, taken up again for ever."""
 
-from typing import Callable, Optional
+from __future__ import annotations
 
 from agents.link.link import Caller
 from agents.link.loop import Loop, Timer
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Optional
 
 BEAT_S = 1.0
 _AGAIN_S = (0.05, 0.1, 0.2, 0.5, 1.0)

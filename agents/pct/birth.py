@@ -6,11 +6,18 @@ out as C has it before the fork, and in the child nothing but C's own calls is m
 threads that goes on to exec or leaves: Python's own after-fork work is left out.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import os
 import signal
-from typing import Any, Dict, List, NoReturn, Tuple
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Tuple
+
+    Birth = Tuple[Any, ...]
 
 _PR_SET_PDEATHSIG, _PTRACE_TRACEME = 1, 0
 
@@ -28,8 +35,6 @@ _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 
 #: Steps before the exec; the last three are where a record says that it failed.
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
-
-Birth = Tuple[Any, ...]
 
 
 def _vector(items: List[bytes]) -> Any:

@@ -1,11 +1,12 @@
 """The PCT: one per node, owner of its processors, host of its launches."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import socket
 import time
-from typing import Any, Dict, List, NamedTuple, NoReturn
 
 from agents.link.link import Caller
 from agents.link.loop import Loop
@@ -22,6 +23,10 @@ from agents.pct.places import pct_socket, tombstone
 from agents.wire.control import Message
 from agents.wire.messages import PCT
 
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn
+
 AGENT = "0.1.0"
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
@@ -29,15 +34,14 @@ _STATUS_S = 2.0  # for launch children to answer
 _END_S = 5.0  # for launches to end before they are killed
 
 
-class PctConfig(NamedTuple):
+class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    mesh: str
-    run: str
-    state: str
-    boot_id: str
-    node: str
-    processors: List[int]
+    __slots__ = ("boot_id", "mesh", "node", "processors", "run", "state")
+
+    def __init__(self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int]) -> None:
+        self.mesh, self.run, self.state = mesh, run, state
+        self.boot_id, self.node, self.processors = boot_id, node, processors
 
 
 def read_config(config: Dict[str, Any], node: str) -> PctConfig:

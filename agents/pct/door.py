@@ -4,9 +4,10 @@ The hello is looked at without taking it out of the socket (MSG_PEEK), so that a
 from which nothing is missing.
 """
 
+from __future__ import annotations
+
 import socket
 import time
-from typing import Callable, Set
 
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
@@ -14,6 +15,10 @@ from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Set
 
 HELLO_S = 5.0  # for the hello to arrive
 _LONGEST = 1024  # bytes of a hello

@@ -1,8 +1,12 @@
 """What a PCT and its launch children refuse or fail at."""
 
-from typing import Any, Dict, Optional
+from __future__ import annotations
 
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
 
 
 class PctError(AgentError):

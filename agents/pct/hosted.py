@@ -1,8 +1,9 @@
 """The launches a PCT hosts: its own launch children and the ones it adopted, and the strays of dead ones."""
 
+from __future__ import annotations
+
 import os
 import socket
-from typing import Callable, Dict, List, Optional, Set
 
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
@@ -12,6 +13,10 @@ from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, launchers_here
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Set
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks

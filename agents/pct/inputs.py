@@ -1,11 +1,16 @@
 """Standard input on its way down: to the ranks' pipes here and to the children below, each as fast as it takes it."""
 
+from __future__ import annotations
+
 import os
 from collections import deque
-from typing import Callable, Deque, List
 
 from agents.link.loop import WRITE, Loop
 from agents.wire.frames import MAX_DATA
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Deque, List
 
 CREDIT = 256 << 10  # what a link begins with, in bytes (docs/protocol.md)
 

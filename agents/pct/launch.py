@@ -4,12 +4,13 @@ What to do is decided in agents/pct/launch_states.py; this does it. Forked by th
 it outlives the PCT, and leaves by ``os._exit``.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import socket
 import time
-from typing import Any, List, NamedTuple, NoReturn, Optional, Tuple
 
 from agents.link.link import Link
 from agents.link.loop import Loop, Timer
@@ -29,6 +30,10 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN
 from agents.wire.messages import DOWN, PCT, check, hello
 
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, List, NoReturn, Optional, Tuple
+
 #: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
 #: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 10 and more), to leave after a kill.
 LOAD_S, READY_S, LEAVE_S = 10.0, 7.0, 2.0
@@ -37,12 +42,13 @@ RANKS_A_S = 200
 GATHER_S = 0.005
 
 
-class Host(NamedTuple):
+class Host:
     """The node as its PCT knows it."""
 
-    node: str
-    run: str
-    log: Log
+    __slots__ = ("log", "node", "run")
+
+    def __init__(self, node: str, run: str, log: Log) -> None:
+        self.node, self.run, self.log = node, run, log
 
 
 class Launch(Listener):

@@ -3,8 +3,13 @@
 ``handle`` takes an event and says what to do; everything that does it is in agents/pct/launch.py.
 """
 
+from __future__ import annotations
+
 import enum
-from typing import Dict, List, Tuple
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
 
 
 class State(enum.Enum):
@@ -53,7 +58,8 @@ class Action(enum.Enum):
 
 
 S, E, A = State, Event, Action
-Actions = Tuple[Action, ...]
+if TYPE_CHECKING:
+    Actions = Tuple[Action, ...]
 
 _STOP: Actions = (A.KILL_TREE, A.SWEEP)
 _FAIL: Actions = (A.REPORT_FAILED, A.KILL_TREE, A.SWEEP)

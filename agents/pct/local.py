@@ -1,8 +1,9 @@
 """The processes of a launch on this node: begun, fed, drained, and swept until nothing of them is left."""
 
+from __future__ import annotations
+
 import os
 import signal
-from typing import Dict, List, Optional, Tuple
 
 from agents.link.loop import READ, Loop, Timer
 from agents.pct import processes
@@ -11,6 +12,10 @@ from agents.pct.inputs import Inputs, PipeSink
 from agents.pct.outputs import Relay, Streams
 from agents.pct.plan import Load, Program, node_environment, stdin_goes
 from agents.pct.ranks import Rank, Ranks
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
 
 #: How long a grandchild may hold the pipes of a rank that has ended.
 GRACE_S = 0.5

@@ -1,8 +1,12 @@
 """A node's log: the PCT and its launch children write to one file, each line naming the node."""
 
-from typing import Any
+from __future__ import annotations
 
 from agents.link.journal import Journal
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Log(Journal):

@@ -4,17 +4,23 @@ Nothing is ever dropped, and memory stays bounded: pipes are read only while lit
 send only against the credit they get when their bytes have gone on.
 """
 
-import fcntl
+from __future__ import annotations
+
 import os
 import select
 import struct
-import termios
 from collections import deque
-from typing import Callable, Deque, Dict, List, Tuple, Union
 
 from agents.link.link import Buffer, Link
 from agents.link.loop import READ, Loop
 from agents.wire.frames import STDERR, STDOUT
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Deque, Dict, List, Tuple, Union
+
+    Passed = Callable[[int], None]
+    Item = Tuple[int, int, Buffer, Passed]
 
 CHUNK = 64 << 10  # what a pipe holds
 SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
@@ -22,9 +28,6 @@ LOCAL = 512 << 10  # bytes read from pipes that may wait for credit
 
 _HEADER = struct.Struct("!BII")  # kind, length, rank
 _COUNT = struct.Struct("i")
-
-Passed = Callable[[int], None]
-Item = Tuple[int, int, Buffer, Passed]
 
 
 class Relay:
@@ -146,7 +149,7 @@ class Streams:
         """Read what is in the pipes of ``rank`` now, and no more: somebody else holds them open."""
         for stream in list(self._of_rank.get(rank, ())):
             if stream.left < 0:
-                stream.left = _COUNT.unpack(fcntl.ioctl(stream.fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+                stream.left = _bytes_in(stream.fd)
             if stream.left == 0:
                 self._close(stream)
 
@@ -191,6 +194,14 @@ class Streams:
             rank = stream.rank
             self._relay.barrier(lambda: self._on_closed(rank))
         self._watch()
+
+
+def _bytes_in(fd: int) -> int:
+    import fcntl  # rarely needed, and every module is memory in every fork
+    import termios
+
+    count: int = _COUNT.unpack(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+    return count
 
 
 class Returns:

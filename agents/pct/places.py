@@ -1,7 +1,12 @@
 """Where a node keeps its files in RUN (docs/architecture.md)."""
 
+from __future__ import annotations
+
 import os
-from typing import List
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List
 
 
 def pct_socket(run: str, node: str) -> str:

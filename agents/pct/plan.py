@@ -1,11 +1,15 @@
 """What a load says, and how the rest of the tree is cut. Pure."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from __future__ import annotations
 
 from agents.pct.errors import LoadFailed
 from agents.wire.control import Message, decode, to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.messages import DOWN, check
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
 
 SMALLEST_WINDOW = 64 << 10
 
@@ -18,23 +22,22 @@ FOREIGN = (
 )  # fmt: skip
 
 
-class Segment(NamedTuple):
+class Segment:
     """One command line of a load and the ranks that run it."""
 
-    first: int
-    size: int
-    path: bytes
-    argv: List[bytes]
+    __slots__ = ("argv", "first", "path", "size")
+
+    def __init__(self, first: int, size: int, path: bytes, argv: List[bytes]) -> None:
+        self.first, self.size, self.path, self.argv = first, size, path, argv
 
 
-class Program(NamedTuple):
+class Program:
     """The part of a load that is the same on all nodes."""
 
-    segments: List[Segment]
-    env: Dict[bytes, bytes]
-    cwd: bytes
-    umask: int
-    hold: str
+    __slots__ = ("cwd", "env", "hold", "segments", "umask")
+
+    def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
+        self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
 
     def segment_of(self, rank: int) -> Segment:
         """The command line of ``rank``."""
@@ -44,19 +47,24 @@ class Program(NamedTuple):
         raise LoadFailed(f"the load has no command line for rank {rank}", "launch", rank=rank)
 
 
-class Load(NamedTuple):
+class Load:
     """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
 
-    launcher: int
-    partition: int
-    mesh: str
-    size: int
-    nnodes: int
-    fanout: int
-    window: int
-    pending_s: float
-    input: Any
-    nodes: List[Dict[str, Any]]
+    __slots__ = (
+        "fanout", "input", "launcher", "mesh", "nnodes", "nodes", "partition", "pending_s", "size", "window",
+    )  # fmt: skip
+
+    def __init__(self, message: Message) -> None:
+        self.launcher: int = message["launcher"]
+        self.partition: int = message["partition"]
+        self.mesh: str = message["mesh"]
+        self.size: int = message["size"]
+        self.nnodes: int = message["nnodes"]
+        self.fanout: int = message["fanout"]
+        self.window: int = max(SMALLEST_WINDOW, message["window"])
+        self.pending_s = float(message["pending_s"])
+        self.input: Any = message["input"]
+        self.nodes: List[Dict[str, Any]] = message["nodes"]
 
     @property
     def name(self) -> str:
@@ -93,11 +101,7 @@ def read_load(message: Message) -> Load:
             raise LoadFailed("a node of the load has no name, index, address or ranks", "launch")
     if not nodes or message["fanout"] < 1:
         raise LoadFailed("the load names no nodes, or a fan-out under 1", "launch")
-    window = max(SMALLEST_WINDOW, message["window"])
-    return Load(
-        message["launcher"], message["partition"], message["mesh"], message["size"], message["nnodes"],
-        message["fanout"], window, float(message["pending_s"]), message["input"], nodes,
-    )  # fmt: skip
+    return Load(message)
 
 
 def read_program(payload: bytes) -> Program:

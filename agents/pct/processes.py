@@ -3,10 +3,15 @@
 No ctypes here: yod, RCA and CPA import this. What needs the kernel's own calls is in agents/pct/kernel.py.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import signal
-from typing import Dict, Iterable, List, Optional, Set
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Set
 
 #: The variable every rank carries, so that strays of a dead launch child can be told: mesh/node/launcher.
 MARK = "REDMESH_LAUNCH"

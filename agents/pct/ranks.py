@@ -4,18 +4,23 @@ The hold is a ptrace stop at exec: exec has worked, no instruction of the progra
 allowed, or would take a setuid program's privilege away, a rank waits at a pipe before its exec instead (the gate).
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import signal
 import stat
 import struct
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from agents.pct import kernel
 from agents.pct.birth import AT_GATE, CHDIR, SETUP, Nursery
 from agents.pct.errors import LoadFailed
 from agents.pct.plan import Load, Program, Segment
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126

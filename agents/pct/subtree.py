@@ -1,9 +1,10 @@
 """The links towards the children in the tree of a launch: connected side by side, none ever waited for."""
 
+from __future__ import annotations
+
 import errno
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
 
 from agents.link.link import Link
 from agents.link.loop import Loop
@@ -15,6 +16,10 @@ from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
 from agents.wire.messages import UP, check, check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Set
 
 #: A PCT that has just died is back within this many seconds, or its node is of no use now.
 CONNECT_S = 2.0
