@@ -266,18 +266,24 @@ class Launch:
         self._do(Do.KILL)
 
     def _lost(self, nodes: list[Any], reason: str) -> State:
-        self.processor_error, self.reason = True, reason
-        for at, ranks in nodes:
-            self.ranks.lost(at, ranks)
+        self._lose(nodes, reason)
         self._do(Do.SAY, self.ranks.lost_line(nodes, reason), "")
-        names = [[self.ranks.node_name(at), ranks] for at, ranks in nodes]
-        self._do(Do.TELL, {"event": "lost", "nodes": names, "reason": reason})
         self._after_bad_exit()
         return State.RUNNING
 
+    def _lose(self, nodes: list[Any], reason: str) -> None:
+        self.processor_error, self.reason = True, reason
+        for _, ranks in nodes:
+            self.ranks.lost(ranks)
+        names = [self.ranks.node_name(at) for at, _ in nodes]
+        which = sorted(rank for _, ranks in nodes for rank in ranks)
+        self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
+
     def _root_gone(self, reason: str) -> State:
         # The rest of the tree ends itself: its links upwards are broken.
-        self._lost(self.ranks.not_ended_by_node(), f"{self.ranks.node_name(0)} (the launch's root): {reason}")
+        left = self.ranks.not_ended_by_node()
+        self._lose(left, f"{self.ranks.node_name(0)} (the launch's root): {reason}")
+        self._do(Do.SAY, self.ranks.lost_line(left, self.reason), "")
         return self._free()
 
     def _interrupt(self) -> State:
@@ -341,11 +347,9 @@ class Launch:
         return self._free()
 
     def _overdue(self, outstanding: str) -> State:
-        self.processor_error, self.reason = True, outstanding
+        self._lose(self.ranks.not_ended_by_node(), outstanding)
         self._do(Do.SAY, f"given up: {outstanding}", "mesh status shows the nodes")
         self._do(Do.CUT)
-        for at, ranks in self.ranks.not_ended_by_node():
-            self.ranks.lost(at, ranks)
         return self._free()
 
     # after they ran

@@ -89,8 +89,8 @@ class Ranks:
         self._note(rank, end)
         return end
 
-    def lost(self, at: int, ranks: list[int]) -> None:
-        """Note ranks that went with the node of index ``at``."""
+    def lost(self, ranks: list[int]) -> None:
+        """Note ranks that went with their node."""
         for rank in ranks:
             if rank not in self.ends and 0 <= rank < self.size:
                 self._note(rank, End(0, 0, 0.0, lost=True))
