@@ -23,12 +23,14 @@ def everywhere(box: Cell) -> set[Cell]:
     return {(x, y, z) for x in range(box[0]) for y in range(box[1]) for z in range(box[2])}
 
 
+@settings(deadline=None)
 @given(sides, orders)
 def test_hilbert_visits_every_cell_once(box: Cell, order: Cell) -> None:
     cells = list(curves.hilbert(box, order))
     assert len(cells) == math.prod(box) and set(cells) == everywhere(box)
 
 
+@settings(deadline=None)
 @given(sides, orders)
 def test_snake_visits_every_cell_once_and_steps_to_a_neighbour(box: Cell, order: Cell) -> None:
     cells = list(curves.snake(box, order))
@@ -42,13 +44,13 @@ def test_hilbert_steps_to_a_neighbour_on_powers_of_two(box: Cell, order: Cell) -
     assert all(step(one, other) == 1 for one, other in pairwise(curves.hilbert(box, order)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.integers(1, 6).map(lambda half: 2 * half)] * 3), orders)
 def test_hilbert_steps_to_a_neighbour_on_even_boxes(box: Cell, order: Cell) -> None:
     assert all(step(one, other) == 1 for one, other in pairwise(curves.hilbert(box, order)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(sides, orders)
 def test_odd_sides_cost_few_steps_and_short_ones(box: Cell, order: Cell) -> None:
     steps = [step(one, other) for one, other in pairwise(curves.hilbert(box, order))]

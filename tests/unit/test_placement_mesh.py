@@ -54,6 +54,7 @@ def requests(draw: st.DrawFn, machines: Sequence[str] = tuple(MACHINES)) -> Requ
 
 
 @pytest.mark.parametrize("name", ANYWHERE)
+@settings(deadline=None)
 @given(request=requests())
 def test_exactly_the_number_asked_for_and_only_free_ones(name: str, request: Request) -> None:
     layout, free, count = request
@@ -62,7 +63,7 @@ def test_exactly_the_number_asked_for_and_only_free_ones(name: str, request: Req
 
 
 @pytest.mark.parametrize("name", MESH_ONLY)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(request=requests(["box", "odd", "line", "cabinets"]))
 def test_on_a_mesh_too(name: str, request: Request) -> None:
     layout, free, count = request
@@ -71,7 +72,7 @@ def test_on_a_mesh_too(name: str, request: Request) -> None:
 
 
 @pytest.mark.parametrize("name", [*ANYWHERE, *MESH_ONLY])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(request=requests(["box", "cabinets"]))
 def test_the_same_for_the_same_arguments_whatever_was_asked_before(name: str, request: Request) -> None:
     layout, free, count = request
@@ -84,7 +85,7 @@ def test_the_same_for_the_same_arguments_whatever_was_asked_before(name: str, re
 
 
 @pytest.mark.parametrize("name", ["default", "hilbert", "close_fit", "gen_alg", "mm", "mc1x1", "random"])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(request=requests(["box", "cabinets"]))
 def test_ranks_follow_the_curve(name: str, request: Request) -> None:
     layout, free, count = request
@@ -123,6 +124,7 @@ def test_a_processor_the_topology_does_not_know_is_named_as_such() -> None:
 lines = st.lists(st.booleans(), min_size=1, max_size=60).map(bytes)
 
 
+@settings(deadline=None)
 @given(lines, st.integers(1, 20))
 def test_the_smallest_run_that_suffices_is_found(taken: bytes, count: int) -> None:
     runs = [
@@ -141,6 +143,7 @@ def test_the_smallest_run_that_suffices_is_found(taken: bytes, count: int) -> No
     assert all(start + count <= len(taken) for start in looked_at)
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=40).map(sorted), st.data())
 def test_the_least_span_is_found(seats: list[int], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(seats)))
@@ -150,6 +153,7 @@ def test_the_least_span_is_found(seats: list[int], data: st.DataObject) -> None:
     assert chosen[-1] - chosen[0] == min(b - a for i, a in enumerate(seats) for b in seats[i + count - 1 :])
 
 
+@settings(deadline=None)
 @given(requests(["box", "odd", "cabinets"]), st.sampled_from(["hilbert", "snake"]))
 def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(request: Request, name: str) -> None:
     layout, free, count = request
@@ -164,6 +168,7 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
         assert metrics.span(curve, chosen) == min(b - a + 1 for a, b in zip(seats, seats[count - 1 :], strict=False))
 
 
+@settings(deadline=None)
 @given(requests(["box", "odd", "cabinets"]))
 def test_close_fit_is_never_further_apart_than_best_fit(request: Request) -> None:
     layout, free, count = request
@@ -231,6 +236,7 @@ def test_a_machine_too_wide_for_the_shells_says_so() -> None:
 # --- metrics -----------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(requests(["box", "odd", "line", "cabinets"]))
 def test_mean_pairwise_hops_are_what_they_say(request: Request) -> None:
     layout, free, count = request
@@ -240,6 +246,7 @@ def test_mean_pairwise_hops_are_what_they_say(request: Request) -> None:
     assert mean == (pairs(layout, chosen) / (count * (count - 1) / 2) if count > 1 else 0)
 
 
+@settings(deadline=None)
 @given(requests(["racks"]))
 def test_hops_in_a_cluster_are_between_nodes(request: Request) -> None:
     layout, free, count = request

@@ -103,6 +103,7 @@ def above(chosen: list[int]) -> int:
     return 3
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 47), min_size=1).map(sorted), st.data())
 def test_packed_under_the_lowest_switch_that_has_room_and_the_fullest_of_those(
     free: list[int], data: st.DataObject
@@ -119,6 +120,7 @@ def test_packed_under_the_lowest_switch_that_has_room_and_the_fullest_of_those(
             break
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 47), min_size=1).map(sorted), st.data())
 def test_as_few_hosts_as_possible(free: list[int], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(free)))

@@ -87,6 +87,7 @@ def test_numbers_run_through_boards_cages_cabinets_and_columns(red_storm: Mesh) 
 # --- any mesh ----------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(meshes())
 def test_places_names_and_numbers_are_one_to_one(mesh: Mesh) -> None:
     everybody = range(mesh.size)
@@ -96,6 +97,7 @@ def test_places_names_and_numbers_are_one_to_one(mesh: Mesh) -> None:
     assert all((mesh.place(one)[0] in mesh.service_columns) == mesh.is_service(one) for one in everybody)
 
 
+@settings(deadline=None)
 @given(meshes())
 def test_what_was_read_is_written_and_read_again(mesh: Mesh) -> None:
     again = parse(mesh.to_dict())
@@ -118,7 +120,7 @@ def links(mesh: Mesh) -> dict[tuple[int, int, int], set[tuple[int, int, int]]]:
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(meshes(), st.data())
 def test_hops_are_the_shortest_way_over_the_links(mesh: Mesh, data: st.DataObject) -> None:
     if not mesh.size:
@@ -138,6 +140,7 @@ def test_hops_are_the_shortest_way_over_the_links(mesh: Mesh, data: st.DataObjec
     assert sorted(mesh.neighbours(start)) == sorted(one for one in next_door if one is not None)
 
 
+@settings(deadline=None)
 @given(meshes())
 def test_every_processor_is_on_exactly_one_side(mesh: Mesh) -> None:
     assert sorted(one for side in mesh.sides for one in mesh.on(side)) == list(range(mesh.size))
@@ -192,6 +195,7 @@ def test_there_is_no_processor_beyond_the_last(processor: int) -> None:
         mesh.place(processor)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="c-0123456789sn", max_size=12))
 def test_other_names_are_nobodys(name: str) -> None:
     mesh = parse(SMALL)

@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.topology import Cluster, TopologyError, check, parse
@@ -102,6 +102,7 @@ def test_a_mistake_is_named_where_it_stands(section: dict[str, Any], says: str) 
     assert says in caught.value.message
 
 
+@settings(deadline=None)
 @given(st.integers(0, 150), st.integers(0, 60), st.integers(1, 4))
 def test_ranges_keep_their_leading_zeros(first: int, more: int, width: int) -> None:
     text = f"n[{first:0{width}d}-{first + more}]x"
