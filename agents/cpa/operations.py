@@ -121,7 +121,8 @@ class Operations:
         ranks = message["ranks"]
         if not all(type(each) is int for each in ranks):
             raise AgentError("started: ranks are ids of processors", code="invalid")
-        ending.started(self.store, message["launcher"], message["cookie"], ranks, message.get("root", "")[:MAX_NAME])
+        root = message.get("root", "")[:MAX_NAME]
+        ending.started(self.store, message["launcher"], message["cookie"], ranks, root, self.machine)
         return Answer({})
 
     def _finish(self, _uid: int, message: Message) -> Answer:
@@ -132,6 +133,7 @@ class Operations:
             message["exit_status"] & 0xFF,
             message.get("processor_error", False),
             message.get("reason", "")[:MAX_REASON],
+            self.machine,
         )
         return Answer({}, released=True)
 
