@@ -63,13 +63,12 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             try:
-                sock.bind(short)
+                _bind(sock, short)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
                 _remove_dead(path, short)
-                sock.bind(short)
-            os.chmod(short, 0o600)
+                _bind(sock, short)
             sock.listen(backlog)
         except BaseException:
             sock.close()
@@ -78,6 +77,14 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
     finally:
         if directory >= 0:
             os.close(directory)
+
+
+def _bind(sock: socket.socket, short: str) -> None:
+    before = os.umask(0o177)  # 0600 from the beginning, and cheaper than a chmod after it
+    try:
+        sock.bind(short)
+    finally:
+        os.umask(before)
 
 
 def _remove_dead(path: str, short: str) -> None:

@@ -15,13 +15,15 @@ import time
 from agents.link.link import Link
 from agents.link.loop import Loop, Timer
 from agents.link.server import Server, Session
+from agents.pct import places
 from agents.pct.errors import LoadFailed
+from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.local import Listener, Local
-from agents.pct.log import Log
+from agents.pct.log import Log, where
 from agents.pct.outputs import Relay
-from agents.pct.places import clear_files, launch_directory, launch_socket, tombstone
+from agents.pct.places import clear_files, launch_socket, tombstone
 from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
 from agents.pct.ranks import Rank
 from agents.pct.subtree import Child
@@ -91,7 +93,7 @@ class Launch(Listener):
             while True:
                 self._loop.run_once(None)
         except Exception as error:  # a bug must not leave ranks behind
-            self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=_where(error))
+            self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
             if self._local is not None:
                 self._local.sweep()
             self._leave(70)
@@ -124,7 +126,7 @@ class Launch(Listener):
             else:
                 self._on_order(message)
         else:
-            raise WireError(f"a frame of kind {kind} came down the tree")
+            self._freight.on_frame(kind, payload)
 
     def _on_order(self, message: Message) -> None:
         try:
@@ -144,6 +146,8 @@ class Launch(Listener):
             self._inputs.end()
         elif op == "done":
             self._handle(Event.DONE)
+        elif op in DOWN_OPS:
+            self._freight.on_order(op, message)
 
     def _on_parent_end(self, _link: Link, reason: str) -> None:
         if self._machine.state in (State.HELD, State.RUNNING, State.STARTING):
@@ -154,6 +158,7 @@ class Launch(Listener):
     def _forget_parent(self) -> None:
         if self._relay is not None:
             self._relay.abandon()
+        self._freight.abandon()
 
     def _on_common(self, payload: bytes) -> None:
         if self._message is None or self._load is not None:
@@ -168,6 +173,7 @@ class Launch(Listener):
             program = read_program(payload)
             for rank in load.ranks:
                 program.segment_of(rank)
+            self._freight.loaded(load, program)
         except LoadFailed as error:
             self._fail(error)
             return
@@ -192,7 +198,7 @@ class Launch(Listener):
             raise LoadFailed(f"{load.name}: launcher {load.launcher} has been killed", "launch")
 
     def _map_path(self, load: Load) -> str:
-        return os.path.join(launch_directory(self._host.run, load.name, load.launcher), "ranks")
+        return places.rank_map(self._host.run, load.name, load.launcher)
 
     def _fail(self, error: LoadFailed, node: str = "") -> None:
         self._fail_with(error.as_failed(node or self._host.node))
@@ -278,7 +284,7 @@ class Launch(Listener):
             self._answer_killer(session, request)
 
     def swept(self) -> None:
-        self._handle(Event.SWEPT)
+        self._freight.finish(lambda: self._handle(Event.SWEPT))
 
     # From the children
 
@@ -301,6 +307,8 @@ class Launch(Listener):
             child.over = True
             self._unclean += message.get("unclean", [])
             self._behind_output(lambda: self._do(self._machine.child_over()))
+        elif op in UP_OPS:
+            self._freight.on_child_message(op, message)
         else:  # lost, note
             for _, ranks in message.get("nodes", ()):
                 child.exited.update(ranks)
@@ -350,7 +358,11 @@ class Launch(Listener):
                 self._inputs.add(child.sink)
         levels = height(len(load.nodes) - 1, load.fanout)
         self._loop.after(READY_S + levels + load.size / RANKS_A_S, self._on_ready_late)
-        self._local.begin(self._is_root)
+        self._freight.begin(self._begin)
+
+    def _begin(self) -> None:
+        if self._local is not None and self._machine.state is State.STARTING:
+            self._local.begin(self._is_root)
 
     def _on_ready_late(self) -> None:
         if self._machine.state is not State.STARTING:
@@ -378,9 +390,8 @@ class Launch(Listener):
             text = rank_map(self._go["ranks"], names)
         self._pass_on(control({"op": "go", "ranks": [], "map": text}))
         try:
-            path = self._map_path(self._load)
-            os.mkdir(os.path.dirname(path), 0o700)
-            with open(path, "wb", buffering=0) as file:
+            fd = os.open(self._map_path(self._load), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb", buffering=0) as file:
                 file.write(text.encode("utf-8"))
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
@@ -438,7 +449,7 @@ class Launch(Listener):
             self._host.log.write(
                 "launch ended", launcher=self._launcher, seconds=round(time.monotonic() - self._began, 3)
             )
-        os._exit(status)
+        os._exit(self._freight.close() or status)
 
     # From the PCT, and whoever adopts
 
@@ -448,6 +459,8 @@ class Launch(Listener):
             self._terminate()
             if self._processes_gone or self._local is None:
                 self._answer_killer(session, message)
+        elif op == "fetch":
+            self._freight.fetch(session, message)
         else:
             ranks = self._local.pairs() if self._local is not None else []
             state = self._machine.state.value
@@ -465,16 +478,6 @@ class Launch(Listener):
         # Killed from outside: report it as long as somebody listens, but not for ever.
         self._loop.after(LEAVE_S, lambda: self._handle(Event.LINK_LOST))
         self._handle(Event.KILL)
-
-
-def _where(error: BaseException) -> List[str]:
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        frames.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
-        trace = trace.tb_next
-    return frames
 
 
 _DO = {

@@ -19,9 +19,9 @@ def launch_socket(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"launch-{node}-{launcher}.sock")
 
 
-def launch_directory(run: str, node: str, launcher: int) -> str:
-    """A launch's files on this node."""
-    return os.path.join(run, f"launch-{node}-{launcher}")
+def rank_map(run: str, node: str, launcher: int) -> str:
+    """A launch's rank map on this node: one file, for making a directory is what a launch would spend most time on."""
+    return os.path.join(run, f"launch-{node}-{launcher}.ranks")
 
 
 def tombstone(run: str, node: str, launcher: int) -> str:
@@ -30,7 +30,7 @@ def tombstone(run: str, node: str, launcher: int) -> str:
 
 
 def launchers_here(run: str, node: str) -> List[int]:
-    """Launchers that have a socket or a directory here, whether their launch child lives or not."""
+    """Launchers that have a file here, whether their launch child lives or not."""
     prefix = f"launch-{node}-"
     found = set()
     for name in os.listdir(run):
@@ -42,13 +42,8 @@ def launchers_here(run: str, node: str) -> List[int]:
 
 def clear_files(run: str, node: str, launcher: int) -> None:
     """Remove what a launch left in RUN."""
-    directory = launch_directory(run, node, launcher)
-    for path in (launch_socket(run, node, launcher), os.path.join(directory, "ranks")):
+    for path in (launch_socket(run, node, launcher), rank_map(run, node, launcher)):
         try:
             os.unlink(path)
         except OSError:
             pass
-    try:
-        os.rmdir(directory)
-    except OSError:
-        pass

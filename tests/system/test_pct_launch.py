@@ -53,7 +53,7 @@ def test_environment_of_a_rank(machine: Machine) -> None:
         "PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "OMPI_MCA_btl": "tcp",
         "YOD_RANK": "3", "YOD_SIZE": "4", "YOD_LOCAL_RANK": "1", "YOD_LOCAL_SIZE": "2", "YOD_NODE": "n1",
         "YOD_NNODES": "2", "YOD_LAUNCHER_ID": str(launcher.number), "YOD_PARTITION_ID": "1",
-        "YOD_RANK_MAP": f"{machine.run}/launch-n1-{launcher.number}/ranks",
+        "YOD_RANK_MAP": f"{machine.run}/launch-n1-{launcher.number}.ranks",
         "REDMESH_LAUNCH": f"0badcafe/n1/{launcher.number}",
     }  # fmt: skip
 
