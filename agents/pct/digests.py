@@ -1,16 +1,22 @@
 """Whether a node has a program already: SHA-256 of files, computed once (``--bcast=auto`` runs it in place then)."""
 
+from __future__ import annotations
+
 import fcntl
 import hashlib
 import os
 import stat
 import time
-from typing import Dict, Tuple
 
 from agents.pct.image import ImageError, own_directory
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
+
+    _Key = Tuple[int, int, int, int, int]
+
 _PIECE = 1 << 20
-_Key = Tuple[int, int, int, int, int]
 #: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
 _SETTLED_NS = 2_000_000_000
 _MOST_DIGESTS = 256

@@ -8,7 +8,8 @@ import socket
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
-from agents.pct import processes
+from agents.pct import processes, tidying
+from agents.pct.freight import WARM
 from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, launchers_here
 from agents.wire.control import Message
@@ -113,13 +114,16 @@ class Hosted:
                 break
             if pid in self._own:
                 self._own.discard(pid)
-                if status:
+                if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
+                    self._loop.after(0, tidying.keep_ready)
+                elif status:
                     died = True
                     self._log.write("launch child died", pid=pid, status=status)
             else:
                 stray = True
         if died:
             self.clear_dead()
+            tidying.sweep()
         if died or stray:
             self.sweep()
 

@@ -12,15 +12,19 @@ The last link takes the image with it. What a launch child could not remove (kil
 knows from the directory's name whether its owner lives: pid and start time, in its own pid namespace.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
-import hashlib
 import os
 import stat
-from typing import List, Optional, Tuple
 
 from agents.pct import processes
 from agents.pct.errors import PctError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Tuple
 
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
@@ -74,15 +78,22 @@ class Store:
         except OSError as error:
             raise _failed(self.directory, error) from None
 
-    def want(self, digest: str, size: int, name: str) -> "Arriving":
-        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. NoRoom, ImageError."""
+    def want(self, digest: str, size: int, name: str, *, share: bool = True, folder: str = "") -> "Arriving":
+        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. NoRoom, ImageError.
+
+        Without ``share`` the launch child writes one of its own. ``folder``: a directory below the launch's own, for
+        another image of the same name.
+        """
         if len(digest) != 64 or any(char not in "0123456789abcdef" for char in digest):
             raise ImageError("the digest of the image is no SHA-256")
         if not 0 < size < 1 << 48:
             raise ImageError(f"an image of {size} bytes")
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ImageError(f"{name!r} cannot name a file")
-        arriving = Arriving(self, digest, size, os.path.join(self.directory, name))
+        directory = os.path.join(self.directory, folder) if folder else self.directory
+        if folder:
+            own_directory(directory)
+        arriving = Arriving(self, digest, size, os.path.join(directory, name), share)
         arriving.step()
         return arriving
 
@@ -103,15 +114,17 @@ class Arriving:
     After ``theirs`` ask ``step`` every few ms: it becomes ``here``, or ``mine`` when the other one is dead.
     """
 
-    def __init__(self, store: Store, digest: str, size: int, path: str) -> None:
+    def __init__(self, store: Store, digest: str, size: int, path: str, share: bool = True) -> None:
         self.path, self.digest, self.size = path, digest, size
+        self._share = share
         self.state = "theirs"
         self.received = 0
         self._store = store
-        self._whole = store.image_path(digest, size)
+        self._whole = store.image_path(digest, size) if share else path
         self._part = self._whole + ".part"
         self._fd = -1
-        self._hash = hashlib.sha256()
+        self._hash: Any = None
+        self._written_at = 0
 
     def step(self) -> str:
         """The state, after another look."""
@@ -119,7 +132,7 @@ class Arriving:
             return self.state
         try:
             with _Lock(self._store.base):
-                if self._link():
+                if self._share and self._link():
                     self.state = "here"
                 elif self._claim():
                     self.state = "mine"
@@ -136,7 +149,28 @@ class Arriving:
         except FileNotFoundError:
             return False
 
+    @property
+    def part(self) -> str:
+        """Where it stands while it arrives, for who passes it on."""
+        return self._part
+
+    @property
+    def whole(self) -> str:
+        """Where the whole image will stand."""
+        return self._whole
+
+    def grows(self) -> bool:
+        """Whether whoever writes it has written since the last question."""
+        before = self._written_at
+        try:
+            self._written_at = os.stat(self._part).st_mtime_ns
+        except OSError:
+            pass
+        return self._written_at != before
+
     def _claim(self) -> bool:
+        import hashlib  # OpenSSL's: 5 ms that only a writer pays
+
         fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,6 +181,7 @@ class Arriving:
             raise
         os.ftruncate(fd, 0)  # a dead writer's beginning is worth nothing: nobody checked it
         self._fd = fd
+        self._hash = hashlib.sha256()
         return True
 
     def _reserve(self) -> None:
@@ -196,7 +231,8 @@ class Arriving:
         try:
             os.fchmod(self._fd, 0o500)  # several launches may run it: none of them shall write it
             with _Lock(self._store.base):
-                os.link(self._part, self.path)
+                if self._share:
+                    os.link(self._part, self.path)
                 os.rename(self._part, self._whole)
         except OSError as error:
             self.abandon()

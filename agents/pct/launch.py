@@ -83,6 +83,9 @@ class Launch(Listener):
         self._processes_gone = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._greeting = control(hello("child", host.node))
+        self._freight = Freight(
+            self._loop, host.run, host.node, self._is_root, self._children, self._send_up, self._fail
+        )  # fmt: skip
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         if self._is_root:
             self._send_up(b"")
@@ -353,6 +356,7 @@ class Launch(Listener):
                 self._loop, run, message, self._common, window,
                 self._on_child_message, self._on_child_output, self._on_child_lost, self._inputs.settle,
             )  # fmt: skip
+            child.on_file = self._freight.on_child_frame
             self._children.append(child)
             if load.input == "all" or load.input in child.ranks:
                 self._inputs.add(child.sink)
@@ -366,6 +370,9 @@ class Launch(Listener):
 
     def _on_ready_late(self) -> None:
         if self._machine.state is not State.STARTING:
+            return
+        if self._freight.still_moves(READY_S / 2):
+            self._loop.after(READY_S / 2, self._on_ready_late)
             return
         late = [child.name for child in self._children if not child.ready]
         if late:

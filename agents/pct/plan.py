@@ -25,19 +25,21 @@ FOREIGN = (
 class Segment:
     """One command line of a load and the ranks that run it."""
 
-    __slots__ = ("argv", "first", "path", "size")
+    __slots__ = ("argv", "file", "first", "path", "size")
 
-    def __init__(self, first: int, size: int, path: bytes, argv: List[bytes]) -> None:
+    def __init__(self, first: int, size: int, path: bytes, argv: List[bytes], file: Any = None) -> None:
         self.first, self.size, self.path, self.argv = first, size, path, argv
+        self.file = file  # the launcher's file at ``path`` (agents/pct/in_place.py)
 
 
 class Program:
     """The part of a load that is the same on all nodes."""
 
-    __slots__ = ("cwd", "env", "hold", "segments", "umask")
+    __slots__ = ("cargo", "cwd", "env", "hold", "segments", "umask")
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
+        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/cargo.py)
 
     def segment_of(self, rank: int) -> Segment:
         """The command line of ``rank``."""
@@ -109,11 +111,16 @@ def read_program(payload: bytes) -> Program:
     try:
         common = decode(payload)
         segments = [
-            Segment(int(item["first"]), int(item["count"]), to_bytes(item["path"]), [to_bytes(a) for a in item["argv"]])
+            Segment(
+                int(item["first"]), int(item["count"]), to_bytes(item["path"]), [to_bytes(a) for a in item["argv"]],
+                item.get("file"),
+            )
             for item in common["segments"]
         ]
         env = clean_environment([to_bytes(entry) for entry in common["env"]])
-        return Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
+        program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
+        program.cargo = dict(common.get("cargo", {}))
+        return program
     except AgentError as error:
         raise LoadFailed(error.message, "launch") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

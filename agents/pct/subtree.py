@@ -14,7 +14,7 @@ from agents.pct.outputs import Returns
 from agents.pct.plan import subtree_of
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
-from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
+from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, frame
 from agents.wire.messages import UP, check, check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -52,6 +52,7 @@ class Child:
         self.ready = False
         self.over = False  # finished or lost
         self._greeted = False
+        self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
         self._address = str(run[0]["address"])
         self._first = _HELLO + control(load) + frame(COMMON, common)
         self._on_message, self._on_output, self._on_lost = on_message, on_output, on_lost
@@ -84,6 +85,9 @@ class Child:
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         if kind in (STDOUT, STDERR):
             self._on_output(self, kind, payload)
+            return
+        if kind == FILE and self.on_file is not None:
+            self.on_file(payload)
             return
         if kind != CONTROL:
             raise WireError(f"a frame of kind {kind} came up the tree")
@@ -120,6 +124,13 @@ class Child:
     def send_raw(self, data: bytes) -> None:
         """A whole frame down this link; one that is not connected yet never gets more than its load."""
         if self.link is not None:
+            self.link.send_raw(data)
+
+    def follow(self, data: bytes) -> None:
+        """Whole frames behind the load, whenever that leaves."""
+        if self.link is None:
+            self._first += data
+        else:
             self.link.send_raw(data)
 
     def drop(self) -> None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 else:
     Frame = tuple
 
-CONTROL, STDIN, STDOUT, STDERR, COMMON = range(5)
-KINDS = frozenset((CONTROL, STDIN, STDOUT, STDERR, COMMON))
+CONTROL, STDIN, STDOUT, STDERR, COMMON, IMAGE, FILE = range(7)
+KINDS = frozenset(range(7))
 
 #: Largest payload in bytes, by kind: a plan for 10,368 ranks is well under 1 MiB, an environment under 2.
 MAX_CONTROL = 8 << 20
 MAX_DATA = 1 << 20
-LIMITS = {CONTROL: MAX_CONTROL, COMMON: MAX_CONTROL, STDIN: MAX_DATA, STDOUT: MAX_DATA, STDERR: MAX_DATA}
+LIMITS = {CONTROL: MAX_CONTROL, COMMON: MAX_CONTROL, **dict.fromkeys((STDIN, STDOUT, STDERR, IMAGE, FILE), MAX_DATA)}
 
 _HEADER = struct.Struct("!BI")
 _RANK = struct.Struct("!I")

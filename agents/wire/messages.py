@@ -100,6 +100,7 @@ RCA: Dict[str, Shape] = {
 PCT: Dict[str, Shape] = {
     "status": _shape(),
     "kill_launch": _shape({"grace_s": _num}, launcher=_int),
+    "fetch": _shape(number=_int, digest=_str, offset=_int),
 }
 
 KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}
@@ -125,6 +126,8 @@ DOWN: Dict[str, Shape] = {
     "credit": _shape(bytes=_int),
     "eof": _shape(),
     "done": _shape(),
+    "images": _shape({"push": _bool, "share": _bool, "names": _list}, images=_list),
+    "image_at": _shape(number=_int, path=_str),
 }
 
 #: The tree of a launch, from the ranks towards the launcher.
@@ -136,6 +139,9 @@ UP: Dict[str, Shape] = {
     "lost": _shape(nodes=_list, reason=_str),
     "note": _shape(node=_str, message=_str),
     "credit": _shape(bytes=_int),
+    "want": _shape({"number": _int}),
+    "no_room": _shape(node=_str, number=_int, message=_str),
+    "progress": _shape(node=_str, bytes=_int),
     "finished": _shape({"unclean": _list}),
 }
 

@@ -1,0 +1,355 @@
+"""The images of a launch on this node: wanted, fetched, passed on, used, removed.
+
+Small ones are pushed down the control tree behind their announcement. Of larger ones only the announcement comes; each
+node fetches them from its ancestor in the data tree (agents/pct/pulling.py), the root from the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link.loop import Loop
+from agents.link.server import Session
+from agents.pct import image as store_of_images
+from agents.pct.digests import Digests
+from agents.pct.errors import LoadFailed
+from agents.pct.image import Arriving, ImageError, NoRoom, Store
+from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors
+from agents.pct.places import launch_socket
+from agents.pct.plan import Load, Program
+from agents.pct.pulling import Counter, Pull, Serving, description, read_piece
+from agents.pct.subtree import Child
+from agents.wire.control import Message, control, to_bytes
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import IMAGE, frame
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
+#: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
+_LOOK_S, _LOOK_LATER_S, _LOOKS = 0.003, 0.02, 8
+_PROGRESS_S = 1.0
+
+
+class Around:
+    """The launch child, as what travels with a launch needs it."""
+
+    def __init__(
+        self, loop: Loop, run: str, node: str, load: Load, program: Program, is_root: bool, children: List[Child],
+        send_up: Callable[[bytes], None], fail: Callable[[LoadFailed], None],
+    ) -> None:  # fmt: skip
+        self.loop, self.run, self.node, self.load, self.program = loop, run, node, load, program
+        self.is_root, self.children, self.send_up, self.fail = is_root, children, send_up, fail
+
+
+class Image:
+    """One file that travels."""
+
+    def __init__(self, number: int, told: Dict[str, Any]) -> None:
+        self.number = number
+        self.name, self.digest = str(told["name"]), str(told["digest"])
+        self.path = os.fsdecode(to_bytes(told["path"]))
+        self.size = int(told["size"])
+        self.library = bool(told.get("library"))
+        self.folder = ""
+        self.machine = ImageMachine()
+        self.wanted = False
+        self.arriving: Optional[Arriving] = None
+        self.file = ""  # what to run, once it is here
+        self.pull: Optional[Pull] = None
+        self.pushed = False
+        self.looks = 0
+        self.trouble = self.hint = ""
+
+    @property
+    def received(self) -> int:
+        """Bytes of it that are here."""
+        if self.machine.state is State.HERE:
+            return self.size
+        return self.arriving.received if self.arriving is not None else 0
+
+
+class Images:
+    """All images of the launch, as this node sees them."""
+
+    def __init__(self, around: Around, on_moved: Callable[[], None]) -> None:
+        self._around, self._on_moved = around, on_moved
+        self._store: Optional[Store] = None
+        self._images: List[Image] = []
+        self._known = self._asked = self._share = self._push = self._failed = False
+        self._names: List[str] = []
+        self._then: Optional[Callable[[], None]] = None
+        self._counter = Counter()
+        self._parked: List[Any] = []
+        self._reported = 0.0
+
+    @property
+    def store(self) -> Store:
+        """This launch child's place in the RAM disk. ImageError where there is none."""
+        if self._store is None:
+            self._store = Store(f"{self._around.node}-{self._around.load.launcher}", store_of_images.RAM_DISK)
+        return self._store
+
+    def begin(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything that runs here is here; at once when it never was elsewhere."""
+        self._then = then
+        if self._around.program.cargo.get("bcast") == "ask":
+            self.ask()
+        self._check()
+
+    def ask(self) -> None:
+        """This node, or one below it, has another file than the launcher: which is the right one?"""
+        if not self._asked and not self._known:
+            self._asked = True
+            self._around.send_up(control({"op": "want"}))
+
+    # the announcement
+
+    def announced(self, message: Message) -> None:
+        """The images of the launch. Ours first, so that on a shared host an elder of the tree writes."""
+        if self._known:
+            return
+        self._known = True
+        try:
+            self._images = [Image(number, told) for number, told in enumerate(message["images"])]
+        except (KeyError, TypeError, ValueError, AgentError):
+            raise WireError("an image without name, path, digest or size") from None
+        self._share, self._push = bool(message.get("share", True)), bool(message.get("push"))
+        self._names = [str(name) for name in message.get("names", ())]
+        self._claim(bool(message.get("in_place")))
+        self._pass_on(control(message))
+        for session, request in self._parked:
+            self.fetch(session, request)
+        self._parked = []
+        self._check()
+
+    def _claim(self, in_place: bool) -> None:
+        program, ranks = self._around.program, self._around.load.ranks
+        paths = {os.fsdecode(program.segment_of(rank).path) for rank in ranks}
+        names = set()
+        for image in self._images:
+            image.wanted = image.library or image.path in paths
+            image.folder = LIBRARIES if image.library else str(image.number) if image.name in names else ""
+            if not image.library:
+                names.add(image.name)
+            if image.wanted or self._around.is_root:  # the root has all: it is everybody's last source
+                self._decide(image, in_place)
+
+    def _decide(self, image: Image, in_place: bool) -> None:
+        try:
+            if in_place and Digests(store_of_images.RAM_DISK).in_place(image.path, image.digest, image.size):
+                image.file = self._linked(image) if image.library else image.path
+                self._handle(image, Event.FOUND)
+                return
+            image.arriving = self._want(image, self._share)
+            if image.arriving.state == "theirs" and self._around.is_root:
+                # Whoever writes it here may be waiting for us: the root waits for nobody.
+                image.arriving = self._want(image, False)
+            image.pushed = self._push and image.arriving.state == "mine"
+            self._handle(image, _FOUND_OUT[image.arriving.state])
+        except ImageError as error:
+            self._broken(image, error)
+
+    def _want(self, image: Image, share: bool) -> Arriving:
+        return self.store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
+
+    def _linked(self, image: Image) -> str:
+        # A program in the RAM disk no longer finds by $ORIGIN what stands beside its first place.
+        folder = os.path.join(self.store.directory, LIBRARIES)
+        store_of_images.own_directory(folder)
+        os.symlink(image.path, os.path.join(folder, image.name))
+        return image.path
+
+    def placed(self, message: Message) -> None:
+        """One image stands in the parallel file system now."""
+        self._pass_on(control(message))
+        number, path = message["number"], os.fsdecode(to_bytes(message["path"]))
+        if not 0 <= number < len(self._images):
+            return
+        image = self._images[number]
+        if image.machine.state in (State.HERE, State.FAILED, State.ASKED):
+            return
+        if Digests(store_of_images.RAM_DISK).in_place(path, image.digest, image.size):
+            image.file = path
+            if image.library:
+                path, image.path = image.path, path
+                self._linked(image)
+            self._handle(image, Event.PLACED)
+        else:
+            self._broken(image, ImageError(f"{path} is not the program that was announced", "is it the same there?"))
+
+    def _pass_on(self, data: bytes) -> None:
+        for child in self._around.children:
+            if not child.over:
+                child.follow(data)
+
+    # what the machine asks for
+
+    def _handle(self, image: Image, event: Event) -> None:
+        for action in image.machine.handle(event):
+            _DO[action](self, image)
+
+    def _fetch(self, image: Image) -> None:
+        if image.pushed:
+            return
+        if self._around.is_root:
+            self._around.send_up(control({"op": "want", "number": image.number}))
+            return
+        image.pull = Pull(
+            self._around.loop,
+            Sources(ancestors(self._around.load.place)),
+            lambda place: launch_socket(self._around.run, self._names[place], self._around.load.launcher),
+            description(image),
+            lambda: image.received,
+            lambda offset, data: self._write(image, offset, data),
+            lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
+        )
+
+    def _standing(self, image: Image, reason: str) -> str:
+        return f"{image.name}: {image.received} of {image.size} bytes have come, and no more from any node: {reason}"
+
+    def _look_later(self, image: Image) -> None:
+        image.looks += 1
+        delay = min(_LOOK_LATER_S, _LOOK_S * 1.3 ** min(image.looks, 20))
+        self._around.loop.after(delay, lambda: self._look(image))
+
+    def _look(self, image: Image) -> None:
+        if image.machine.state is not State.WAITING or image.arriving is None:
+            return
+        # A look is cheap while nothing has changed; whether the writer lives is asked now and then.
+        if image.looks % _LOOKS and not os.path.exists(image.arriving.whole):
+            self._look_later(image)
+            return
+        try:
+            if image.arriving.grows():
+                self._on_moved()
+            self._handle(image, _FOUND_OUT[image.arriving.step()])
+        except ImageError as error:
+            self._broken(image, error)
+
+    def _tell_full(self, image: Image) -> None:
+        self._around.send_up(
+            control({"op": "no_room", "node": self._around.node, "number": image.number, "message": image.trouble})
+        )
+
+    def _drop(self, image: Image) -> None:
+        if image.pull is not None:
+            image.pull.close()
+            image.pull = None
+        if image.arriving is not None:
+            image.arriving.abandon()
+        self._counter.stop(image.number)
+
+    def _use(self, image: Image) -> None:
+        if image.pull is not None:
+            image.pull.close()
+            image.pull = None
+        if not image.file and image.arriving is not None:
+            image.file = image.arriving.path
+        self._counter.push(image.number)
+        self._check()
+
+    def _fail(self, image: Image) -> None:
+        self._failed = True
+        self._around.fail(LoadFailed(f"{self._around.node}: {image.trouble}", "node", hint=image.hint))
+
+    def _broken(self, image: Image, error: ImageError) -> None:
+        image.trouble, image.hint = error.message, error.hint
+        self._handle(image, Event.FULL if isinstance(error, NoRoom) else Event.BROKEN)
+
+    def _check(self) -> None:
+        then = self._then
+        wanted = [image for image in self._images if image.wanted]
+        if then is None or self._failed or not self._known:
+            return
+        if any(image.machine.state is not State.HERE for image in wanted):
+            return
+        self._then = None
+        files = {os.fsencode(image.path): os.fsencode(image.file) for image in wanted if not image.library}
+        for segment in self._around.program.segments:
+            segment.path = files.get(segment.path, segment.path)
+        then()
+
+    # bytes
+
+    def piece(self, payload: bytes) -> None:
+        """A piece from the parent: pushed to everybody, or asked for by the root."""
+        if self._push:
+            self._pass_on(frame(IMAGE, payload))
+        number, offset, data = read_piece(payload)
+        if not number < len(self._images):
+            raise WireError("a piece of an image that was not announced")
+        image = self._images[number]
+        if image.machine.state is State.FETCHING and image.pull is None:
+            self._write(image, offset, data)
+
+    def _write(self, image: Image, offset: int, data: memoryview) -> None:
+        assert image.arriving is not None
+        self._progress(image)
+        try:
+            image.arriving.write(offset, data)
+            if image.received < image.size:
+                self._counter.push(image.number)
+                return
+            image.arriving.finish()
+        except ImageError as error:
+            self._broken(image, error)
+        else:
+            self._handle(image, Event.WHOLE)
+
+    def _progress(self, image: Image) -> None:
+        self._on_moved()
+        now = time.monotonic()
+        if now - self._reported > _PROGRESS_S:
+            self._reported = now
+            self._around.send_up(control({"op": "progress", "node": self._around.node, "bytes": image.received}))
+
+    def fetch(self, session: Session, request: Message) -> None:
+        """Another node wants an image from us."""
+        if not self._known:
+            self._parked.append((session, request))
+            return
+        number = request["number"]
+        image = self._images[number] if 0 <= number < len(self._images) else None
+        try:
+            if image is None or image.digest != request["digest"]:
+                raise ImageError("that image is not here")
+            if image.machine.state is State.HERE:
+                path = image.file
+            elif image.machine.state is State.FETCHING and image.arriving is not None:
+                path = image.arriving.part
+            else:
+                raise ImageError("that image is not here yet")
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except ImageError as error:
+            session.refuse(request, error)
+        except OSError as error:
+            session.refuse(request, ImageError(f"{error.strerror}"))
+        else:
+            session.reply(request, {"size": image.size})
+            self._counter.add(number, Serving(session, number, max(0, request["offset"]), fd, lambda: image.received))
+
+    def close(self) -> None:
+        """Remove what is ours; the host's copy too when nobody else has it."""
+        self._counter.close()
+        for image in self._images:
+            if image.pull is not None:
+                image.pull.close()
+            if image.machine.state is State.FETCHING and image.arriving is not None:
+                image.arriving.abandon()
+        if self._store is not None:
+            self._store.remove()
+
+
+_FOUND_OUT = {"here": Event.FOUND, "mine": Event.OURS, "theirs": Event.THEIRS}
+_DO = {
+    Action.FETCH: Images._fetch,
+    Action.LOOK: Images._look_later,
+    Action.TELL_FULL: Images._tell_full,
+    Action.DROP: Images._drop,
+    Action.USE: Images._use,
+    Action.FAIL: Images._fail,
+}
