@@ -13,6 +13,8 @@ import errno
 import os
 import signal
 
+from agents.pct import kernel
+
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, NoReturn, Tuple
@@ -24,6 +26,7 @@ _PR_SET_PDEATHSIG, _PTRACE_TRACEME = 1, 0
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
 _fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
 _setsid, _prctl, _ptrace, _getppid = _libc.setsid, _libc.prctl, _libc.ptrace, _libc.getppid
+_setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, kernel.descriptor_limit
 _dup2, _chdir, _umask, _close, _read, _write = (
     _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
 )  # fmt: skip
@@ -100,6 +103,8 @@ class Nursery:
         if _chdir(self._cwd) < 0:
             self._fail(rank, CHDIR)
         _umask(self._umask)
+        if _descriptors[1]:
+            _setrlimit(_RLIMIT_NOFILE, _descriptors)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
             self._wait_at_gate(rank)
         _execve(path, argv, self._env)

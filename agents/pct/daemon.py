@@ -253,6 +253,7 @@ def serve(config: Dict[str, Any], node: str) -> None:
     """Be the PCT of ``node`` until SIGTERM: what the keeper's forked child and ``python -m agents.pct`` call."""
     kernel.become_subreaper()
     kernel.set_name(b"redmesh-pct")
+    kernel.raise_descriptor_limit()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit
     gc.enable()

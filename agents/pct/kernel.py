@@ -20,6 +20,17 @@ _ptrace = _libc.ptrace
 _ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 _ptrace.restype = ctypes.c_long
 
+_RLIMIT_NOFILE = 7
+
+#: Soft and hard limit of open files that the node was started with: what ranks get back.
+descriptor_limit = (ctypes.c_ulong * 2)()
+
+
+def raise_descriptor_limit() -> None:
+    """As many open files as the hard limit allows: a rank takes four of its launch child's."""
+    if _libc.getrlimit(_RLIMIT_NOFILE, descriptor_limit) == 0:
+        _libc.setrlimit(_RLIMIT_NOFILE, (ctypes.c_ulong * 2)(descriptor_limit[1], descriptor_limit[1]))
+
 
 def _fail() -> None:
     number = ctypes.get_errno()

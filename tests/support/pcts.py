@@ -19,7 +19,7 @@ from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, 
 from agents.wire.messages import hello
 from tests.support.waiting import wait_until
 
-MESH = "0badcafe"
+MESH = f"{os.getpid():08x}"  # of this run of the tests alone: leftovers are looked for by it
 
 
 class Machine:

@@ -16,7 +16,7 @@ from agents.link.client import Client, Unreachable
 from agents.pct import processes
 from agents.wire.errors import AgentError
 from console.deploy.schema import define
-from tests.support.pcts import Launcher
+from tests.support.pcts import MESH, Launcher
 from tests.support.waiting import wait_until
 
 
@@ -30,7 +30,7 @@ class Mesh:
         os.mkdir(self.state, 0o700)
         self.nodes = [{"id": i + 1, "name": f"n{i}", "processors": [2 * i, 2 * i + 1]} for i in range(nodes)]
         self.config = {
-            "mesh": "0badcafe", "run": self.run, "state": self.state, "boot_id": "b1", "login": "login0", "auto": False,
+            "mesh": MESH, "run": self.run, "state": self.state, "boot_id": "b1", "login": "login0", "auto": False,
             "idle_s": 1800, "fanout": 32, "database": f"sqlite://{self.state}/mesh.db", "database_file": None,
             "nodes": self.nodes, "cpas": 1, "cleanup": None, "batch_accounts": [], "admins": [], "suspect_s": 5.0,
             "down_s": 15.0, "silent_s": 10.0, "history_days": 30, "history_rows": 10000, **options,
@@ -101,9 +101,9 @@ class Mesh:
             if keeper.stderr:
                 keeper.stderr.close()
         for pid in self.seen:
-            if b"0badcafe" in _command(pid) or self.file.encode() in _command(pid):
+            if self.file.encode() in _command(pid):
                 processes.kill_all([pid])
-        processes.kill_all(processes.marked("0badcafe/"))
+        processes.kill_all(processes.marked(f"{MESH}/"))
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -192,7 +192,7 @@ def test_down_is_refused_while_launches_run(mesh: Mesh) -> None:
     assert len(mesh.pids()) == 5
     mesh.down(force=True)
     assert mesh.keepers[0].wait(20) == 0
-    assert not [pid for pid in processes.marked("0badcafe/") if processes.alive(pid)]
+    assert not [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
     launcher.sock.close()
 
 

@@ -1,6 +1,7 @@
 """A launch over real PCTs: begun under hold, run, reported, cleaned up."""
 
 import os
+import resource
 import signal
 import stat
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from agents.link.sockets import connect
 from agents.pct import processes
-from tests.support.pcts import Launcher, Machine, run
+from tests.support.pcts import MESH, Launcher, Machine, run
 from tests.support.waiting import wait_until
 
 
@@ -54,7 +55,7 @@ def test_environment_of_a_rank(machine: Machine) -> None:
         "YOD_RANK": "3", "YOD_SIZE": "4", "YOD_LOCAL_RANK": "1", "YOD_LOCAL_SIZE": "2", "YOD_NODE": "n1",
         "YOD_NNODES": "2", "YOD_LAUNCHER_ID": str(launcher.number), "YOD_PARTITION_ID": "1",
         "YOD_RANK_MAP": f"{machine.run}/launch-n1-{launcher.number}.ranks",
-        "REDMESH_LAUNCH": f"0badcafe/n1/{launcher.number}",
+        "REDMESH_LAUNCH": f"{MESH}/n1/{launcher.number}",
     }  # fmt: skip
 
 
@@ -179,6 +180,18 @@ def test_kill_ends_every_rank(machine: Machine) -> None:
     launcher.go()
     launcher.send({"op": "kill"})
     assert set(launcher.finish().values()) == {signal.SIGKILL}
+
+
+def test_many_ranks_on_a_node_with_a_low_limit_of_open_files() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))
+    try:
+        with Machine(1) as machine:
+            statuses, launcher = run(machine, ["sh", "-c", "ulimit -Sn"], per_node=200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(statuses) == 200 and set(statuses.values()) == {0}
+    assert launcher.stdout(199) == b"128\n", "ranks have the limit that the node was started with"
 
 
 def test_launches_side_by_side(machine: Machine) -> None:
