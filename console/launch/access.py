@@ -86,8 +86,19 @@ def _start(settings: Settings) -> None:
     # A process of its own: what it loads (the database) must never be loaded here.
     config = ["--config", settings.file] if settings.file else []
     command = [sys.executable, "-m", "console.cli.mesh", *config, "up", "--auto"]
-    quiet = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet)
+    reader, writer = os.pipe()
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, writer, 1),
+        (os.POSIX_SPAWN_DUP2, writer, 2),
+    ]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams)
+    os.close(writer)
+    with open(reader, "rb", buffering=0) as told:
+        said = (told.readall() or b"").decode("utf-8", "replace").strip()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        said = f"mesh up died of signal {-status}"
     if status:
-        raise ConsoleError("the personal mesh did not come up", "mesh up tells why")
+        why = " ".join(said.removeprefix("mesh: ").split()) or "mesh up says no more"
+        raise ConsoleError(f"no personal mesh: {why}", exit_status=status if status > 0 else None)
