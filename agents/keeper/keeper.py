@@ -9,7 +9,7 @@ import time
 
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.spawning import fork_pct, freeze, spawn_program
+from agents.keeper.spawning import fork_pct, spawn_program
 from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
@@ -106,7 +106,7 @@ class Keeper:
 
     def run(self) -> None:
         """Start or adopt every daemon, and keep them until the end."""
-        freeze()
+        kernel.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         for kept in self._kept:
             pid = self._find(kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-
-
-def freeze() -> None:
-    """Before the first fork: what is in memory now stays there, and no collector touches (and so copies) it."""
-    gc.collect()
-    gc.freeze()
 
 
 def spawn_program(arguments: List[str], errors: str) -> int:

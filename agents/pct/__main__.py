@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 
+from agents.pct import kernel
 from agents.pct.daemon import serve
 from agents.pct.errors import PctError
 from agents.wire.control import decode
@@ -26,7 +26,7 @@ def main(arguments: List[str]) -> int:
     try:
         with open(options["--config"], "rb") as file:
             config = decode(file.read())
-        gc.freeze()
+        kernel.settle_memory()
         serve(config, options["--node"])
     except OSError as error:
         return _complain(PctError(f"{error.filename or options['--config']}: {error.strerror}", exit_status=2))

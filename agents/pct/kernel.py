@@ -5,6 +5,7 @@ imports it once, before it forks its PCTs.
 """
 
 import ctypes
+import gc
 import os
 import signal
 
@@ -30,6 +31,16 @@ def raise_descriptor_limit() -> None:
     """As many open files as the hard limit allows: a rank takes four of its launch child's."""
     if _libc.getrlimit(_RLIMIT_NOFILE, descriptor_limit) == 0:
         _libc.setrlimit(_RLIMIT_NOFILE, (ctypes.c_ulong * 2)(descriptor_limit[1], descriptor_limit[1]))
+
+
+def settle_memory() -> None:
+    """After start-up: give back what importing left, and let no collector touch (and so copy) the rest."""
+    gc.collect()
+    try:
+        _libc.malloc_trim(0)
+    except AttributeError:
+        pass  # a C library other than glibc
+    gc.freeze()
 
 
 def _fail() -> None:
