@@ -1,5 +1,6 @@
 """Where each processor stands on the map. Pure arithmetic: blocks of cells in, columns and lines out."""
 
+from itertools import product
 from typing import NamedTuple
 
 #: Blocks of one processor each are drawn together in runs of this many once a label for each would not fit.
@@ -23,18 +24,13 @@ class Density(NamedTuple):
     blank: int
 
 
-#: From roomy to tight: the first that fits the height is taken, the first that breaks no block if there is one.
+#: From roomy to tight, in groups of about the same look: within one, whole blocks come before broken ones.
 DENSITIES = (
-    Density(9, 3, 1, 1),
-    Density(7, 3, 1, 1),
-    Density(5, 3, 1, 1),
-    Density(5, 1, 1, 1),
-    Density(3, 1, 1, 1),
-    Density(3, 1, 1, 0),
-    Density(3, 1, 0, 0),
-    Density(1, 1, 1, 0),
-    Density(1, 1, 0, 0),
+    (Density(9, 3, 1, 1), Density(7, 3, 1, 1), Density(5, 3, 1, 1)),
+    (Density(5, 1, 1, 1), Density(3, 1, 1, 1), Density(3, 1, 1, 0), Density(3, 1, 0, 0)),
+    (Density(1, 1, 1, 0), Density(1, 1, 0, 0)),
 )
+TIGHTEST = DENSITIES[-1][-1]
 
 
 class Stretch(NamedTuple):
@@ -49,10 +45,13 @@ class Stretch(NamedTuple):
 
 
 class Layout:
-    """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow."""
+    """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow.
 
-    def __init__(self, blocks: list[Block], width: int, height: int) -> None:
-        self.density, self.lines = _choose(blocks, max(8, width), height)
+    ``halves``: a block may take two lines of the same length for that.
+    """
+
+    def __init__(self, blocks: list[Block], width: int, height: int, *, halves: bool = True) -> None:
+        self.density, self.lines = _choose(blocks, max(8, width), height, 2 if halves else 1)
         self._where: dict[int, tuple[int, int]] = {}
         step = self.density.tile + self.density.gap
         for y, line in enumerate(self.lines):
@@ -110,22 +109,18 @@ def merge(blocks: list[Block]) -> list[Block]:
     return merged
 
 
-def _choose(blocks: list[Block], width: int, height: int) -> tuple[Density, list[list[Stretch]]]:
-    """The roomiest arrangement that fits and leaves blocks whole, else that fits, else the tightest."""
+def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[Density, list[list[Stretch]]]:
+    """The roomiest arrangement that fits with blocks in at most ``most`` parts, else that fits, else the tightest."""
     longest = max((block.cells for block in blocks), default=0)
-    fits: tuple[Density, list[list[Stretch]]] | None = None
-    lines: list[list[Stretch]] = []
-    for density in DENSITIES:
-        lines = _arrange(blocks, width, density)
-        if len(lines) > height:
-            continue
-        if _per_line(blocks, width, density) >= longest:
-            return density, lines
-        fits = fits or (density, lines)
-    if fits is not None:
-        return fits
-    merged = merge(blocks)
-    return DENSITIES[-1], lines if len(merged) == len(blocks) else _arrange(merged, width, DENSITIES[-1])
+    for limits in (range(1, most + 1), (longest,)):
+        for group in DENSITIES:
+            for parts, density in product(limits, group):
+                if _per_line(blocks, width, density) * parts < longest:
+                    continue
+                lines = _arrange(blocks, width, density)
+                if len(lines) <= height:
+                    return density, lines
+    return TIGHTEST, _arrange(merge(blocks), width, TIGHTEST)
 
 
 def _label_width(blocks: list[Block]) -> int:
@@ -135,6 +130,8 @@ def _label_width(blocks: list[Block]) -> int:
 def _per_line(blocks: list[Block], width: int, density: Density) -> int:
     longest = max(block.cells for block in blocks) if blocks else 0
     per_line = min(longest, max(1, (width - _label_width(blocks)) // (density.tile + density.gap)))
+    if per_line < longest <= 2 * per_line and longest % 2 == 0:
+        return longest // 2
     if 8 <= per_line < longest:
         per_line -= per_line % 8  # lines that break at the same, easily counted place
     return per_line

@@ -1,5 +1,6 @@
-"""The console under Pilot: opened on a chosen database, and waited for."""
+"""The console without a terminal: opened on a chosen database, driven by keys, waited for."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,34 @@ from textual.pilot import Pilot
 from console.tui.app import ConsoleApp
 
 
+class Keyboard:
+    """Presses keys. Textual's own pilot waits up to 30 s for a widget that goes while it waits; this does not."""
+
+    def __init__(self, pilot: Pilot[Any]) -> None:
+        self.app = pilot.app
+        self._pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """Presses keys one after the other, each when the one before has been dealt with."""
+        for key in keys:
+            await self.app._press_keys([key])
+            await self.pause()
+
+    async def pause(self, delay_s: float = 0.0) -> None:
+        """Waits for everything that is under way, then for ``delay_s``."""
+        deadline = time.monotonic() + 2.0
+        quiet = 0
+        while quiet < 2 and time.monotonic() < deadline:
+            pumps = [self.app, *self.app.screen.walk_children(with_self=True)]
+            quiet = quiet + 1 if all(not pump.message_queue_size for pump in pumps) else 0
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(delay_s)
+
+    async def resize_terminal(self, width: int, height: int) -> None:
+        """Another size of the terminal."""
+        await self._pilot.resize_terminal(width, height)
+
+
 def console_on(url: str, folder: Path) -> ConsoleApp:
     """The application, its sockets and spools in ``folder``."""
     settings: Any = SimpleNamespace(database=url, run_dir=str(folder), state_dir=str(folder))
@@ -19,24 +48,28 @@ def console_on(url: str, folder: Path) -> ConsoleApp:
 
 
 @asynccontextmanager
-async def opened(url: str, folder: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[ConsoleApp, Any]]:
-    """The application running under Pilot, once it has read the machine."""
+async def opened(
+    url: str, folder: Path, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[ConsoleApp, Keyboard]]:
+    """The application running, once it has read the machine, and the keyboard."""
     app = console_on(url, folder)
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: app.machine.counter >= 0 or app.trouble, "the first picture")
-        yield app, pilot
+        keyboard = Keyboard(pilot)
+        await until(keyboard, lambda: app.machine.counter >= 0 or app.trouble, "the first picture")
+        await keyboard.pause()
+        yield app, keyboard
 
 
-async def until(pilot: Pilot[Any], probe: Callable[[], Any], what: str, timeout_s: float = 10.0) -> Any:
-    """The first true value of ``probe``; AssertionError when there is none in time."""
+async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+    """The first true value of ``probe``; AssertionError when there is none in time. ``where`` has the ``app``."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = probe()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what}\n{screen_text(pilot.app)}")
-        await pilot.pause(0.02)
+            raise AssertionError(f"not within {timeout_s} s: {what}\n{screen_text(where.app)}")
+        await asyncio.sleep(0.02)
 
 
 def screen_text(app: Any) -> str:

@@ -30,9 +30,9 @@ async def test_the_line_follows_the_form(tmp_path: Path) -> None:
         await until(pilot, lambda: line(app) == expected, "the options")
         assert "32 of 32 processors free" in screen_text(app)
         await pilot.press("escape")
-        assert app.current_mode == "mesh"
+        await until(pilot, lambda: app.current_mode == "mesh", "back on the map")
         await pilot.press("n")
-        assert line(app) == expected
+        await until(pilot, lambda: app.current_mode == "launch" and line(app) == expected, "the form as it was")
 
 
 async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_cursor_keys_and_hjkl_move_and_the_details_follow(tmp_path: Path) 
             ("left", 0), ("w", 8), ("w", 16), ("b", 8), ("G", 31), ("l", 31), ("g", 0),
         ):  # fmt: skip
             await pilot.press(keys)
-            assert grid.cursor == processor, keys
+            await until(pilot, lambda n=processor: grid.cursor == n, f"{processor} after {keys}")
             await until(pilot, lambda n=processor: f"processor {n} " in details(app), f"details of {processor}")
         await pilot.press("j", "j", "l")
         await until(pilot, lambda: "reserved for grace" in details(app), "a reserved processor's details")
@@ -106,10 +106,10 @@ async def test_enter_on_a_launcher_whose_yod_has_gone_says_so(tmp_path: Path) ->
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
         await pilot.press("enter")
-        assert isinstance(app.screen, RunScreen)
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the run view")
         await until(pilot, lambda: "takes no observers" in screen_text(app), "why there is nothing to see")
         await pilot.press("x")
-        assert isinstance(app.screen, MeshScreen) and not app.runs
+        await until(pilot, lambda: isinstance(app.screen, MeshScreen) and not app.runs, "the tab is closed")
 
 
 async def test_a_free_processor_has_nobody_to_attach_to(tmp_path: Path) -> None:
@@ -161,11 +161,12 @@ async def test_help_has_every_key_of_the_screen_in_front(tmp_path: Path) -> None
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
         await pilot.press("question_mark")
+        await until(pilot, lambda: app.screen.query("#help-text Static"), "the page of keys")
         text = str(app.screen.query_one("#help-text Static", Static).visual)
         for words in ("next node", "attach to the launcher", "the launch form", "leave; what runs goes on", "themes"):
             assert words in text
         await pilot.press("escape")
-        assert isinstance(app.screen, MeshScreen)
+        await until(pilot, lambda: isinstance(app.screen, MeshScreen), "it closes")
 
 
 async def test_every_action_is_in_the_palette(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
         await pilot.press("enter")
-        assert isinstance(app.screen, RunScreen)
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         yod.output(3, b"hello from three\n")
         await until(pilot, lambda: "  3 │ hello from three" in screen_text(app), "what rank 3 wrote")
@@ -64,7 +63,7 @@ async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Pat
         await pilot.press("u", "U")
         await until(pilot, lambda: len(signals(yod)) == 2, "two signals")
         await pilot.press("shift+tab", "l", "l", "enter")
-        assert app.screen.query_one(OutputPane).rank == 2
+        await until(pilot, lambda: app.screen.query_one(OutputPane).rank == 2, "rank 2 alone")
         await pilot.press("u")
         await until(pilot, lambda: len(signals(yod)) == 3, "a third")
         assert signals(yod) == [(10, None), (12, None), (10, [2])]
@@ -79,15 +78,18 @@ async def test_term_and_kill_ask_and_enter_is_cancel(tmp_path: Path) -> None:
         for key in ("t", "K"):
             for answer in ("enter", "escape", "n", "q"):
                 await pilot.press(key)
-                assert isinstance(app.screen, Confirm)
-                assert "all 8 ranks of launcher 1?" in screen_text(app)
+                await until(pilot, lambda: "all 8 ranks of launcher 1?" in screen_text(app), "the question")
                 await pilot.press(answer)
-                assert isinstance(app.screen, RunScreen)
+                await until(pilot, lambda: isinstance(app.screen, RunScreen), "the run view again")
         await pilot.pause()
         assert signals(yod) == []
-        await pilot.press("t", "y")
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, Confirm), "the question")
+        await pilot.press("y")
         await until(pilot, lambda: signals(yod) == [(15, None)], "TERM is sent")
-        await pilot.press("K", "tab", "enter")
+        await pilot.press("K")
+        await until(pilot, lambda: isinstance(app.screen, Confirm), "the question")
+        await pilot.press("tab", "enter")
         await until(pilot, lambda: signals(yod) == [(15, None), (9, None)], "KILL is sent")
 
 
@@ -98,6 +100,7 @@ async def test_keys_typed_ahead_of_a_question_answer_it_once(tmp_path: Path) -> 
         await pilot.press("enter")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, Confirm), "the question")
         question = app.screen
         assert isinstance(question, Confirm)
         question.action_answer(False)
@@ -144,7 +147,7 @@ async def test_scrolling_up_stops_following_and_the_lines_stay_put(tmp_path: Pat
         await pilot.press("ctrl+b", "k")
         await until(pilot, lambda: "paused" in screen_text(app), "that it does not follow")
         shown = re.findall(r"line 299\d\d", screen_text(app))
-        assert not pane.following and shown
+        assert shown and not pane.following
         yod.output(0, b"".join(b"later %d\n" % n for n in range(3_000)))  # enough to drop old lines
         await until(pilot, lambda: app.runs[1].output.end == 33_000, "more output")
         await pilot.pause(0.3)
@@ -212,7 +215,7 @@ async def test_a_peer_that_talks_nonsense_is_left_without_a_traceback(tmp_path: 
         await pilot.press("enter")
         await until(pilot, lambda: "no frame begins with byte 72" in screen_text(app), "what was wrong")
         await pilot.press("escape")
-        assert isinstance(app.screen, MeshScreen)
+        await until(pilot, lambda: isinstance(app.screen, MeshScreen), "back on the map")
 
 
 async def test_a_flood_leaves_the_keys_alive_and_memory_bounded(tmp_path: Path) -> None:
@@ -225,11 +228,12 @@ async def test_a_flood_leaves_the_keys_alive_and_memory_bounded(tmp_path: Path) 
         for _ in range(400):  # 23 MB, 320,000 lines
             yod.output(1, lines)
         await pilot.press("enter")
+        await until(pilot, lambda: app.screen.query(RankGrid), "the run view")
         grid = app.screen.query_one(RankGrid)
         await pilot.press("shift+tab")
         for step in range(1, 6):
             await pilot.press("l")
-            assert grid.cursor == step
+            await until(pilot, lambda n=step: grid.cursor == n, "the cursor moves")
         output = app.runs[1].output
         await until(pilot, lambda: output.end == 320_000, "all of it", 30)
         assert len(output) < 23_000

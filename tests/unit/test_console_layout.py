@@ -58,8 +58,13 @@ def test_a_small_machine_gets_tall_tiles_and_a_large_one_single_characters() -> 
 
 
 def test_a_block_is_broken_only_where_it_must_be() -> None:
-    layout = Layout(blocks_of([8] * 4), 40, 20)
-    assert {layout.place(cell)[1] for cell in range(8)} == {layout.place(0)[1]}
+    whole = Layout(blocks_of([8] * 4), 40, 20, halves=False)
+    assert len({whole.place(cell)[1] for cell in range(8)}) == 1
+    halves = Layout(blocks_of([16] * 4), 62, 34)
+    assert halves.density.height == 3  # worth it
+    rows = [halves.place(cell)[1] for cell in range(16)]
+    assert rows[:8] == [rows[0]] * 8 and rows[8:] == [rows[8]] * 8
+    assert halves.vertical(0, 1) == 8 and halves.vertical(8, 1) == 16
 
 
 def test_red_storm_fits_in_few_screens() -> None:

@@ -25,7 +25,7 @@ class Help(ModalScreen[None]):
         super().__init__()
         self._title = title
         self._sections = sections
-        self._closed = False
+        self._dismissed = False
 
     def compose(self) -> ComposeResult:
         """The sections, one under the other."""
@@ -49,8 +49,8 @@ class Help(ModalScreen[None]):
 
     def action_close(self) -> None:
         """Closes the page, once."""
-        if not self._closed:
-            self._closed = True
+        if not self._dismissed:
+            self._dismissed = True
             self.dismiss()
 
     def action_scroll_help(self, step: int) -> None:

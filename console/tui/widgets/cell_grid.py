@@ -41,6 +41,7 @@ class CellGrid(ScrollView, can_focus=True):
         Binding("enter", "choose", "Choose", show=False),
     ]
 
+    HALVES = True  # whether a block may take two lines
     cursor = reactive(0, repaint=False)
     #: What is said where there are no cells.
     message = reactive("")
@@ -101,7 +102,7 @@ class CellGrid(ScrollView, can_focus=True):
     def rebuild(self) -> None:
         """There are other cells than before, or other room: lay everything out anew."""
         size = self.scrollable_content_region.size
-        self._layout = Layout(self.blocks(), size.width, size.height)
+        self._layout = Layout(self.blocks(), size.width, size.height, halves=self.HALVES)
         self._strips.clear()
         self.virtual_size = Size(self._layout.width, len(self._layout.lines))
         if self.cells:

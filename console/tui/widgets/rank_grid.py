@@ -27,6 +27,7 @@ class RankGrid(CellGrid):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--{name}" for name in _STYLES.values()}
 
+    HALVES = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Alone")]
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
