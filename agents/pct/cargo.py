@@ -64,11 +64,16 @@ class Cargo:
 
     def finish(self, then: Callable[[], None]) -> None:
         """Call ``then`` when what the ranks left for the launcher has been taken there."""
+
+        def clear() -> None:
+            self._images.close()  # before the launcher is told: what has ended has left nothing
+            then()
+
         stage_out = int(self._around.program.cargo.get("stage_out", 0))
         if stage_out:
-            self._stage().take(stage_out, then)
+            self._stage().take(stage_out, clear)
         else:
-            then()
+            clear()
 
     def _files(self) -> Application:
         if self._application is None:

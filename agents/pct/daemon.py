@@ -12,7 +12,7 @@ from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import own_directory
-from agents.pct import kernel, processes
+from agents.pct import kernel, processes, tidying
 from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import PctError
@@ -88,6 +88,7 @@ class Pct:
         self._loop.on_signal(signal.SIGTERM, self._end)
         self._loop.on_signal(signal.SIGINT, self._end)
         self._hosted.adopt()
+        tidying.sweep()
         rca = os.path.join(config.run, "rca.sock")
         self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted))
         self._ending = 0.0

@@ -82,10 +82,10 @@ class Freight:
 
     def finish(self, then: Callable[[], None]) -> None:
         """The ranks have ended: call ``then`` when nothing of theirs has to travel any more."""
-        if self._plain:
+        if self._cargo is None:
             then()
         else:
-            self._now().finish(then)
+            self._cargo.finish(then)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent that is no ordinary one."""

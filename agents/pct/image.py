@@ -24,7 +24,7 @@ from agents.pct.errors import PctError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple
+    from typing import Any, List, Optional, Tuple, Union
 
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
@@ -196,7 +196,7 @@ class Arriving:
             self.abandon()
             raise _failed(self._part, error) from None
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: Union[bytes, memoryview]) -> None:
         """The next chunk. ImageError when it is not the next, or is more than was announced; then all is given up."""
         if self.state != "mine":
             raise ImageError("a chunk of an image that nobody here writes")

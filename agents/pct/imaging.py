@@ -342,6 +342,7 @@ class Images:
                 image.arriving.abandon()
         if self._store is not None:
             self._store.remove()
+            self._store = None
 
 
 _FOUND_OUT = {"here": Event.FOUND, "mine": Event.OURS, "theirs": Event.THEIRS}

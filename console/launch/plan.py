@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from console.errors import ConsoleError
 
 TYPE_CHECKING = False
@@ -159,6 +161,38 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
 
 def common_message(request: Request, size: int) -> dict[str, Any]:
     """The part of the load that is the same on every node."""
+    return load_cargo(_common(request, size), request)
+
+
+def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
+    """The common part with what it says of cargo (docs/protocol.md). A plain launch lets nodes compare one stat."""
+    cargo: dict[str, Any] = {}
+    if request.bcast == "always" or (request.bcast_libs and request.bcast != "never"):
+        cargo["bcast"] = "told"
+        if request.bcast_libs:
+            cargo["libs"] = True
+    elif request.bcast == "auto":
+        cargo["bcast"] = "ask"
+        for segment in message["segments"]:
+            segment["file"] = identity(segment["path"].encode("latin-1"))
+    if request.io or request.stage_in or request.stage_out:
+        cargo["files"] = bool(request.io)
+        cargo["stage_in"], cargo["stage_out"] = len(request.stage_in), len(request.stage_out)
+    if cargo:
+        message["cargo"] = cargo
+    return message
+
+
+def identity(path: bytes) -> list[int]:
+    """What tells a file from others without reading it (agents/pct/in_place.py); empty where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _common(request: Request, size: int) -> dict[str, Any]:
     return {
         "segments": [
             {

@@ -4,31 +4,64 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 
+#: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
+RETRIES = 3
+
+
+class Program:
+    """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or on any."""
+
+    __slots__ = ("argv", "line", "path", "size", "wanted")
+
+    def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, path: bytes, argv: list[bytes]) -> None:
+        self.line, self.size, self.wanted, self.path, self.argv = line, size, wanted, path, argv
+
+
 class Request:
-    """One launch as it was asked for. ``size`` counts ranks; ``input`` is ``shared``, ``all``, ``none`` or a rank."""
+    """One launch as it was asked for. ``size`` counts ranks; ``input`` is ``shared``, ``all``, ``none`` or a rank.
+
+    ``nodes``: spread over exactly so many; ``most``: at most so many ranks on the nodes named; ``segments``: the lines
+    of a load file, then ``path`` and ``argv`` are its first program's.
+    """
 
     __slots__ = (
         "argv",
         "batch",
+        "bcast",
+        "bcast_libs",
+        "bcast_share",
         "cookie",
+        "cpa",
+        "cpa_pid",
         "cpus_per_task",
         "cwd",
         "distribution",
         "environ",
+        "exclude",
+        "exported",
         "fanout",
+        "gpus_per_task",
         "input",
+        "io",
         "json",
         "kill",
         "label",
+        "log",
+        "most",
+        "nodes",
         "overcommit",
         "partition",
         "path",
         "quiet",
+        "retries",
+        "segments",
         "size",
+        "stage_in",
+        "stage_out",
         "umask",
         "verbose",
         "wait_s",
@@ -59,6 +92,12 @@ class Request:
         json: bool = False,
         quiet: bool = False,
         verbose: bool = False,
+        bcast: str = "auto",
+        bcast_libs: bool = False,
+        bcast_share: bool = True,
+        io: Sequence[str] = (),
+        stage_in: Sequence[str] = (),
+        stage_out: Sequence[str] = (),
     ) -> None:
         self.path, self.argv, self.environ, self.cwd, self.umask = path, argv, environ, cwd, umask
         self.size, self.wanted = size, wanted
@@ -67,6 +106,23 @@ class Request:
         self.partition, self.cookie = partition, cookie  # set inside a batch job
         self.batch, self.kill = batch, kill
         self.label, self.json, self.quiet, self.verbose = label, json, quiet, verbose
+        # options that few use are set by whoever reads them (console/cli/yod_extras.py)
+        self.exclude: dict[str, Any] | None = None
+        self.nodes: int | None = None
+        self.most: dict[str, int] = {}
+        self.gpus_per_task = 0
+        self.segments: list[Program] | None = None
+        self.log = False
+        self.exported = False  # ``environ`` is as the ranks are to have it
+        self.retries = RETRIES
+        self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
+        self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
+        self.io, self.stage_in, self.stage_out = io, stage_in, stage_out  # what ranks may open here; SRC:DST
+
+    @property
+    def carries(self) -> bool:
+        """Whether more travels with the launch than its load, as far as that is known before a node is asked."""
+        return bool(self.bcast == "always" or self.bcast_libs or self.io or self.stage_in or self.stage_out)
 
     @property
     def command(self) -> str:
@@ -75,12 +131,12 @@ class Request:
 
     def allocation(self, key: str, login: str, pid: int, pid_started: int) -> dict[str, Any]:
         """The CPA's ``allocate``."""
-        return {
+        message: dict[str, Any] = {
             "op": "allocate",
             "key": key,
             "size": self.size,
             "wanted": self.wanted,
-            "exclude": None,
+            "exclude": self.exclude,
             "cpus_per_task": self.cpus_per_task,
             "overcommit": self.overcommit,
             "partition": self.partition,
@@ -92,3 +148,12 @@ class Request:
             "pid_started": pid_started,
             "command": self.command,
         }
+        if self.nodes is not None:
+            message["nodes"] = self.nodes
+        if self.most:
+            message["most"] = self.most
+        if self.gpus_per_task:
+            message["per_task"] = {"gpu": self.gpus_per_task}
+        if self.segments is not None:
+            message["segments"] = [{"size": one.size, "wanted": one.wanted} for one in self.segments]
+        return message

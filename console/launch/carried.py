@@ -1,0 +1,79 @@
+"""The options about what travels with a launch, checked: --bcast, --io, --stage-in, --stage-out."""
+
+from __future__ import annotations
+
+import os
+
+from console.errors import UsageError
+from console.launch import patterns
+from console.launch.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+READ_ONLY = ":ro"
+
+
+def carried(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Request is told of it. UsageError for a directory that is none, or a pattern that does not parse."""
+    bcast = given.get("bcast", "auto")
+    libraries = "bcast-libs" in given
+    if libraries and bcast == "never":
+        raise UsageError("-bcast-libs and -bcast never exclude each other")
+    for text in given.get("io", ()):
+        directory, _writable = io_directory(text)
+        if not os.path.isdir(directory):
+            raise UsageError(f"-io {clean(text)}: no such directory")
+    for text in given.get("stage-in", ()):
+        stage_in(text)
+    for text in given.get("stage-out", ()):
+        stage_out(text)
+    return {
+        "bcast": bcast,
+        "bcast_libs": libraries,
+        "bcast_share": given.get("bcast-per", "host") == "host",
+        "io": tuple(given.get("io", ())),
+        "stage_in": tuple(given.get("stage-in", ())),
+        "stage_out": tuple(given.get("stage-out", ())),
+    }
+
+
+def io_directory(text: str) -> tuple[str, bool]:
+    """Directory, absolute, and whether ranks may write in it: ``DIR`` or ``DIR:ro``."""
+    writable = not text.endswith(READ_ONLY)
+    return os.path.abspath(text if writable else text.removesuffix(READ_ONLY)), writable
+
+
+def stage_in(text: str) -> tuple[patterns.Pattern, patterns.Pattern | None]:
+    """Where files come from here and go to there; None: beside others of this launch, in ``$YOD_STAGE``."""
+    source, destination = _parted(text)
+    parsed = patterns.parse(source, "-stage-in")
+    return parsed, patterns.parse(destination, "-stage-in") if destination else None
+
+
+def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
+    """Where files come from there and go to here."""
+    source, destination = _parted(text)
+    if not destination:
+        raise UsageError(
+            f"-stage-out {clean(text)}: to which file here?", "-stage-out 'out:out-{rank}' brings each rank's out"
+        )
+    parsed = patterns.parse(source, "-stage-out"), patterns.parse(destination, "-stage-out")
+    if not parsed[1].one_each and parsed[0].fields:
+        raise UsageError(
+            f"-stage-out {clean(text)}: many files would become one",
+            "put {rank} (or {node} and {local}) into the second name too",
+        )
+    return parsed
+
+
+def _parted(text: str) -> tuple[str, str]:
+    # the colon between the names is the first that stands in no braces: {rank:04} has one too
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char == "{") - (char == "}")
+        if char == ":" and depth <= 0:
+            return text[:at], text[at + 1 :]
+    return text, ""
