@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -42,7 +43,7 @@ class ConsoleApp(App[None]):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each launch that is watched."""
 
     TITLE = "Redmesh"
-    CSS_PATH = "app.tcss"
+    CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES = {"mesh": MeshScreen, "launch": LaunchScreen}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "show('mesh')", "Mesh", tooltip="the map of the machine"),

@@ -56,6 +56,9 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 _STATES = {"loading": Phase.LOADING, "confirming": Phase.LOADING, "running": Phase.RUNNING}
 
 
+_INTERPRETERS = ("python", "bash", "sh", "perl", "julia", "Rscript")
+
+
 class End(NamedTuple):
     """How one rank ended."""
 
@@ -96,6 +99,15 @@ class Run:
         self.exit_status: int | None = None
         self.elapsed_s: float | None = None
         self._resize(size)
+
+    @property
+    def name(self) -> str:
+        """The program's name; of what runs scripts, the script's."""
+        words = self.command.split() or [""]
+        names = [word.rsplit("/", 1)[-1] for word in words]
+        if len(words) > 1 and not words[1].startswith("-") and names[0].rstrip("0123456789.") in _INTERPRETERS:
+            return names[1]
+        return names[0]
 
     @property
     def live(self) -> bool:

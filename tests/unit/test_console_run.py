@@ -185,3 +185,18 @@ def test_notes_stand_between_the_lines() -> None:
     lines = run.output.lines(0)
     assert [line.stream for line in lines] == [NOTE, NOTE]
     assert [line.text for line in lines] == ["n1: out of ␛[31m memory", "SIGUSR1 sent to ranks 1-3"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("./solve 1e-6", "solve"),
+        ("python3 /home/ada/heat.py --grid 5", "heat.py"),
+        ("python3 -m heat", "python3"),
+        ("/usr/bin/hostname", "hostname"),
+        ("shuffle cards", "shuffle"),
+        ("", ""),
+    ],
+)
+def test_a_launch_is_named_by_its_program_or_script(command: str, name: str) -> None:
+    assert Run(1, command).name == name

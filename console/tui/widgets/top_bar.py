@@ -66,9 +66,8 @@ class TopBar(Widget):
         tabs = [("mesh", "Mesh"), ("launch", "Launch")]
         for launcher, run in self.console.runs.items():
             mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
-            command = run.command.split(" ", 1)[0].rsplit("/", 1)[-1]
-            command = command if len(command) <= 14 else command[:13] + "…"
-            tabs.append((f"run-{launcher}", f"{mark} {launcher} {command}".rstrip()))
+            name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
+            tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         return tabs
 
     def _state(self) -> Content:
