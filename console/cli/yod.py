@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run yod; its exit status. As a command it ends the process, without tearing down what nobody needs any more."""
     if arguments is not None:
         return _guarded(arguments)
+    gc.disable()  # nothing that we load is ever garbage; the engine enables it for launches that last
     status = _guarded(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -232,23 +234,34 @@ def _complaining(run: Callable[[], int]) -> int:
 def _engine(settings: Settings, request: Request, on_running: Callable[[int], None] | None) -> int:
     from agents.link.loop import Loop
     from console.launch.access import login_name, reach, start_time
+    from console.launch.authority import ALLOCATE_S, Authority
+    from console.launch.registration import Registration
+
+    pid = os.getpid()
+    began = start_time(pid)
+    silent = request.quiet or request.batch
+    run, sock = reach(
+        settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
+    )
+    loop = Loop()
+    rca = Registration(loop, f"{run}/rca.sock", pid, began)
+    cpa = Authority(loop, run, pid, sock)
+    allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
+    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + request.wait_s)
+    # the CPA works while we load the rest
     from console.launch.engine import Engine
     from console.launch.front import Front, JsonFront
 
-    pid = os.getpid()
-    silent = request.quiet or request.batch
-    run, cpa = reach(settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True))
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
     engine = Engine(
-        Loop(),
+        loop,
         request,
         run=run,
+        rca=rca,
         cpa=cpa,
         state_dir=settings.state_dir,
-        login=login_name(settings),
-        pid_started=start_time(pid),
         make_front=make,
         on_running=on_running,
     )
@@ -287,6 +300,7 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
         b"", [], environ={}, cwd=b"", umask=0, label="label" in given, json="json" in given, quiet="quiet" in given
     )
     make = JsonFront if request.json else Front
+    gc.enable()
     return Attached(settings.run_dir, settings.state_dir, given["reattach"], request, make).run()
 
 

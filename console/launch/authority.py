@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A CPA that has been silent for so long is left for another, if there is one. Seconds.
 SILENT_S = 5.0
+#: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
+ALLOCATE_S = 12.0
 _AGAIN_S = 0.1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -14,25 +15,24 @@ from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
 from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
-from console.launch.authority import Authority
 from console.launch.machine import CLEAR_S, STEP_S, Do, Event, Launch, State
-from console.launch.registration import Registration
 from console.launch.stream import Stream, stamped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
     from typing import Any
 
     from agents.link.loop import Loop, Timer
+    from console.launch.authority import Authority
     from console.launch.feeder import Feeder
     from console.launch.front import Front
     from console.launch.observers import Observers
+    from console.launch.registration import Registration
     from console.launch.request import Request
 
-#: Seconds for which CPAs are asked before a request is given up (allocate: and as long as it may wait in the queue).
-ALLOCATE_S, STARTED_S, FINISH_S = 12.0, 15.0, 3.0
+#: Seconds for which CPAs are asked before a request is given up.
+STARTED_S, FINISH_S = 15.0, 3.0
 _TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress, then the user is told what is outstanding
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
@@ -48,10 +48,9 @@ class Engine:
         request: Request,
         *,
         run: str,
-        cpa: socket.socket,
+        rca: Registration,
+        cpa: Authority,
         state_dir: str,
-        login: str,
-        pid_started: int,
         make_front: Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front],
         on_running: Callable[[int], None] | None = None,
     ) -> None:
@@ -76,11 +75,8 @@ class Engine:
         self._feeder: Feeder | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
-        pid = os.getpid()
-        self._rca = Registration(loop, f"{run}/rca.sock", pid, pid_started)
-        self._cpa = Authority(loop, run, pid, cpa)
+        self._rca, self._cpa = rca, cpa
         self._doing = self._table()
-        self._allocation = request.allocation(os.urandom(16).hex(), login, pid, pid_started)
 
     @property
     def spool_path(self) -> str:
@@ -101,8 +97,7 @@ class Engine:
         )
 
     def run(self) -> int:
-        """Launch, and wait for the end; yod's exit status."""
-        self._cpa.ask(self._allocation, self._allocated, ALLOCATE_S + self._request.wait_s)
+        """See the launch through to its end; yod's exit status."""
         self._take_signals()
         self._loop.after(_TICK_S, self._tick)
         self._loop.run()
@@ -140,12 +135,13 @@ class Engine:
             Do.SAY: self._say,
             Do.STATUS: self.front.status,
             Do.TELL: self.stream.emit,
-            Do.LEAVE: self._leave,
+            Do.LEAVE: self._loop.stop,
         }
 
     # allocation
 
-    def _allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+    def allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        """The CPA's answer to the request for processors, which was sent before we were made."""
         if reply is None or error is not None:
             self.handle(Event.REFUSED, *_told(error))
             return
@@ -365,13 +361,10 @@ class Engine:
 
             for row in completion_rows(launch.ranks, whole=request.verbose):
                 self.front.line(f"yod: {row}")
+        if self._plan is not None:
+            self._log_usage(self._plan)  # now, while the CPA frees the processors
         elapsed = round(time.monotonic() - self._begun, 6)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
-
-    def _leave(self) -> None:
-        if self._plan is not None:
-            self._log_usage(self._plan)
-        self._loop.stop()
 
     def _log_usage(self, plan: plans.Plan) -> None:
         from console.launch.report import append_usage
@@ -437,6 +430,7 @@ class Engine:
                 self._loop.on_signal(number, lambda event=event, whole=whole: self.handle(event, *whole))  # type: ignore[misc]
 
     def _tick(self) -> None:
+        gc.enable()  # off until here: most launches end before they leave anything to collect
         self._loop.after(_TICK_S, self._tick)
         outstanding = self._outstanding()
         quiet = time.monotonic() - self._moved
