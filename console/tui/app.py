@@ -29,7 +29,7 @@ from console.tui.screens.help import Help
 from console.tui.screens.launch import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
-from console.tui.theme import THEMES
+from console.tui.theme import THEMES, borrowed
 from console.tui.watching import Watch
 from db.errors import StoreError
 
@@ -70,6 +70,10 @@ class ConsoleApp(App[None]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = THEMES[0].name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables for themes that are not ours."""
+        return borrowed(self.current_theme)
 
     def on_mount(self) -> None:
         """Opens on the map and begins to read."""

@@ -1,5 +1,6 @@
 """The console's own themes; Textual's are there too (ctrl+p, Theme)."""
 
+from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
 DARK = Theme(
@@ -23,6 +24,7 @@ DARK = Theme(
         "edge": "#3a4250",
         "ink": "#14171c",
         "select": "#3b4659",
+        "violet": "#c9a2f2",
     },
 )
 
@@ -48,6 +50,7 @@ LIGHT = Theme(
         "edge": "#b3bcc7",
         "ink": "#14171c",
         "select": "#c9d8ea",
+        "violet": "#6b3fa0",
     },
 )
 
@@ -72,7 +75,24 @@ CONTRAST = Theme(
         "edge": "#ffffff",
         "ink": "#000000",
         "select": "#004a77",
+        "violet": "#d9b8ff",
     },
 )
 
 THEMES = (DARK, LIGHT, CONTRAST)
+
+
+def borrowed(theme: Theme) -> dict[str, str]:
+    """What the console's style sheet needs beyond Textual's colours, mixed from those of another theme."""
+    made = theme.to_color_system().generate()
+    ink = LIGHT.variables["ink"]
+    try:
+        front, back = Color.parse(made["foreground"]), Color.parse(made["background"])
+        if front.ansi is not None or back.ansi is not None:  # the terminal's own colours: nothing to mix
+            raise ColorParseError("")
+        quiet, edge = back.blend(front, 0.62).hex, back.blend(front, 0.3).hex
+        select = back.blend(Color.parse(made["primary"]), 0.35).hex
+    except ColorParseError:
+        quiet, edge, select = made["foreground"], made["foreground"], made["panel"]
+    violet = (DARK if theme.dark else LIGHT).variables["violet"]
+    return {"bar": made["panel"], "quiet": quiet, "edge": edge, "ink": ink, "select": select, "violet": violet}

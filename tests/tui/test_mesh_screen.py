@@ -198,3 +198,14 @@ async def test_small_and_large_terminals(tmp_path: Path) -> None:
             await pilot.press("escape")
             await pilot.resize_terminal(80, 24)
             await until(pilot, lambda: "./ring" in screen_text(app), "the list, after a resize")
+
+
+async def test_every_theme_can_be_chosen(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("n")
+        for name in app.available_themes:
+            app.theme = name
+            await pilot.pause()
+        await pilot.press("escape")
+        await until(pilot, lambda: "./ring" in screen_text(app), "the map, in the last theme")
