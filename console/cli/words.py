@@ -25,10 +25,10 @@ class Word:
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
     ``twin``: the GNU long form, without dashes; the name itself when empty. ``letter``: a short form that is no
-    prefix of the name. ``original``: a word of the first yod or pingd.
+    prefix of the name. ``original``: a word of the first yod or pingd. ``also``: another launcher's long forms of it.
     """
 
-    __slots__ = ("group", "help", "kind", "letter", "metavar", "name", "original", "twin")
+    __slots__ = ("also", "group", "help", "kind", "letter", "metavar", "name", "original", "twin")
 
     def __init__(
         self,
@@ -40,17 +40,25 @@ class Word:
         metavar: str = "",
         original: bool = False,
         group: str = "Options",
+        also: tuple[str, ...] = (),
     ) -> None:
         self.name, self.kind, self.help, self.twin = name, kind, help, twin
-        self.letter, self.metavar, self.original, self.group = letter, metavar, original, group
+        self.letter, self.metavar, self.original, self.group, self.also = letter, metavar, original, group, also
 
     @property
     def long(self) -> str:
         return self.twin or self.name
 
+    @property
+    def longs(self) -> tuple[str, ...]:
+        """Every long form, its own first."""
+        return (self.long, *self.also)
+
     def as_flag(self) -> Word:
         """The same word without a value."""
-        return Word(self.name, "flag", self.help, self.twin, self.letter, self.metavar, self.original, self.group)
+        return Word(
+            self.name, "flag", self.help, self.twin, self.letter, self.metavar, self.original, self.group, self.also
+        )
 
 
 class Parsed:
@@ -127,7 +135,9 @@ def _find(table: Sequence[Word], name: str) -> Word:
 
 
 def _find_long(table: Sequence[Word], name: str) -> Word:
-    matches = [word for word in table if word.long == name] or [word for word in table if word.long.startswith(name)]
+    matches = [word for word in table if name in word.longs] or [
+        word for word in table if any(long.startswith(name) for long in word.longs)
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -140,7 +150,7 @@ def _find_long(table: Sequence[Word], name: str) -> Word:
 def _unknown(table: Sequence[Word], argument: str) -> UsageError:
     import difflib  # only for somebody who has mistyped
 
-    known = [f"-{word.name}" for word in table] + [f"--{word.long}" for word in table]
+    known = [f"-{word.name}" for word in table] + [f"--{long}" for word in table for long in word.longs]
     near = difflib.get_close_matches(argument, known, 1)
     return UsageError(f"no option is called {argument}", f"did you mean {near[0]}?" if near else "-help lists them")
 
@@ -185,7 +195,7 @@ def forms(word: Word) -> str:
     """How the word is written: ``-sz N, -n N, --size N``."""
     metavar = "" if word.kind == "flag" else " " + (word.metavar or word.kind)
     shorter = [f"-{word.letter}{metavar}"] if word.letter else []
-    return ", ".join([f"-{word.name}{metavar}", *shorter, f"--{word.long}{metavar}"])
+    return ", ".join([f"-{word.name}{metavar}", *shorter, *(f"--{long}{metavar}" for long in word.longs)])
 
 
 def _help_lines(word: Word, width: int) -> list[str]:

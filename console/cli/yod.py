@@ -1,4 +1,4 @@
-"""``yod``: launch a parallel program, and be its terminal. Words and meanings: WORDS below, docs/yod.md."""
+"""``yod``: launch a parallel program, and be its terminal. Words and meanings: yod_words.py, docs/yod.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import gc
 import os
 import sys
 
-from console.cli.words import Word, complain, help_text, parse
+from console.cli.words import complain, help_text, parse
+from console.cli.yod_words import ABOUT, CARRIED, EXTRAS, LATER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
 
 TYPE_CHECKING = False
@@ -14,59 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from console.launch.request import Request
+    from console.launch.request import Program, Request
     from console.settings import Settings
-
-USAGE = "yod [options] program [arguments]"
-ABOUT = "Launches a program on the processors of a mesh and is its terminal: input, output, signals, exit status."
-_OTHER, _OUTPUT = "Running launches", "Input and output"
-
-WORDS = (
-    Word("sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size", "n", "N", True),
-    Word(
-        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", original=True,
-        metavar="L",
-    ),
-    Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
-    Word("interactive", "flag", "the opposite of -batch; the default", original=True),
-    Word("kill", "flag", "a rank that exits badly ends the whole job", original=True),
-    Word("distribution", "block|cyclic", "ranks fill node after node, or go round the nodes", metavar="block|cyclic"),
-    Word("overcommit", "flag", "more ranks than processors is fine"),
-    Word("cpus-per-task", "int", "processors for each rank", letter="c", metavar="N"),
-    Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S"),
-    Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
-    Word(
-        "input", "text", "who reads standard input: shared (which of the first node's ranks reads first; default),"
-        " all, none, or a rank", metavar="WHO", group=_OUTPUT,
-    ),
-    Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),
-    Word("quiet", "flag", "say nothing but errors", original=True, group=_OUTPUT),
-    Word("verbose", "flag", "tell how every rank ended, also when all went well", group=_OUTPUT),
-    Word("detach", "flag", "let it run without this terminal; prints the launcher's id", group=_OTHER),
-    Word(
-        "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
-        "attach", metavar="ID", group=_OTHER,
-    ),
-    Word(
-        "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7", metavar="SIG",
-        group=_OTHER,
-    ),
-    Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
-    Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
-    Word("version", "flag", "print the version", group="Others"),
-    Word("help", "flag", "print this", original=True, group="Others"),
-)  # fmt: skip
-
-_FLAGS_LATER = ("alloc", "attach", "bt", "g", "D", "Log", "N", "NOBUF", "nice", "show", "timing", "vhelp")
-_TEXTS_LATER = ("d", "file", "nid", "pid", "sleep", "strace", "straceoptions", "stracenodes")
-#: Words of the original, and letters of srun, that this version does not have yet. They keep their prefixes,
-#: so that what somebody writes today means the same tomorrow.
-LATER = (
-    *(Word(name, "flag", "", f"original-{name}", original=True) for name in _FLAGS_LATER),
-    *(Word(name, "text", "", f"original-{name}", original=True) for name in _TEXTS_LATER),
-    Word("nodelist", "text", "", letter="w"),
-    Word("exclude", "text", "", letter="x"),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,6 +73,10 @@ def _run(arguments: Sequence[str]) -> int:
     rest = parsed.rest
     if "help" in given or "vhelp" in given:
         print(help_text(USAGE, ABOUT, WORDS), end="")
+        if "vhelp" in given:
+            from console.cli.yod_show import ENVIRONMENT
+
+            print(ENVIRONMENT, end="")
         # -help ended with 1 in the original, and scripts may look at it
         return 0 if any(word.startswith("--") for word in arguments[: len(arguments) - len(rest)]) else 1
     for word in LATER:
@@ -137,12 +91,16 @@ def _run(arguments: Sequence[str]) -> int:
         return _signal(settings, given["signal"], rest)
     if "reattach" in given:
         return _attach(settings, given, rest)
-    return _launch(settings, request_of(given, rest, settings.fanout), detached="detach" in given)
+    request = request_of(given, rest, settings.fanout)
+    if "show" in given or "dry-run" in given:
+        from console.cli import yod_show
+
+        return yod_show.dry_run(settings, request) if "dry-run" in given else yod_show.show(settings, request)
+    return _launch(settings, request, detached="detach" in given)
 
 
 def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
     """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError."""
-    from console.launch.program import find
     from console.launch.request import Request
 
     _refuse_nonsense(given, rest)
@@ -151,14 +109,17 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         from console.launch.lists import parse_list
 
         wanted = parse_list(given["list"])
-    elif size is None:
+    program, programs = _programs(rest, given, wanted)
+    if programs is not None:
+        size, wanted = sum(one.size for one in programs), None
+    elif size is None and "list" not in given:
         size = 1
     if "REDMESH_PARTITION" in os.environ:
         partition = _partition(os.environ["REDMESH_PARTITION"])
     umask = os.umask(0o022)
     os.umask(umask)
-    return Request(
-        find(rest[0], os.environb),
+    request = Request(
+        program,
         [os.fsencode(argument) for argument in rest],
         environ=os.environb,
         cwd=_current_directory(),
@@ -168,7 +129,6 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         cpus_per_task=given.get("cpus-per-task", 1),
         overcommit="overcommit" in given,
         distribution=given.get("distribution", "block"),
-        input=_input(given.get("input", "none" if "detach" in given else "shared"), size),
         fanout=fanout,
         wait_s=given.get("wait-for-nodes", 0.0),
         partition=partition,
@@ -179,7 +139,39 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         json="json" in given,
         quiet="quiet" in given,
         verbose="verbose" in given,
+        **_carried(given),
     )
+    if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
+        from console.cli.yod_extras import extend
+
+        extend(request, given, programs)
+    request.input = _input(given.get("input", "none" if "detach" in given else "shared"), request.size)
+    return request
+
+
+def _programs(
+    rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None
+) -> tuple[bytes, list[Program] | None]:
+    """The program's path, or the first of a load file and all of them."""
+    from console.launch.program import find
+
+    try:
+        return find(rest[0], os.environb), None
+    except ConsoleError:
+        from console.cli.yod_extras import load_file
+
+        programs = load_file(rest, given, wanted)
+        if programs is None:
+            raise
+        return programs[0].path, programs
+
+
+def _carried(given: dict[str, Any]) -> dict[str, Any]:
+    if CARRIED.isdisjoint(given):
+        return {}
+    from console.launch.carried import carried
+
+    return carried(given)
 
 
 def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
@@ -240,9 +232,14 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     pid = os.getpid()
     began = start_time(pid)
     silent = request.quiet or request.batch
-    run, sock = reach(
-        settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
-    )
+    if request.cpa or request.cpa_pid:
+        from console.launch.named_cpa import reach_named
+
+        run, sock = reach_named(settings, request)
+    else:
+        run, sock = reach(
+            settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
+        )
     loop = Loop()
     rca = Registration(loop, f"{run}/rca.sock", pid, began)
     cpa = Authority(loop, run, pid, sock)

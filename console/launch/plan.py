@@ -19,24 +19,13 @@ WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
 
-#: Variables of launchers around or before us: a rank that sees them believes in another job.
+#: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
 FOREIGN = (
-    b"SLURM_",
-    b"PMI_",
-    b"PMIX_",
-    b"PALS_",
-    b"OMPI_COMM_WORLD_",
-    b"OMPI_UNIVERSE_SIZE",
-    b"MPI_LOCALRANKID",
-    b"MPI_LOCALNRANKS",
-    b"HYDI_",
-    b"FLUX_TASK_",
-    b"FLUX_JOB_",
-    b"YOD_",
-    b"REDMESH_ALLOCATION_COOKIE",
-    b"REDMESH_ADMIN_COOKIE",
-    b"REDMESH_CPA_DATABASE",
-)
+    b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
+    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
+    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
+    b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
+)  # fmt: skip
 
 
 class PlacedNode:
@@ -132,9 +121,19 @@ def _dealt(
     return Plan(size, used, [number[nodes[at].name] for at, _ in chosen], cpus_per_task)
 
 
+def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
+    """Deal the ranks of a request over what the CPA gave. ConsoleError."""
+    cpus, distribution = request.cpus_per_task, request.distribution
+    if request.segments is not None:
+        from console.launch.dealing import place_segments
+
+        return place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
+    return place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
+
+
 def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict[str, Any]:
     """The ``load`` for the root PCT."""
-    return {
+    message: dict[str, Any] = {
         "op": "load",
         "launcher": reply["launcher"],
         "partition": reply["partition"],
@@ -157,6 +156,11 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
             for at, node in enumerate(plan.nodes)
         ],
     }
+    if request.gpus_per_task:
+        from console.launch.dealing import deal_gpus
+
+        deal_gpus(message["nodes"], reply, request.gpus_per_task)
+    return message
 
 
 def common_message(request: Request, size: int) -> dict[str, Any]:
@@ -193,20 +197,30 @@ def identity(path: bytes) -> list[int]:
 
 
 def _common(request: Request, size: int) -> dict[str, Any]:
-    return {
-        "segments": [
-            {
-                "first": 0,
-                "count": size,
-                "path": request.path.decode("latin-1"),
-                "argv": [argument.decode("latin-1") for argument in request.argv],
-            }
-        ],
-        "env": [(name + b"=" + value).decode("latin-1") for name, value in forwarded(request.environ)],
+    environ = request.environ.items() if request.exported else forwarded(request.environ)
+    message: dict[str, Any] = {
+        "segments": [_segment(0, size, request.path, request.argv)],
+        "env": [(name + b"=" + value).decode("latin-1") for name, value in environ],
         "cwd": request.cwd.decode("latin-1"),
         "umask": request.umask,
         "cpus_per_task": request.cpus_per_task,
         "hold": "exec",
+    }
+    if request.segments is not None:
+        first, segments = 0, []
+        for one in request.segments:
+            segments.append(_segment(first, one.size, one.path, one.argv))
+            first += one.size
+        message["segments"], message["subgroups"] = segments, True
+    return message
+
+
+def _segment(first: int, count: int, path: bytes, argv: list[bytes]) -> dict[str, Any]:
+    return {
+        "first": first,
+        "count": count,
+        "path": path.decode("latin-1"),
+        "argv": [argument.decode("latin-1") for argument in argv],
     }
 
 

@@ -50,12 +50,12 @@ class Request:
         "json",
         "kill",
         "label",
-        "log",
         "most",
         "nodes",
         "overcommit",
         "partition",
         "path",
+        "placement",
         "quiet",
         "retries",
         "segments",
@@ -111,8 +111,8 @@ class Request:
         self.nodes: int | None = None
         self.most: dict[str, int] = {}
         self.gpus_per_task = 0
+        self.placement = "default"
         self.segments: list[Program] | None = None
-        self.log = False
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
@@ -141,7 +141,7 @@ class Request:
             "overcommit": self.overcommit,
             "partition": self.partition,
             "cookie": self.cookie,
-            "placement": "default",
+            "placement": self.placement,
             "wait_s": self.wait_s,
             "login": login,
             "pid": pid,

@@ -28,7 +28,7 @@ def test_options_end_at_the_program() -> None:
 
 def test_without_stop_words_and_options_mix() -> None:
     parsed = parse(TABLE, ["1..3", "-show", "n1"], stop=False)
-    assert parsed == ({"show": True}, ["1..3", "n1"])
+    assert (parsed.values, parsed.rest) == ({"show": True}, ["1..3", "n1"])
 
 
 def test_words_of_the_original_win_their_prefixes() -> None:

@@ -1,0 +1,163 @@
+"""yod's options that few command lines have: loaded only by those, checked, and put into the request."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from console.errors import ConsoleError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from console.launch.request import Program, Request
+
+
+def extend(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
+    """Put what ``given`` asks for besides the usual into ``request``. UsageError, ConsoleError."""
+    _refuse_pairs(given)
+    request.segments = programs
+    if "YODRETRYCOUNT" in os.environ:
+        request.retries = retries(os.environ["YODRETRYCOUNT"])
+    request.cpa, request.cpa_pid = given.get("nid", ""), given.get("pid", 0)
+    if "N" in given and len(request.argv) and request.argv[0].isdigit():
+        raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
+    if "exclude" in given:
+        from console.launch.lists import parse_list
+
+        request.exclude = parse_list(given["exclude"])
+    if "hostfile" in given:
+        _hosts(request, given["hostfile"], sized="sz" in given)
+    if "nodes" in given or "tasks-per-node" in given:
+        _spread(request, given)
+    if "placement" in given or "shape" in given:
+        _place(request, given)
+    request.gpus_per_task = given.get("gpus-per-task", 0)
+    if "export" in given:
+        _export(request, given["export"])
+    if "chdir" in given:
+        request.cwd = os.path.join(request.cwd, os.fsencode(given["chdir"]))
+    if "umask" in given:
+        request.umask = _mask(given["umask"])
+
+
+def _refuse_pairs(given: dict[str, Any]) -> None:
+    for one, other in (
+        ("immediate", "wait-for-nodes"),
+        ("hostfile", "list"),
+        ("gpus-per-task", "overcommit"),
+        ("placement", "shape"),
+        ("shape", "list"),
+        ("shape", "hostfile"),
+    ):
+        if one in given and other in given:
+            raise UsageError(f"-{one} and -{other} exclude each other")
+    for word in ("nodes", "tasks-per-node"):
+        if given.get(word) == 0:
+            raise UsageError(f"-{word} is at least 1")
+
+
+def _hosts(request: Request, path: str, *, sized: bool) -> None:
+    from console.launch.hostfile import read
+
+    hosts = read(path)
+    request.wanted = {"processors": [], "nodes": list(hosts)}
+    request.most = {name: ranks for name, ranks in hosts.items() if ranks is not None}
+    if not sized:
+        request.size = sum(request.most.values()) if len(request.most) == len(hosts) else None
+
+
+def _spread(request: Request, given: dict[str, Any]) -> None:
+    """Nodes and ranks from what is given of -nodes, -tasks-per-node and -sz."""
+    nodes, each = given.get("nodes"), given.get("tasks-per-node")
+    size: int | None = given.get("sz")
+    if request.segments is not None:
+        raise UsageError("a load file's lines say where its programs go: without -nodes and -tasks-per-node")
+    if size is None:
+        if nodes is None:
+            if request.wanted is None:
+                raise UsageError("-tasks-per-node needs to know how many: with -nodes or -sz")
+            raise UsageError("-tasks-per-node with a list needs -nodes or -sz")
+        size = nodes * (each or 1)
+    elif nodes is None:
+        nodes = -(-size // each)
+    elif size < nodes:
+        raise UsageError(f"{size} ranks do not reach {nodes} nodes", "every node gets at least one")
+    elif each is not None and size > nodes * each:
+        raise UsageError(f"{size} ranks are more than {each} on each of {nodes} nodes")
+    request.size, request.nodes = size, nodes
+
+
+def _place(request: Request, given: dict[str, Any]) -> None:
+    """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
+    request.placement = given.get("placement") or f"block:{given['shape']}"
+    sides = given.get("shape", "").split("x")
+    if "shape" in given and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):
+        if "sz" not in given and request.nodes is None and request.segments is None:
+            room = 1
+            for side in sides:
+                room *= int(side)
+            request.size = max(1, room // request.cpus_per_task)
+
+
+def _export(request: Request, text: str) -> None:
+    from console.launch.export import parse
+    from console.launch.sanitise import clean
+
+    rules = parse(text)
+    missing = rules.missing(request.environ)
+    if missing and not (request.quiet or request.batch):
+        names = clean(os.fsdecode(b", ".join(missing)))
+        print(f"yod: --export: not set here, so not handed on: {names}", file=sys.stderr)
+    request.environ, request.exported = rules.apply(request.environ), True
+
+
+def _mask(text: str) -> int:
+    if text and len(text) <= 4 and set(text) <= set("01234567") and int(text, 8) <= 0o777:
+        return int(text, 8)
+    raise UsageError(f"-umask takes an octal mask like 022, not {text!r}")
+
+
+def retries(text: str) -> int:
+    """YODRETRYCOUNT; UsageError when it is no number."""
+    if text.isascii() and text.isdigit() and len(text) < 4:
+        return int(text)
+    raise UsageError(
+        f"YODRETRYCOUNT is {text!r}, which is no number of tries", "0 gives up at the first node that fails"
+    )
+
+
+def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None) -> list[Program] | None:
+    """The programs of the load file ``rest[0]``, each of them found; None when it is no load file.
+
+    UsageError and ConsoleError name the line.
+    """
+    name = rest[0]
+    from console.launch.load_file import is_load_file, read, total
+    from console.launch.sanitise import clean
+
+    path = os.fsencode(name)
+    if not is_load_file(path):
+        return None
+    for word in ("overcommit", "hostfile"):
+        if word in given:
+            raise UsageError(f"a load file and -{word} exclude each other")
+    if len(rest) > 1:
+        raise UsageError(f"{clean(name)} is a load file and takes no arguments", "its lines have their own")
+    from console.launch.program import find
+    from console.launch.request import Program
+
+    programs = []
+    segments = read(path, wanted, given.get("cpus-per-task", 1))
+    for segment in segments:
+        try:
+            found = find(os.fsdecode(segment.argv[0]), os.environb)
+        except ConsoleError as error:
+            told = f"{clean(name)}:{segment.line}: {error.message}"
+            raise ConsoleError(told, error.hint, exit_status=error.exit_status) from None
+        programs.append(Program(segment.line, segment.size, segment.wanted, found, segment.argv))
+    ranks = total(segments)
+    if given.get("sz", ranks) != ranks:
+        raise UsageError(f"-sz {given['sz']}, but {clean(name)} has {ranks} ranks", "its lines have their own -sz")
+    return programs

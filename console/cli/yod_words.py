@@ -1,0 +1,136 @@
+"""yod's table of words: parser, help, docs page, completion and tests all come from it (console/cli/words.py)."""
+
+from __future__ import annotations
+
+from console.cli.words import Word
+
+USAGE = "yod [options] program [arguments]"
+ABOUT = "Launches a program on the processors of a mesh and is its terminal: input, output, signals, exit status."
+_OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
+    "Running launches", "Input and output", "Which processors", "What the ranks get", "Looking first",
+)  # fmt: skip
+_FILES = "Programs and files that travel"
+#: Words about what travels; what they mean is loaded only where one is given.
+CARRIED = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
+
+WORDS = (
+    Word(
+        "sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size", "n", "N", True, _WHERE,
+        ("ntasks",),
+    ),
+    Word(
+        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "", "w", "L",
+        True, _WHERE, ("nodelist",),
+    ),
+    Word("exclude", "text", "not these processors or nodes", letter="x", metavar="L", group=_WHERE),
+    Word(
+        "hostfile", "text", "nodes from a file: a line `node`, `node slots=N` or `node:N`, N ranks there at most",
+        metavar="FILE", group=_WHERE, also=("machinefile",),
+    ),
+    Word("nodes", "int", "spread the ranks evenly over exactly so many nodes", metavar="N", group=_WHERE),
+    Word(
+        "tasks-per-node", "int", "ranks on each node: all of them with -nodes, at most so many without",
+        metavar="N", group=_WHERE, also=("ntasks-per-node", "ppn"),
+    ),
+    Word("cpus-per-task", "int", "processors for each rank, all on one node", letter="c", metavar="N", group=_WHERE),
+    Word(
+        "gpus-per-task", "int", "GPUs for each rank, on its node, shared with nobody (CUDA_VISIBLE_DEVICES and its"
+        " twins name them)", metavar="N", group=_WHERE,
+    ),
+    Word(
+        "distribution", "block|cyclic", "ranks fill node after node, or go round the nodes", metavar="block|cyclic",
+        group=_WHERE,
+    ),
+    Word(
+        "placement", "text", "how processors are chosen: hilbert, close_fit, rack_packed … (docs/placement.md)",
+        metavar="NAME", group=_WHERE,
+    ),
+    Word(
+        "shape", "text", "a block of processors that touch, in x, y and z: 4x4x2; without -sz as many as it holds",
+        metavar="XxYxZ", group=_WHERE,
+    ),
+    Word("overcommit", "flag", "more ranks than processors is fine", group=_WHERE),
+    Word("immediate", "flag", "never wait for processors; the default", letter="I", group=_WHERE),
+    Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S", group=_WHERE),
+    Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
+    Word("interactive", "flag", "the opposite of -batch; the default", original=True),
+    Word("kill", "flag", "a rank that exits badly ends the whole job", original=True),
+    Word(
+        "export", "text", "variables of the environment: ALL (the default), NONE, NAME, NAME=VALUE, with commas"
+        " between", metavar="RULES", group=_RANKS,
+    ),
+    Word("chdir", "text", "their working directory", metavar="DIR", group=_RANKS),
+    Word("umask", "text", "their file mode creation mask, in octal", metavar="MASK", group=_RANKS),
+    Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
+    Word(
+        "input", "text", "who reads standard input: shared (which of the first node's ranks reads first; default),"
+        " all, none, or a rank", metavar="WHO", group=_OUTPUT,
+    ),
+    Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),
+    Word("quiet", "flag", "say nothing but errors", original=True, group=_OUTPUT),
+    Word("verbose", "flag", "tell how every rank ended, also when all went well", group=_OUTPUT),
+    Word("N", "flag", "output is passed on at once, as it always is here", "unbuffered", original=True, group=_OUTPUT),
+    Word("NOBUF", "flag", "the same", "nobuf", original=True, group=_OUTPUT),
+    Word(
+        "show", "flag", "print the version and how the program would be loaded; asks nobody, starts nothing",
+        original=True, group=_LOOK,
+    ),
+    Word(
+        "dry-run", "flag", "print where the ranks would go, as a CPA decides it; nothing is taken or started",
+        group=_LOOK,
+    ),
+    Word("detach", "flag", "let it run without this terminal; prints the launcher's id", group=_OTHER),
+    Word(
+        "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
+        "attach", metavar="ID", group=_OTHER,
+    ),
+    Word(
+        "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7", metavar="SIG",
+        group=_OTHER,
+    ),
+    Word(
+        "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, which may be another mesh's", "cpa",
+        metavar="ADDRESS", original=True, group="Others",
+    ),
+    Word("pid", "int", "ask the CPA that is this process", "cpa-pid", metavar="PID", original=True, group="Others"),
+    Word(
+        "bcast", "auto|always|never", "how programs get to the nodes: in place where the same file is there, else by"
+        " their RAM disk (auto; default); always by it; never", metavar="auto|always|never", group=_FILES,
+    ),
+    Word("bcast-libs", "flag", "shared libraries that are not under /usr or /lib travel too", group=_FILES),
+    Word(
+        "bcast-per", "host|node", "one copy for all PCTs of a machine (default), or one for each", metavar="host|node",
+        group=_FILES,
+    ),
+    Word(
+        "io", "texts", "ranks may open files below DIR here (yodio); DIR:ro only to read; may be given again",
+        metavar="DIR", group=_FILES,
+    ),
+    Word(
+        "stage-in", "texts", "copy SRC here to DST on the nodes before the ranks begin; without DST into $YOD_STAGE."
+        " {rank} {node} {local} {launcher} in names; may be given again", metavar="SRC[:DST]", group=_FILES,
+    ),
+    Word(
+        "stage-out", "texts", "copy SRC on the nodes to DST here when the ranks have ended; may be given again",
+        metavar="SRC:DST", group=_FILES,
+    ),
+    Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
+    Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
+    Word("version", "flag", "print the version", group="Others"),
+    Word("help", "flag", "print this", original=True, group="Others"),
+    Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
+)  # fmt: skip
+
+_FLAGS_LATER = ("alloc", "attach", "bt", "g", "D", "Log", "nice", "timing")
+_TEXTS_LATER = ("d", "file", "sleep", "strace", "straceoptions", "stracenodes")
+#: Words of the original that this version does not have yet. They keep their prefixes, so that what somebody
+#: writes today means the same tomorrow.
+LATER = (
+    *(Word(name, "flag", "", f"original-{name}", original=True) for name in _FLAGS_LATER),
+    *(Word(name, "text", "", f"original-{name}", original=True) for name in _TEXTS_LATER),
+)
+
+#: Words that few command lines have; what they mean is loaded only then (yod_extras.py).
+EXTRAS = frozenset(
+    "exclude hostfile nodes tasks-per-node gpus-per-task immediate export chdir umask N nid pid placement shape".split()
+)
