@@ -70,7 +70,8 @@ def test_a_program_is_read() -> None:
     program = plan.read_program(encode(COMMON))
     assert program.segment_of(2).argv == [b"a", b"\xff"]
     assert program.segment_of(3).path == b"/b"
-    assert program.env == {b"A": b"1", b"B": b"=", b"C": b"\xe9"}
+    # what of the environment ranks get is the launcher's business, but for what is each rank's own
+    assert program.env == {b"A": b"1", b"B": b"=", b"C": b"\xe9", b"SLURM_JOB_ID": b"3"}
     with pytest.raises(LoadFailed):
         program.segment_of(4)
 
