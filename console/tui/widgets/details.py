@@ -26,7 +26,7 @@ class Details(Static):
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._shown: tuple[list[tuple[str, str, str]], int] = ([], 0)
+        self._shown: tuple[list[tuple[str, str, str]], int, str] = ([], 0, "")
 
     def show_cell(self, cell: int) -> None:
         """The processor, its node, and what runs there."""
@@ -73,14 +73,14 @@ class Details(Static):
 
     def _draw(self, title: str, rows: list[tuple[str, str, str]]) -> None:
         set_title(self, title)
-        state = (rows, self.size.width)
+        state = (rows, self.size.width, self.app.theme)
         if state == self._shown:
             return
         self._shown = state
-        name_style = self.get_visual_style("details--name")
+        name_style = self.get_visual_style("details--name", partial=True)
         lines = []
         for name, value, mark in rows:
-            style = self.get_visual_style("details--bad" if mark else "details--value")
+            style = self.get_visual_style("details--bad" if mark else "details--value", partial=True)
             for piece in textwrap.wrap(value, max(12, self.size.width - 10)) or [""]:
                 lines.append(Content.assemble((f"{name:<10}", name_style), (piece, style)))
                 name = ""
