@@ -10,6 +10,7 @@ import time
 
 from agents.pct.errors import LoadFailed, PctError
 from agents.pct.imaging import LIBRARIES, Around, Images
+from agents.pct.places import YODIO
 from agents.wire.control import Message, control
 from agents.wire.errors import WireError
 from agents.wire.frames import FILE, IMAGE
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 #: Progress of images is passed on so often, in seconds.
 _PROGRESS_S = 0.5
-YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "yodio")
 
 
 class Cargo:

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from typing import List
 
 
+#: What ranks under ``--io`` find on their PATH and PYTHONPATH.
+YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "yodio")
+
+
 def pct_socket(run: str, node: str) -> str:
     """Where the node's PCT listens."""
     return os.path.join(run, f"{node}.sock")
@@ -22,6 +26,11 @@ def launch_socket(run: str, node: str, launcher: int) -> str:
 def rank_map(run: str, node: str, launcher: int) -> str:
     """A launch's rank map on this node: one file, for making a directory is what a launch would spend most time on."""
     return os.path.join(run, f"launch-{node}-{launcher}.ranks")
+
+
+def file_socket(run: str, node: str, launcher: int) -> str:
+    """Where the ranks of a launch reach files on the login processor, under ``--io``."""
+    return os.path.join(run, f"launch-{node}-{launcher}.files")
 
 
 def tombstone(run: str, node: str, launcher: int) -> str:
@@ -42,7 +51,7 @@ def launchers_here(run: str, node: str) -> List[int]:
 
 def clear_files(run: str, node: str, launcher: int) -> None:
     """Remove what a launch left in RUN."""
-    for path in (launch_socket(run, node, launcher), rank_map(run, node, launcher)):
+    for path in (f(run, node, launcher) for f in (launch_socket, rank_map, file_socket)):
         try:
             os.unlink(path)
         except OSError:

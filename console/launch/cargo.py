@@ -31,7 +31,9 @@ class Cargo:
         root: Link,
         say: Callable[[str], None],
         fail: Callable[[str, str, str, int, str], None],
+        complain: Callable[[str], None],
     ) -> None:
+        self._complain = complain
         self._request, self._plan, self._launcher, self._root = request, plan, launcher, root
         self._images = Images(loop, request, plan, launcher, root, say, fail)
         self._files: Files | None = None
@@ -56,13 +58,18 @@ class Cargo:
         if self._files is None:
             from console.launch.files import Files
 
-            self._files = Files(self._request, self._plan, self._launcher, self._root)
+            self._files = Files(self._request, self._plan, self._launcher, self._root, self._complain)
         self._files.take(payload)
 
     def _on_drained(self) -> None:
         self._images.push()
         if self._files is not None:
             self._files.push()
+
+    @property
+    def exit_status(self) -> int:
+        """What yod ends with when the ranks ended well: files that were not brought back are no success."""
+        return 125 if self._files is not None and self._files.failed else 0
 
     def close(self) -> None:
         """The launch is over."""

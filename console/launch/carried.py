@@ -40,6 +40,13 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
+    from agents.pct.places import YODIO
+
+    return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
+
+
 def io_directory(text: str) -> tuple[str, bool]:
     """Directory, absolute, and whether ranks may write in it: ``DIR`` or ``DIR:ro``."""
     writable = not text.endswith(READ_ONLY)
