@@ -44,10 +44,13 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("suspect_s", SECONDS, 5.0, 0, "seconds without a beat after which a node is suspect"),
     ("down_s", SECONDS, 15.0, 0, "seconds without a beat after which a node is down"),
     ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
+    ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
+#: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
+TOPOLOGY = "topology"
 
 
 class ConfigurationError(UsageError):
@@ -57,7 +60,7 @@ class ConfigurationError(UsageError):
 class Settings:
     """What this command works with. ``where[key]`` tells which layer a value came from."""
 
-    __slots__ = (*_BY_NAME, "_runtime", "file", "mesh", "state_dir", "where")
+    __slots__ = (*_BY_NAME, "_runtime", "file", "mesh", "state_dir", "topology", "where")
 
     database: str
     cpa_database_file: str
@@ -73,16 +76,26 @@ class Settings:
     suspect_s: float
     down_s: float
     silent_s: float
+    placement: str
     history_days: int
     history_rows: int
+    topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     state_dir: str  # STATE of docs/architecture.md
     mesh: str  # CRC-32 of STATE's path
     file: str  # the TOML file that was read, or ""
     where: dict[str, str]
     _runtime: str
 
-    def __init__(self, values: Mapping[str, Value], where: dict[str, str], file: str, environ: Mapping[str, str]):
+    def __init__(
+        self,
+        values: Mapping[str, Value],
+        where: dict[str, str],
+        file: str,
+        environ: Mapping[str, str],
+        topology: dict[str, Any] | None = None,
+    ):
         put = object.__setattr__
+        put(self, "topology", topology)
         for name, _kind, default, _least, _meaning in KEYS:
             put(self, name, values.get(name, default))
         put(self, "where", where)
@@ -147,10 +160,14 @@ def load(
     """
     values: dict[str, Value] = {}
     where: dict[str, str] = {}
+    topology = None
     file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
     if file:
         folder = os.path.dirname(os.path.abspath(file))
         for name, raw in _read_toml(file).items():
+            if name == TOPOLOGY and isinstance(raw, dict):
+                topology, where[name] = raw, file
+                continue
             if name not in _BY_NAME:
                 raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
             values[name] = _typed(name, raw, file, folder)
@@ -165,7 +182,7 @@ def load(
             word = f"--{name.replace('_', '-')}"
             values[name] = _parsed(name, option, word) if isinstance(option, str) else _typed(name, option, word, "")
             where[name] = word
-    settings = Settings(values, where, file, environ)
+    settings = Settings(values, where, file, environ, topology)
     if settings.suspect_s > settings.down_s:
         raise ConfigurationError(
             f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
@@ -208,7 +225,7 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _nearest(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, _BY_NAME, 1, 0.5)
+    close = difflib.get_close_matches(name, (*_BY_NAME, TOPOLOGY), 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_BY_NAME)}"
 
 

@@ -241,6 +241,10 @@ class Machine:
             placed[node].processors.append(one)
         return list(placed.values())
 
+    def members(self) -> list[tuple[str, list[int]]]:
+        """Every node that has processors, with them."""
+        return [(self._nodes[node].name, sorted(ids)) for node, ids in sorted(self._on_node.items())]
+
     def node_id(self, name: str) -> int:
         """Invalid, naming it, when there is no such node."""
         found = self._ids_by_name.get(name)

@@ -28,6 +28,7 @@ class Config(NamedTuple):
     cleanup: tuple[str, ...]
     history_days: float
     history_rows: int
+    placement: str
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -50,6 +51,7 @@ def read(path: str) -> Config:
             cleanup=(str(cleanup),) if cleanup else (sys.executable, "-m", "agents.cpa.cleanup"),
             history_days=float(whole.get("history_days", 30)),
             history_rows=int(whole.get("history_rows", 10_000)),
+            placement=str(whole.get("placement") or "default"),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None

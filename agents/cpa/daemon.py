@@ -41,7 +41,7 @@ class Cpa:
         self.loop, self.config, self.name, self.store, self.journal = loop, config, name, store, journal
         self.rights = Rights(owner, config.admins, config.batch_accounts)
         self.outage = Outage(time.monotonic)
-        self.operations = Operations(store, self.rights)
+        self.operations = Operations(store, self.rights, config.placement)
         self.lost = Lost(self.operations, self.outage, Cleanups(loop, list(config.cleanup)), journal)
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self._requests: deque[tuple[Session, str, Message]] = deque()

@@ -32,8 +32,8 @@ class Answer(NamedTuple):
 class Operations:
     """The operations over one database. Each takes the caller's uid and the request."""
 
-    def __init__(self, store: Store, rights: Rights) -> None:
-        self.store, self.rights = store, rights
+    def __init__(self, store: Store, rights: Rights, default_placement: str = placement.DEFAULT) -> None:
+        self.store, self.rights, self.default_placement = store, rights, default_placement
         self.machine = Machine()
         self._geometry: tuple[str, placement.Geometry] = ("", None)
 
@@ -97,6 +97,7 @@ class Operations:
 
     def _choose(self, message: Message) -> allocation.Choose:
         name = message.get("placement", placement.DEFAULT)
+        name = self.default_placement if name == placement.DEFAULT else name
         place = placement.find(name)
         geometry = self._topology()
 
@@ -114,7 +115,7 @@ class Operations:
         boot_id = self.machine.boot_id
         if self._geometry[0] != boot_id:
             text = watching.topology(self.store)
-            self._geometry = (boot_id, placement.geometry(text))
+            self._geometry = (boot_id, placement.geometry(text, self.machine.members()))
         return self._geometry[1]
 
     def _started(self, _uid: int, message: Message) -> Answer:

@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     _add_life(commands)
     _add_looks(commands)
     _add_administration(commands)
+    _add_machine(commands)
     return top
 
 
@@ -115,6 +116,16 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     migrate = what.add_parser("migrate", help="bring an older schema up to date")
     migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
     migrate.set_defaults(command=_lazily("mesh_database", "bring_up_to_date"))
+
+
+def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    topology = commands.add_parser("topology", help="what the machine looks like", description="The topology.")
+    which = topology.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    for name, told in (("show", "print it"), ("check", "compare it with the nodes")):
+        one = which.add_parser(name, help=told)
+        one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("mesh_topology", name))
 
 
 def _lazily(module: str, name: str) -> Command:

@@ -7,6 +7,9 @@ from typing import NamedTuple
 GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "reserved": "="}
 #: Free for the partition of a batch job alone: a free processor to the counts.
 KEPT = ":"
+#: Free, but on a service node: given out only where it is asked for by name.
+SERVICE = ","
+_FREE = {"kept": KEPT, "service": SERVICE}
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 _COLOURS = {"free": "2", "pending": "33", "stale": "35", "down": "31", "reserved": "36"}
@@ -80,21 +83,21 @@ def _row(groups: Sequence[Group], letter: dict[int, str], sizes: tuple[int, int,
         for group in groups:
             cells = group.cells[start : start + run]
             name = group.name if start == 0 else ""
-            glyphs = [_glyph(cell, letter, wide) for cell in cells]
-            text = _painted(glyphs) if colour else "".join(glyph for glyph, _ in glyphs)
+            glyphs = [glyph_of(cell, letter, wide) for cell in cells]
+            text = painted(glyphs) if colour else "".join(glyph for glyph, _ in glyphs)
             parts.append(f"{name:>{names}} {text}{' ' * (wide * (run - len(cells)))}")
         lines.append("  ".join(parts).rstrip())
     return lines
 
 
-def _glyph(cell: Cell, letter: dict[int, str], wide: int) -> tuple[str, str]:
+def glyph_of(cell: Cell, letter: dict[int, str], wide: int) -> tuple[str, str]:
     """The characters of a processor and their colour."""
     if cell.state == "busy" and cell.launcher in letter:
         return letter[cell.launcher], _LAUNCHER_COLOURS[cell.launcher % len(_LAUNCHER_COLOURS)]
-    return (KEPT if cell.state == "kept" else GLYPHS[cell.state]) * wide, _COLOURS.get(cell.state, "0")
+    return (_FREE.get(cell.state) or GLYPHS[cell.state]) * wide, _COLOURS.get(cell.state, "0")
 
 
-def _painted(glyphs: Iterable[tuple[str, str]]) -> str:
+def painted(glyphs: Iterable[tuple[str, str]]) -> str:
     """Glyphs in their colours, one escape sequence for each run of the same."""
     text, last = "", ""
     for glyph, code in glyphs:

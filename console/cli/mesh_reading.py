@@ -19,6 +19,20 @@ def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
         yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)
 
 
+_topologies: "dict[str, Any]" = {}
+
+
+def topology_of(picture: Picture) -> "Any":
+    """The machine's topology, read once for as long as it stays the same."""
+    from db.topology import from_json
+
+    text = picture.mesh.topology or ""
+    if text not in _topologies:
+        _topologies.clear()
+        _topologies[text] = from_json(text)
+    return _topologies[text]
+
+
 def counts(picture: Picture) -> dict[str, int]:
     """How many processors are in each state, every state named."""
     found = dict.fromkeys(STATES, 0)

@@ -4,8 +4,8 @@ import os
 import sys
 
 from console.cli import watching
-from console.cli.mesh_drawing import Cell, Group, cut, draw, elapsed, legend, letters, table
-from console.cli.mesh_reading import by_node, counts, elapsed_s, login
+from console.cli.mesh_drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
+from console.cli.mesh_reading import by_node, counts, elapsed_s, login, topology_of
 from console.cli.words import Word, complain, help_text, parse
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
@@ -17,9 +17,12 @@ TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from console.cli.watching import Render
+
 WORDS = (
     Word("json", "flag", "for programs: nodes, processors, launchers, counts"),
     Word("watch", "flag", "again and again, in place on a terminal, once for every change elsewhere; ^C ends it"),
+    Word("full", "flag", "a machine of cabinets with every processor, however many lines that takes"),
     Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S"),
     Word("config", "text", "the configuration file to read", metavar="FILE"),
     Word("help", "flag", "this page", letter="h"),
@@ -27,7 +30,9 @@ WORDS = (
 ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
 
   . free   + pending: given to a launcher that has not begun   a-z A-Z 0-9 a launcher's   - stale: its node is silent
-  # down   = reserved   : free, but for the partition of a batch job alone"""
+  # down   = reserved   : free, but for the partition of a batch job alone   , free, on a service node
+
+With a topology the map shows cabinets or racks; | is an open switch, % a board whose processors differ."""
 #: Nodes out of order that are named with their reasons.
 _NAMED = 10
 
@@ -45,7 +50,11 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             raise UsageError(f"showmesh takes no {given.rest[0]!r}", "showmesh --help")
         settings = load(config=str(given.values.get("config", "")))
         every_s = max(0.1, float(str(given.values.get("every", 1)))) if "watch" in given.values else 0.0
-        render = as_json if "json" in given.values else as_text
+        render: Render = as_text
+        if "json" in given.values:
+            render = as_json
+        elif "full" in given.values:
+            render = as_full_text
         status = watching.look(settings.database, render, every_s=every_s)
         sys.stdout.flush()
         return status
@@ -60,21 +69,56 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 def as_text(picture: Picture, width: int) -> list[str]:
     """The map, its legend, and the table of launchers."""
+    return _text(picture, width, full=False)
+
+
+def as_full_text(picture: Picture, width: int) -> list[str]:
+    """The same with every processor of a machine of cabinets."""
+    return _text(picture, width, full=True)
+
+
+def _text(picture: Picture, width: int, *, full: bool) -> list[str]:
     letter = letters(picture.launchers)
-    groups = [
-        Group(node.name, [Cell(_shown(picture, row), row.launcher) for row in rows]) for node, rows in by_node(picture)
+    cells = {one: Cell(_shown(picture, row), row.launcher) for one, row in picture.processors.items()}
+    lines = _map(picture, cells, letter, width, full)
+    of_state = dict.fromkeys(("kept", "service"), 0)
+    for cell in cells.values():
+        if cell.state in of_state:
+            of_state[cell.state] += 1
+    notes = [
+        f"   {glyph} {of_state[state]} of the free are {what}"
+        for state, glyph, what in (("kept", KEPT, "kept for batch jobs"), ("service", SERVICE, "on service nodes"))
+        if of_state[state]
     ]
-    lines = draw(groups, letter, width, colour=watching.in_colour())
-    kept = sum(cell.state == "kept" for group in groups for cell in group.cells)
-    lines += ["", legend(counts(picture)) + (f"   : {kept} of the free are kept for batch jobs" if kept else "")]
+    lines += ["", legend(counts(picture)) + "".join(notes)]
     if picture.launchers:
         lines += ["", *_launchers(picture, letter, width)]
     return lines + _out_of_order(picture, width)
 
 
+def _map(picture: Picture, cells: "dict[int, Cell]", letter: "dict[int, str]", width: int, full: bool) -> list[str]:
+    groups = [Group(node.name, [cells[row.id] for row in rows]) for node, rows in by_node(picture)]
+    if not picture.mesh.topology or not groups:
+        return draw(groups, letter, width, colour=watching.in_colour())
+    from console.cli.mesh_cabinets import cabinets, racks
+    from db.topology import Mesh
+
+    topology = topology_of(picture)
+    if isinstance(topology, Mesh):
+        found = cabinets(topology, cells.get, letter, width, colour=watching.in_colour(), full=full)
+        return found[:-1]
+    if topology.kind == "flat":
+        return draw(groups, letter, width, colour=watching.in_colour())
+    return racks(topology, groups, letter, width, colour=watching.in_colour())[:-1]
+
+
 def _shown(picture: Picture, row: "object") -> str:
     state = picture.state(row.id)  # type: ignore[attr-defined]
-    return "kept" if state == "free" and row.partition is not None else state  # type: ignore[attr-defined]
+    if state != "free":
+        return state
+    if row.partition is not None:  # type: ignore[attr-defined]
+        return "kept"
+    return "service" if picture.nodes[row.node].role == "service" else "free"  # type: ignore[attr-defined]
 
 
 def _launchers(picture: Picture, letter: "dict[int, str]", width: int) -> list[str]:

@@ -93,12 +93,12 @@ def _place(request: Request, given: dict[str, Any]) -> None:
     """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
     request.placement = given.get("placement") or f"block:{given['shape']}"
     sides = given.get("shape", "").split("x")
-    if "shape" in given and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):
-        if "sz" not in given and request.nodes is None and request.segments is None:
-            room = 1
-            for side in sides:
-                room *= int(side)
-            request.size = max(1, room // request.cpus_per_task)
+    fixed = "sz" in given or request.nodes is not None or request.segments is not None
+    if not fixed and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):
+        room = 1
+        for side in sides:
+            room *= int(side)
+        request.size = max(1, room // request.cpus_per_task)
 
 
 def _export(request: Request, text: str) -> None:

@@ -132,5 +132,20 @@ LATER = (
 
 #: Words that few command lines have; what they mean is loaded only then (yod_extras.py).
 EXTRAS = frozenset(
-    "exclude hostfile nodes tasks-per-node gpus-per-task immediate export chdir umask N nid pid placement shape".split()
+    [
+        "exclude",
+        "hostfile",
+        "nodes",
+        "tasks-per-node",
+        "gpus-per-task",
+        "immediate",
+        "export",
+        "chdir",
+        "umask",
+        "N",
+        "nid",
+        "pid",
+        "placement",
+        "shape",
+    ]
 )

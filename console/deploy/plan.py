@@ -85,12 +85,26 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "cleanup": settings.cleanup or None,
         "batch_accounts": list(settings.batch_accounts),
         "admins": list(settings.admins),
+        "topology": described(settings),
+        "placement": settings.placement,
         "suspect_s": settings.suspect_s,
         "down_s": settings.down_s,
         "silent_s": settings.silent_s,
         "history_days": settings.history_days,
         "history_rows": settings.history_rows,
     }
+
+
+def described(settings: Settings) -> dict[str, Any] | None:
+    """The machine that the section [topology] describes, written out; None where there is none. UsageError."""
+    if settings.topology is None:
+        return None
+    from db.topology import TopologyError, parse
+
+    try:
+        return parse(settings.topology).to_dict()
+    except TopologyError as error:
+        raise UsageError(f"{settings.where['topology']}: {error.message}", error.hint) from None
 
 
 def cpa_url_file(settings: Settings) -> str | None:

@@ -17,7 +17,7 @@ def define(url: str, config: dict[str, Any]) -> None:
         migrate(url)
     nodes = [NodeSpec(node["id"], node["name"], node["processors"]) for node in config["nodes"]]
     with open_store(url) as store:
-        define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes)
+        define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes, config.get("topology"))
 
 
 def close_down(url: str, boot_id: str) -> None:

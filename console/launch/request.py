@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from console.launch.conduct import Conduct
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
@@ -34,6 +35,7 @@ class Request:
         "bcast",
         "bcast_libs",
         "bcast_share",
+        "conduct",
         "cookie",
         "cpa",
         "cpa_pid",
@@ -115,6 +117,7 @@ class Request:
         self.segments: list[Program] | None = None
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
+        self.conduct: Conduct | None = None  # files, limits, what is told (console/launch/conduct.py)
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
         self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
         self.io, self.stage_in, self.stage_out = io, stage_in, stage_out  # what ranks may open here; SRC:DST
