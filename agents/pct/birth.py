@@ -17,7 +17,9 @@ from agents.pct import kernel
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn, Tuple
+    from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
+
+    from agents.pct.manner import Manner
 
     Birth = Tuple[Any, ...]
 
@@ -51,16 +53,17 @@ class Nursery:
     """
 
     def __init__(
-        self, env: Dict[bytes, bytes], cwd: bytes, umask: int, records: int, gate: int, gate_writer: int
+        self, env: Dict[bytes, bytes], cwd: bytes, umask: int, records: int, gate: int, gate_writer: int, more: int = 0
     ) -> None:
         self._own = len(env)
         entries = [name + b"=" + value for name, value in env.items()]
-        self._env = _vector([*entries, b"", b""])
+        self._env = _vector([*entries, b"", b"", *[b""] * more])
         self._cwd = ctypes.c_char_p(cwd)
         self._umask = umask
         self._records, self._gate, self._gate_writer = records, gate, gate_writer
         self._pid = os.getpid()
         self._byte = ctypes.create_string_buffer(1)
+        self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
 
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line as exec wants it; made once and used for many ranks."""
@@ -74,6 +77,8 @@ class Nursery:
         env, own, fork = self._env, self._own, _fork
         for birth in births:
             env[own], env[own + 1] = birth[0], birth[1]
+            for place, entry in enumerate(birth[9], own + 2):
+                env[place] = entry
             pid = fork()
             if pid == 0:
                 self._become(birth)
@@ -86,18 +91,29 @@ class Nursery:
         return pids
 
     def birth(
-        self, rank: int, local: int, command: "tuple[Any, Any]", gated: bool, stdin: int, out: int, err: int
+        self,
+        rank: int,
+        local: int,
+        command: "tuple[Any, Any]",
+        gated: bool,
+        stdin: int,
+        out: int,
+        err: int,
+        more: "Sequence[bytes]" = (),
     ) -> Birth:
-        """Everything that the process of ``rank``, the ``local``-th here, is to be."""
-        return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err
+        """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own."""
+        return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more
 
     def _become(self, birth: Birth) -> NoReturn:
-        _, _, rank, path, argv, gated, stdin, out, err = birth
+        _, _, rank, path, argv, gated, stdin, out, err, _ = birth
         _set_wakeup_fd(-1)
         if _setsid() < 0 or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
             self._fail(rank, SETUP)
         if _getppid() != self._pid:
             _exit(126)
+        manner = self.manner
+        if manner is not None:
+            manner.born()
         if _dup2(stdin, 0) < 0 or _dup2(out, 1) < 0 or _dup2(err, 2) < 0:
             self._fail(rank, SETUP)
         if _chdir(self._cwd) < 0:
@@ -105,10 +121,23 @@ class Nursery:
         _umask(self._umask)
         if _descriptors[1]:
             _setrlimit(_RLIMIT_NOFILE, _descriptors)
+        if manner is not None:
+            self._prepare(manner, rank)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
             self._wait_at_gate(rank)
+            if manner is not None:
+                manner.after_gate()
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
+
+    def _prepare(self, manner: Manner, rank: int) -> None:
+        try:
+            manner.before_exec(rank)
+        except OSError as error:
+            self._record(rank, SETUP, error.errno or 0)
+            _exit(126)
+        except BaseException:  # nothing of ours may go on in a rank
+            _exit(126)
 
     def _fail(self, rank: int, step: int) -> NoReturn:
         number = _get_errno()

@@ -19,6 +19,7 @@ from agents.pct import places
 from agents.pct.errors import LoadFailed
 from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
+from agents.pct.killers import Killers
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.local import Listener, Local
 from agents.pct.log import Log, where
@@ -34,7 +35,10 @@ from agents.wire.messages import DOWN, PCT, check, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, List, NoReturn, Optional, Tuple
+    from typing import Any, List, NoReturn, Optional, Sequence
+
+    from agents.pct.manner import Manner
+    from agents.pct.plan import Program
 
 #: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
 #: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 10 and more), to leave after a kill.
@@ -47,10 +51,10 @@ GATHER_S = 0.005
 class Host:
     """The node as its PCT knows it."""
 
-    __slots__ = ("log", "node", "run")
+    __slots__ = ("gpus", "log", "node", "run")
 
-    def __init__(self, node: str, run: str, log: Log) -> None:
-        self.node, self.run, self.log = node, run, log
+    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = ()) -> None:
+        self.node, self.run, self.log, self.gpus = node, run, log, gpus
 
 
 class Launch(Listener):
@@ -79,7 +83,8 @@ class Launch(Listener):
         self._go: Message = {}
         self._report_timer: Optional[Timer] = None
         self._server: Optional[Server] = None
-        self._killers: List[Tuple[Session, Message]] = []
+        self._killers = Killers(self._loop, self._terminate, self.noted)
+        self._logs_steps = False
         self._processes_gone = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._greeting = control(hello("child", host.node))
@@ -113,6 +118,11 @@ class Launch(Listener):
 
     def _do(self, actions: List[Action]) -> None:
         for action in actions:
+            if self._logs_steps:
+                self._host.log.write(
+                    "step", launcher=self._launcher, step=action.value, state=self._machine.state.value,
+                    ms=round((time.monotonic() - self._began) * 1000, 2),
+                )  # fmt: skip
             _DO[action](self)
 
     # From the parent
@@ -145,6 +155,8 @@ class Launch(Listener):
             self._signal(message)
         elif op == "kill":
             self._handle(Event.KILL)
+        elif op == "winsize":
+            self._resize(message)
         elif op == "eof":
             self._inputs.end()
         elif op == "done":
@@ -176,14 +188,26 @@ class Launch(Listener):
             program = read_program(payload)
             for rank in load.ranks:
                 program.segment_of(rank)
+            if program.subgroups or "gpus" in load.nodes[0]:
+                from agents.pct.own_variables import prepare
+
+                prepare(load, program, self._host.gpus, self._host.log)
+            manner = self._read_manner(load, program) if program.manner else None
             self._freight.loaded(load, program)
         except LoadFailed as error:
             self._fail(error)
             return
         self._local = Local(
-            self._loop, load, program, self._map_path(load), self._relay, self._inputs, self
+            self._loop, load, program, self._map_path(load), self._relay, self._inputs, self, manner
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _read_manner(self, load: Load, program: Program) -> Manner:
+        from agents.pct.manner import Manner
+
+        manner = Manner(program.manner, load, program)
+        self._logs_steps = manner.log
+        return manner
 
     def _claim(self, load: Load) -> None:
         # The socket first, then the look for a tombstone: a kill writes its tombstone first and then looks for sockets.
@@ -274,6 +298,9 @@ class Launch(Listener):
         self._host.log.write("note", launcher=self._launcher, message=message)
         self._send_up(control({"op": "note", "node": self._host.node, "message": message}))
 
+    def tell(self, message: Message) -> None:
+        self._send_up(control(message))
+
     def drained(self) -> None:
         self._handle(Event.DRAINED)
 
@@ -283,8 +310,7 @@ class Launch(Listener):
         if self._local.unclean:
             self._unclean += [[self._host.node, pid] for pid in self._local.unclean]
             self._host.log.write("unclean", launcher=self._launcher, pids=self._local.unclean)
-        for session, request in self._killers:
-            self._answer_killer(session, request)
+        self._killers.answer(self._local.killed, bool(self._unclean))
 
     def swept(self) -> None:
         self._freight.finish(lambda: self._handle(Event.SWEPT))
@@ -360,8 +386,9 @@ class Launch(Listener):
             self._children.append(child)
             if load.input == "all" or load.input in child.ranks:
                 self._inputs.add(child.sink)
+        patience_s = self._local.manner.patience_s if self._local.manner is not None else 0.0
         levels = height(len(load.nodes) - 1, load.fanout)
-        self._loop.after(READY_S + levels + load.size / RANKS_A_S, self._on_ready_late)
+        self._loop.after(READY_S + levels + load.size / RANKS_A_S + patience_s, self._on_ready_late)
         self._freight.begin(self._begin)
 
     def _begin(self) -> None:
@@ -421,6 +448,11 @@ class Launch(Listener):
             for refused in self._local.ranks.send_signal(message["signal"], wanted):
                 self.noted(f"{self._host.node}: signal {message['signal']} not sent to {refused}")
 
+    def _resize(self, message: Message) -> None:
+        self._pass_on(control(message))
+        if self._local is not None and self._local.terminal is not None:
+            self._local.terminal.resize(message["rows"], message["columns"])
+
     def _kill_tree(self) -> None:
         for child in self._children:
             if child.over:
@@ -462,20 +494,13 @@ class Launch(Listener):
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "kill_launch":
-            self._killers.append((session, message))
-            self._terminate()
-            if self._processes_gone or self._local is None:
-                self._answer_killer(session, message)
+            self._killers.ask(session, message, self._local, self._processes_gone, bool(self._unclean))
         elif op == "fetch":
             self._freight.fetch(session, message)
         else:
             ranks = self._local.pairs() if self._local is not None else []
             state = self._machine.state.value
             session.reply(message, {"launcher": self._launcher, "pid": os.getpid(), "state": state, "ranks": ranks})
-
-    def _answer_killer(self, session: Session, request: Message) -> None:
-        killed = self._local.killed if self._local is not None else 0
-        session.reply(request, {"clean": not self._unclean, "killed": killed})
 
     def _on_terminate(self) -> None:
         self._host.log.write("terminated", launcher=self._launcher)

@@ -17,6 +17,11 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
+    from agents.pct.faults import Faults
+    from agents.pct.manner import Manner
+    from agents.pct.terminal import Terminal
+    from agents.wire.control import Message
+
 #: How long a grandchild may hold the pipes of a rank that has ended.
 GRACE_S = 0.5
 #: What outlives SIGKILL so long (a process of another user, one stuck in the kernel) is reported as unclean.
@@ -48,6 +53,10 @@ class Listener:
         """Something that people should know."""
         raise NotImplementedError
 
+    def tell(self, message: Message) -> None:
+        """Something that the launcher should know."""
+        raise NotImplementedError
+
     def drained(self) -> None:
         """Every rank has ended, and its output too or its grace."""
         raise NotImplementedError
@@ -65,8 +74,9 @@ class Local:
     """This node's part of a launch. Made when the load is there; ``begin`` forks."""
 
     def __init__(
-        self, loop: Loop, load: Load, program: Program, rank_map: str, relay: Relay, inputs: Inputs, listener: Listener
-    ) -> None:
+        self, loop: Loop, load: Load, program: Program, rank_map: str, relay: Relay, inputs: Inputs, listener: Listener,
+        manner: Optional[Manner] = None,
+    ) -> None:  # fmt: skip
         self._loop, self._load, self._relay, self._inputs = loop, load, relay, inputs
         self._tell = listener
         self._streams = Streams(loop, relay, self._on_closed)
@@ -85,6 +95,24 @@ class Local:
         self._sweep_timer: Optional[Timer] = None
         self.killed = 0
         self.unclean: List[int] = []
+        self.manner = manner
+        self._faults: Optional[Faults] = None
+        self.terminal: Optional[Terminal] = None
+        if manner is not None:
+            self._take_manner(manner)
+
+    def _take_manner(self, manner: Manner) -> None:
+        if manner.at_once:
+            from agents.pct.faults import Faults
+
+            self._faults = Faults(
+                self._loop, self._load.name, manner.at_once, self.ranks.number_of, self._tell.tell, self._tell.noted
+            )
+        if manner.pty is not None:
+            from agents.pct.terminal import Terminal
+
+            self.terminal = Terminal(manner.rows, manner.columns)
+        self.ranks.in_manner(manner, self._faults, self._loop.after)
 
     def begin(self, is_root: bool) -> None:
         """Fork the ranks under hold, a batch at a time."""
@@ -92,10 +120,17 @@ class Local:
         if readers is None:
             self._shared_stdin = self._input_pipe()
         else:
-            self._own_stdin = {rank: self._input_pipe() for rank in readers}
+            self._own_stdin = {rank: self._input_pipe(rank) for rank in readers}
+        if self.manner is not None and self.manner.cpus:
+            self._tell.noted(f"{self._load.name}: {self.manner.bindings()}")
         self._begin_some()
 
-    def _input_pipe(self) -> int:
+    def _input_pipe(self, rank: int = -1) -> int:
+        if self.terminal is not None and self.manner is not None and rank == self.manner.pty:
+            from agents.pct.terminal import TerminalSink
+
+            self._inputs.add(TerminalSink(self._loop, os.dup(self.terminal.master), self._inputs.settle))
+            return os.dup(self.terminal.slave)
         reader, writer = os.pipe()
         self._inputs.add(PipeSink(self._loop, writer, self._inputs.settle))
         return reader
@@ -125,10 +160,18 @@ class Local:
 
     def _ends(self, number: int, ends: List[int]) -> Tuple[int, int, int]:
         # What becomes 0, 1 and 2 of a rank; what is its alone is added to ``ends``, to be closed here after the fork.
-        out, out_writer = os.pipe()
-        ends.append(out_writer)
-        err, err_writer = os.pipe()
-        ends.append(err_writer)
+        if self.terminal is not None and self.manner is not None and number == self.manner.pty:
+            # What it writes comes out of the terminal alone; its stderr is a pipe that has ended.
+            out, out_writer = os.dup(self.terminal.master), self.terminal.slave
+            err, err_writer = os.pipe()
+            os.close(err_writer)
+            err_writer = out_writer
+            ends.append(out_writer)
+        else:
+            out, out_writer = os.pipe()
+            ends.append(out_writer)
+            err, err_writer = os.pipe()
+            ends.append(err_writer)
         self._streams.add(number, out, err)
         stdin = self._own_stdin.pop(number, -1)
         if stdin >= 0:
@@ -181,6 +224,8 @@ class Local:
         if not self._sweeping:
             self._sweeping = True
             self._to_begin = []
+            if self._faults is not None:
+                self._faults.cancel()
             self._sweep_round()
 
     def _sweep_round(self) -> None:

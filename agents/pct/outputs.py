@@ -166,7 +166,12 @@ class Streams:
             stream = self._streams.get(fd)
             if stream is None:
                 continue
-            data = os.read(fd, CHUNK if stream.left < 0 else min(CHUNK, stream.left))
+            try:
+                data = os.read(fd, CHUNK if stream.left < 0 else min(CHUNK, stream.left))
+            except BlockingIOError:
+                continue
+            except OSError:  # a terminal that nobody holds open any more
+                data = b""
             if data:
                 self._waiting += len(data)
                 self._relay.push(stream.kind, stream.rank, data, self._passed)

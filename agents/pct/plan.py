@@ -11,15 +11,13 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
+    from agents.pct.own_variables import OwnVariables
+
 SMALLEST_WINDOW = 64 << 10
 
-#: Variables of launchers around us: a program under them would take itself for theirs.
-FOREIGN = (
-    b"REDMESH_LAUNCH=", b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_",
-    b"YOD_",
-    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
-    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
-)  # fmt: skip
+
+#: What no launcher forwards: these are each rank's own.
+OWN = (b"REDMESH_LAUNCH", b"YOD_RANK", b"YOD_LOCAL_RANK")
 
 
 class Segment:
@@ -35,11 +33,14 @@ class Segment:
 class Program:
     """The part of a load that is the same on all nodes."""
 
-    __slots__ = ("cargo", "cwd", "env", "hold", "segments", "umask")
+    __slots__ = ("cargo", "cwd", "env", "hold", "manner", "own", "segments", "subgroups", "umask")
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
+        self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
+        self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
         self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/cargo.py)
+        self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/manner.py)
 
     def segment_of(self, rank: int) -> Segment:
         """The command line of ``rank``."""
@@ -112,7 +113,10 @@ def read_program(payload: bytes) -> Program:
         common = decode(payload)
         segments = [
             Segment(
-                int(item["first"]), int(item["count"]), to_bytes(item["path"]), [to_bytes(a) for a in item["argv"]],
+                int(item["first"]),
+                int(item["count"]),
+                to_bytes(item["path"]),
+                [to_bytes(a) for a in item["argv"]],
                 item.get("file"),
             )
             for item in common["segments"]
@@ -120,6 +124,8 @@ def read_program(payload: bytes) -> Program:
         env = clean_environment([to_bytes(entry) for entry in common["env"]])
         program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
         program.cargo = dict(common.get("cargo", {}))
+        program.subgroups = bool(common.get("subgroups", False))
+        program.manner = dict(common.get("manner", {}))
         return program
     except AgentError as error:
         raise LoadFailed(error.message, "launch") from None
@@ -128,11 +134,14 @@ def read_program(payload: bytes) -> Program:
 
 
 def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
-    """The forwarded environment without what other launchers left in it."""
+    """The environment as the launcher forwards it: what of it the ranks get is its business (--export).
+
+    All but what is the rank's own, which is put behind it, and the mark of a launch around this one.
+    """
     kept: Dict[bytes, bytes] = {}
     for entry in entries:
         name, equals, value = entry.partition(b"=")
-        if equals and name and not entry.startswith(FOREIGN):
+        if equals and name and name not in OWN:
             kept[name] = value
     return kept
 

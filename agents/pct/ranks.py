@@ -22,8 +22,12 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
+    from agents.pct.faults import Faults
+    from agents.pct.manner import Manner
+
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_WALL = 0x40000000  # threads too (wait(2)); the os module has no name for it
 
 
 class Rank:
@@ -67,9 +71,30 @@ class Ranks:
         self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
         self._commands: Dict[int, Tuple[Any, bool]] = {}
+        self._manner: Optional[Manner] = None
+        self._faults: Optional[Faults] = None
+        self._wait = os.WNOHANG
+        self._own = program.own
+        names = self._own.names() if self._own is not None else []
+        forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
         self._nursery = Nursery(
-            {**program.env, **env}, program.cwd, program.umask, self._error_writer, self._gate_reader, self._gate_writer
-        )
+            {**forwarded, **env}, program.cwd, program.umask,
+            self._error_writer, self._gate_reader, self._gate_writer, len(names),
+        )  # fmt: skip
+
+    def in_manner(
+        self, manner: Manner, faults: Optional[Faults], after: Callable[[float, Callable[[], None]], Any]
+    ) -> None:
+        """What is asked for beyond the plain way; said before ``begin``."""
+        self._manner, self._faults, self._after = manner, faults, after
+        self._nursery.manner = manner
+        if faults is not None:
+            self._wait = os.WNOHANG | _WALL
+
+    def number_of(self, pid: int) -> Optional[int]:
+        """The rank that is process ``pid``."""
+        rank = self._by_pid.get(pid)
+        return None if rank is None else rank.number
 
     @property
     def living(self) -> List[Rank]:
@@ -84,7 +109,12 @@ class Ranks:
         prepared = []
         for number, local, stdin, out, err in births:
             command, gated = self._command(self._program.segment_of(number))
-            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err))
+            if self._manner is not None:
+                another = self._manner.command(number, self._program.segment_of(number))
+                if another is not None:
+                    command = self._nursery.command(another[0], another)
+            more = self._own.entries(number) if self._own is not None else ()
+            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err, more))
         failure = None
         try:
             pids = self._nursery.begin_all(prepared)
@@ -133,26 +163,42 @@ class Ranks:
         others = 0
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, self._wait)
             except ChildProcessError:
                 return others, False
             if pid == 0:
                 return others, True
             rank = self._by_pid.get(pid)
             if os.WIFSTOPPED(status):
-                if rank is not None:
+                if self._faults is not None and (rank is None or rank.held):
+                    self._faults.stopped(pid, status)
+                elif rank is not None:
                     self._on_stop(rank, os.WSTOPSIG(status))
             elif rank is None:
                 others += 1
+                if self._faults is not None:
+                    self._faults.ended(pid)
             else:
                 self._on_exit(rank, status)
 
     def _on_stop(self, rank: Rank, number: int) -> None:
         if number == signal.SIGTRAP and not rank.held:
-            kernel.kill_with_tracer(rank.pid)
-            self._hold(rank)
+            if self._manner is None:
+                kernel.kill_with_tracer(rank.pid)
+                self._hold(rank)
+            else:
+                self._hold_in_manner(rank, self._manner)
         else:
             kernel.resume(rank.pid, number)  # a signal from outside, before its exec
+
+    def _hold_in_manner(self, rank: Rank, manner: Manner) -> None:
+        manner.keep(rank.pid)
+        if self._faults is not None:
+            self._faults.know(rank.pid)
+        if manner.after_exec_s:
+            self._after(manner.after_exec_s, lambda: self._hold(rank) if rank.pid in self._by_pid else None)
+        else:
+            self._hold(rank)
 
     def _on_exit(self, rank: Rank, status: int) -> None:
         self.on_records()
@@ -176,7 +222,10 @@ class Ranks:
                 gated += 1
             else:
                 try:
-                    kernel.release(rank.pid)
+                    if self._manner is None:
+                        kernel.release(rank.pid)
+                    else:
+                        self._manner.release(rank.pid)
                 except OSError:
                     pass  # killed meanwhile; reaping tells
         if gated:

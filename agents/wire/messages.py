@@ -99,7 +99,7 @@ RCA: Dict[str, Shape] = {
 #: What a PCT is asked, besides hosting a launch.
 PCT: Dict[str, Shape] = {
     "status": _shape(),
-    "kill_launch": _shape({"grace_s": _num}, launcher=_int),
+    "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
     "fetch": _shape(number=_int, digest=_str, offset=_int),
 }
 
@@ -126,6 +126,7 @@ DOWN: Dict[str, Shape] = {
     "credit": _shape(bytes=_int),
     "eof": _shape(),
     "done": _shape(),
+    "winsize": _shape(rows=_int, columns=_int),
     "images": _shape({"push": _bool, "share": _bool, "names": _list}, images=_list),
     "image_at": _shape(number=_int, path=_str),
 }
@@ -138,6 +139,7 @@ UP: Dict[str, Shape] = {
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),
     "note": _shape(node=_str, message=_str),
+    "backtrace": _shape(rank=_int, node=_str, signal=_int, trace=_dict),
     "credit": _shape(bytes=_int),
     "want": _shape({"number": _int}),
     "no_room": _shape(node=_str, number=_int, message=_str),
@@ -151,6 +153,7 @@ YOD: Dict[str, Shape] = {
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
     "kill": _shape(),
     "eof": _shape(),
+    "release": _shape(),
 }
 
 
