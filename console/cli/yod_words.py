@@ -54,7 +54,14 @@ WORDS = (
     Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S", group=_WHERE),
     Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
     Word("interactive", "flag", "the opposite of -batch; the default", original=True),
-    Word("kill", "flag", "a rank that exits badly ends the whole job", original=True),
+    Word(
+        "kill", "flag", "a rank that exits badly ends the whole job", "", "K", "", True, also=("kill-on-bad-exit",),
+    ),
+    Word(
+        "time", "text", "end the job after so long: minutes, M:S, H:M:S, D-H:M:S, or a number with s, m, h or d"
+        " (status 124)", metavar="LIMIT",
+    ),
+    Word("wait", "seconds", "end the job so long after its first rank has ended", letter="W", metavar="S"),
     Word(
         "export", "text", "variables of the environment: ALL (the default), NONE, NAME, NAME=VALUE, with commas"
         " between", metavar="RULES", group=_RANKS,
@@ -66,9 +73,29 @@ WORDS = (
         "input", "text", "who reads standard input: shared (which of the first node's ranks reads first; default),"
         " all, none, or a rank", metavar="WHO", group=_OUTPUT,
     ),
+    Word(
+        "stdin", "text", "standard input from a file: one for all, or with {rank} {node} {local} {launcher} in its name"
+        " one for each, opened on the rank's node", metavar="FILE", group=_OUTPUT,
+    ),
+    Word(
+        "output", "text", "standard output to files; {rank} {node} {local} {launcher} in the name, as in out.{rank:04}",
+        metavar="FILE", group=_OUTPUT,
+    ),
+    Word("error", "text", "standard error to files, likewise", letter="e", metavar="FILE", group=_OUTPUT),
+    Word("gather", "flag", "tell standard output at the end, once for all ranks that wrote the same", group=_OUTPUT),
+    Word(
+        "file", "text", "how every rank ended goes to this file, a line for each", metavar="FILE", original=True,
+        group=_OUTPUT,
+    ),
     Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),
     Word("quiet", "flag", "say nothing but errors", original=True, group=_OUTPUT),
     Word("verbose", "flag", "tell how every rank ended, also when all went well", group=_OUTPUT),
+    Word("D", "flag", "tell every step of the launch and when it was taken", "steps", "", "", True, _LOOK),
+    Word(
+        "d", "texts", "tell these steps alone: io iomore load loadmore alloc hetero pbs environ progress failure debug"
+        " bebopd comm phase1 phase2; may be given again", "debug", metavar="TYPE", original=True, group=_LOOK,
+    ),
+    Word("timing", "flag", "tell the seconds of each phase at the end", original=True, group=_LOOK),
     Word("N", "flag", "output is passed on at once, as it always is here", "unbuffered", original=True, group=_OUTPUT),
     Word("NOBUF", "flag", "the same", "nobuf", original=True, group=_OUTPUT),
     Word(
@@ -81,12 +108,17 @@ WORDS = (
     ),
     Word("detach", "flag", "let it run without this terminal; prints the launcher's id", group=_OTHER),
     Word(
+        "spool", "block|drop", "when what a detached launch wrote has filled its spool: the job waits (block; default),"
+        " or the oldest is dropped", metavar="block|drop", group=_OTHER,
+    ),
+    Word("spool-limit", "text", "what the spool holds at most (1g)", metavar="BYTES", group=_OTHER),
+    Word(
         "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
         "attach", metavar="ID", group=_OTHER,
     ),
     Word(
-        "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7", metavar="SIG",
-        group=_OTHER,
+        "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7; before a program,"
+        " SIG@T: a signal to the ranks T seconds before the limit of -time", metavar="SIG[@T]", group=_OTHER,
     ),
     Word(
         "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, which may be another mesh's", "cpa",
@@ -121,8 +153,8 @@ WORDS = (
     Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
 )  # fmt: skip
 
-_FLAGS_LATER = ("alloc", "attach", "bt", "g", "D", "Log", "nice", "timing")
-_TEXTS_LATER = ("d", "file", "sleep", "strace", "straceoptions", "stracenodes")
+_FLAGS_LATER = ("alloc", "attach", "bt", "g", "Log", "nice")
+_TEXTS_LATER = ("sleep", "strace", "straceoptions", "stracenodes")
 #: Words of the original that this version does not have yet. They keep their prefixes, so that what somebody
 #: writes today means the same tomorrow.
 LATER = (
@@ -149,3 +181,5 @@ EXTRAS = frozenset(
         "shape",
     ]
 )
+#: Words about the time while and after the processes run (console/launch/conduct.py); -signal only as SIG@T.
+CONDUCT = frozenset("time wait stdin output error gather file D d timing signal spool spool-limit".split())
