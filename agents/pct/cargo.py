@@ -62,15 +62,15 @@ class Cargo:
         else:
             after()
 
-    def finish(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when what the ranks left for the launcher has been taken there."""
+    def finish(self, ran: bool, then: Callable[[], None]) -> None:
+        """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
 
         def clear() -> None:
             self._images.close()  # before the launcher is told: what has ended has left nothing
             then()
 
         stage_out = int(self._around.program.cargo.get("stage_out", 0))
-        if stage_out:
+        if stage_out and ran:
             self._stage().take(stage_out, clear)
         else:
             clear()

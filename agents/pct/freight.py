@@ -80,12 +80,12 @@ class Freight:
         else:
             self._now().begin(then)
 
-    def finish(self, then: Callable[[], None]) -> None:
-        """The ranks have ended: call ``then`` when nothing of theirs has to travel any more."""
+    def finish(self, ran: bool, then: Callable[[], None]) -> None:
+        """The ranks have ended (or never ``ran``): call ``then`` when nothing of theirs has to travel any more."""
         if self._cargo is None:
             then()
         else:
-            self._cargo.finish(then)
+            self._cargo.finish(ran, then)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent that is no ordinary one."""

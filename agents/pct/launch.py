@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
 #: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 10 and more), to leave after a kill.
-LOAD_S, READY_S, LEAVE_S = 10.0, 7.0, 2.0
+LOAD_S, READY_S, LEAVE_S = 10.0, 6.0, 2.0
 RANKS_A_S = 200
 #: Exits are gathered so long before they go up, unless they are the last.
 GATHER_S = 0.005
@@ -313,7 +313,7 @@ class Launch(Listener):
         self._killers.answer(self._local.killed, bool(self._unclean))
 
     def swept(self) -> None:
-        self._freight.finish(lambda: self._handle(Event.SWEPT))
+        self._freight.finish(bool(self._go), lambda: self._handle(Event.SWEPT))
 
     # From the children
 
