@@ -6,6 +6,10 @@ import os
 from collections import deque
 
 from agents.link.loop import WRITE, Loop
+from agents.pct.errors import LoadFailed
+from agents.pct.plan import Load
+from agents.wire.control import to_bytes
+from agents.wire.errors import AgentError
 from agents.wire.frames import MAX_DATA
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -149,3 +153,24 @@ class Inputs:
         if taken > self._granted:
             count, self._granted = taken - self._granted, taken
             self._grant(count)
+
+
+def stdin_file(load: Load, rank: int) -> int:
+    """The file on this node that ``rank`` has as its standard input, opened. LoadFailed."""
+    names = load.nodes[0]["stdin"]
+    try:
+        name = to_bytes(names[load.ranks.index(rank)])
+    except (AgentError, TypeError, IndexError):
+        raise LoadFailed(
+            f"{load.name}: the load names no standard input for rank {rank}", "launch", rank=rank
+        ) from None
+    try:
+        # a pipe that nobody writes must not hold us up; the rank gets it blocking, as a shell would give it
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        os.set_blocking(fd, True)
+        return fd
+    except OSError as error:
+        shown = name.decode("utf-8", "replace")
+        raise LoadFailed(
+            f"{load.name}: standard input of rank {rank}: {shown}: {error.strerror}", "program", rank=rank
+        ) from None

@@ -8,7 +8,7 @@ import signal
 from agents.link.loop import READ, Loop, Timer
 from agents.pct import processes
 from agents.pct.errors import LoadFailed
-from agents.pct.inputs import Inputs, PipeSink
+from agents.pct.inputs import Inputs, PipeSink, stdin_file
 from agents.pct.outputs import Relay, Streams
 from agents.pct.plan import Load, Program, node_environment, stdin_goes
 from agents.pct.ranks import Rank, Ranks
@@ -174,6 +174,8 @@ class Local:
             ends.append(err_writer)
         self._streams.add(number, out, err)
         stdin = self._own_stdin.pop(number, -1)
+        if "stdin" in self._load.nodes[0]:
+            stdin = stdin_file(self._load, number)
         if stdin >= 0:
             ends.append(stdin)
         return self._shared_stdin if stdin < 0 else stdin, out_writer, err_writer

@@ -28,6 +28,7 @@ class Front:
     """
 
     spool_path = ""
+    newline = b"\n"  # behind our own lines; a raw terminal wants more
 
     def __init__(
         self, loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -56,13 +57,13 @@ class Front:
             sink.push(lines, len(data))
         else:
             self._on_passed(len(data))
-        for which, line in self._labeller.relieve():
+        for which, _rank, line in self._labeller.relieve():
             (self.out if which == STDOUT else self.err).push(line, 0)
 
     def output_ended(self) -> None:
         """Every rank has ended and all it wrote is here."""
         if self._labeller is not None:
-            for which, line in self._labeller.end():
+            for which, _rank, line in self._labeller.end():
                 (self.out if which == STDOUT else self.err).push(line, 0)
 
     def event(self, event: dict[str, Any]) -> None:
@@ -79,7 +80,7 @@ class Front:
 
     def line(self, text: str) -> None:
         """A line on stderr, whatever it holds made harmless."""
-        self.err.push(clean(text).encode("utf-8", "replace") + b"\n", 0)
+        self.err.push(clean(text).encode("utf-8", "replace") + self.newline, 0)
 
     @property
     def drained(self) -> bool:

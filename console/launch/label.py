@@ -36,17 +36,17 @@ class Labeller:
                 self._bytes -= LONGEST
         return out
 
-    def relieve(self) -> list[tuple[int, bytes]]:
-        """``(stream, bytes)`` to write now because too much is held."""
+    def relieve(self) -> list[tuple[int, int, bytes]]:
+        """``(stream, rank, bytes)`` to write now because too much is held."""
         freed = []
         while self._bytes > MOST:
             kind, rank = max(self._held, key=lambda key: len(self._held[key]))
-            freed.append((kind, self._end(kind, rank)))
+            freed.append((kind, rank, self._end(kind, rank)))
         return freed
 
-    def end(self) -> list[tuple[int, bytes]]:
-        """``(stream, bytes)`` of the lines that never got their newline; it is added."""
-        return [(kind, self._end(kind, rank)) for kind, rank in sorted(self._held)]
+    def end(self) -> list[tuple[int, int, bytes]]:
+        """``(stream, rank, bytes)`` of the lines that never got their newline; it is added."""
+        return [(kind, rank, self._end(kind, rank)) for kind, rank in sorted(self._held)]
 
     def _end(self, kind: int, rank: int) -> bytes:
         held = self._take(kind, rank)

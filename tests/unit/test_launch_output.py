@@ -28,7 +28,7 @@ def test_a_line_in_pieces_is_one_line() -> None:
     assert labeller.feed(OUT, 11, b"x\ny") == b"11: x\n"
     assert labeller.feed(ERR, 3, b"err\n") == b" 3: err\n"
     assert labeller.feed(OUT, 3, b"c\n\nd") == b" 3: abc\n 3: \n"
-    assert labeller.end() == [(OUT, b" 3: d\n"), (OUT, b"11: y\n")]
+    assert labeller.end() == [(OUT, 3, b" 3: d\n"), (OUT, 11, b"11: y\n")]
     assert labeller.end() == []
 
 
@@ -36,7 +36,7 @@ def test_a_line_that_does_not_end_is_broken() -> None:
     labeller = Labeller(1)
     out = labeller.feed(OUT, 0, b"x" * (LONGEST + 10))
     assert out == b"0: " + b"x" * LONGEST + b"\n"
-    assert labeller.end() == [(OUT, b"0: " + b"x" * 10 + b"\n")]
+    assert labeller.end() == [(OUT, 0, b"0: " + b"x" * 10 + b"\n")]
 
 
 def test_what_is_held_is_bounded() -> None:
@@ -44,7 +44,7 @@ def test_what_is_held_is_bounded() -> None:
     held = 0
     for rank in range(1000):
         held += len(labeller.feed(OUT, rank, b"y" * 60_000))
-        held += sum(len(line) for _, line in labeller.relieve())
+        held += sum(len(line) for _, _, line in labeller.relieve())
     assert held >= 1000 * 60_000 - MOST
 
 
@@ -57,7 +57,7 @@ def test_labels_lose_and_mix_nothing(writes: list[tuple[int, int, bytes]]) -> No
     for rank, kind, data in writes:
         written[kind, rank] = written.get((kind, rank), b"") + data
         pieces.append((kind, labeller.feed(kind, rank, data)))
-    for kind, text in [*pieces, *labeller.end()]:
+    for kind, text in [*pieces, *((kind, line) for kind, _, line in labeller.end())]:
         assert not text or text.endswith(b"\n")
         for line in text.split(b"\n")[:-1]:
             rank, _, rest = line.partition(b": ")
