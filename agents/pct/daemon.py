@@ -37,11 +37,13 @@ _END_S = 5.0  # for launches to end before they are killed
 class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    __slots__ = ("boot_id", "mesh", "node", "processors", "run", "state")
+    __slots__ = ("boot_id", "gpus", "mesh", "node", "processors", "run", "state")
 
-    def __init__(self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int]) -> None:
+    def __init__(
+        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
+    ) -> None:
         self.mesh, self.run, self.state = mesh, run, state
-        self.boot_id, self.node, self.processors = boot_id, node, processors
+        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
 
 
 def read_config(config: Dict[str, Any], node: str) -> PctConfig:
@@ -50,7 +52,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
         if entry.get("name") == node:
             return PctConfig(
                 str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
-                list(entry["processors"]),
+                list(entry["processors"]), list(entry.get("gpus", [])),
             )  # fmt: skip
     raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
 
@@ -136,7 +138,7 @@ class Pct:
             self._beats.close()
             kernel.become_subreaper()
             kernel.set_name(b"redmesh-launch")
-            Launch(Host(self._config.node, self._config.run, self._log), sock, role).run()
+            Launch(Host(self._config.node, self._config.run, self._log, self._config.gpus), sock, role).run()
         except Exception as error:
             self._log.write("internal", error=repr(error))
         finally:

@@ -403,7 +403,8 @@ class Launch(Listener):
             return
         late = [child.name for child in self._children if not child.ready]
         if late:
-            self._fail(LoadFailed(f"{late[0]}: not ready in time ({len(late)} nodes outstanding)", "node"), late[0])
+            more = f" ({len(late)} nodes outstanding)" if len(late) > 1 else ""
+            self._fail(LoadFailed(f"{late[0]}: not ready in time{more}", "node"), late[0])
         else:
             self._fail(LoadFailed(f"{self._host.node}: its processes do not reach their exec", "node"))
 

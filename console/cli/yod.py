@@ -7,7 +7,7 @@ import os
 import sys
 
 from console.cli.words import complain, help_text, parse
-from console.cli.yod_words import ABOUT, CARRIED, EXTRAS, LATER, USAGE, WORDS
+from console.cli.yod_words import ABOUT, CARRIED, CONDUCT, EXTRAS, LATER, MANNER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
 
 TYPE_CHECKING = False
@@ -87,8 +87,10 @@ def _run(arguments: Sequence[str]) -> int:
     from console.settings import load
 
     settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
-    if "signal" in given:
+    if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
         return _signal(settings, given["signal"], rest)
+    if "release" in given:
+        return _release(settings, given["release"], rest)
     if "reattach" in given:
         return _attach(settings, given, rest)
     request = request_of(given, rest, settings.fanout)
@@ -145,7 +147,15 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         from console.cli.yod_extras import extend
 
         extend(request, given, programs)
-    request.input = _input(given.get("input", "none" if "detach" in given else "shared"), request.size)
+    if not CONDUCT.isdisjoint(given):
+        from console.launch.conduct import read
+
+        request.conduct = read(given, request)
+    if not MANNER.isdisjoint(given):
+        from console.launch.manner import read as read_manner
+
+        request.manner = read_manner(given, request.size, request.cwd)
+    request.input = _input(given.get("input") or _who_reads(given, request), request.size)
     return request
 
 
@@ -156,7 +166,7 @@ def _programs(
     from console.launch.program import find
 
     try:
-        return find(rest[0], os.environb), None
+        return find(rest[0], os.environb if "io" not in given else _with_yodio()), None
     except ConsoleError:
         from console.cli.yod_extras import load_file
 
@@ -164,6 +174,12 @@ def _programs(
         if programs is None:
             raise
         return programs[0].path, programs
+
+
+def _with_yodio() -> dict[bytes, bytes]:
+    from console.launch.carried import with_yodio
+
+    return with_yodio(os.environb)
 
 
 def _carried(given: dict[str, Any]) -> dict[str, Any]:
@@ -188,6 +204,14 @@ def _current_directory() -> bytes:
         return os.getcwdb()
     except FileNotFoundError:
         raise ConsoleError("the current directory has been removed", "cd to one that exists") from None
+
+
+def _who_reads(given: dict[str, Any], request: Request) -> str:
+    if request.manner is not None and request.manner.pty is not None:
+        return str(request.manner.pty)
+    if request.conduct is not None and request.conduct.stdin is not None:
+        return "none" if request.conduct.stdin_each is not None else "all"
+    return "none" if "detach" in given else "shared"
 
 
 def _input(text: str, size: int | None) -> str | int:
@@ -229,6 +253,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.authority import ALLOCATE_S, Authority
     from console.launch.registration import Registration
 
+    if request.conduct is not None:
+        request.conduct.begin()
     pid = os.getpid()
     began = start_time(pid)
     silent = request.quiet or request.batch
@@ -252,12 +278,23 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
-    engine = Engine(
+    kind: type[Engine] = Engine
+    if request.conduct is not None:
+        from console.launch.conducted import ConductedEngine as kind
+        from console.launch.conducted import front_maker
+
+        make = front_maker(make, request.conduct)
+    if request.manner is not None:
+        from console.launch.attended import attended
+
+        kind = attended(kind)
+    engine = kind(
         loop,
         request,
         run=run,
         rca=rca,
         cpa=cpa,
+        allocation=allocation,
         state_dir=settings.state_dir,
         make_front=make,
         on_running=on_running,
@@ -303,22 +340,21 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
 
 def _signal(settings: Settings, name: str, rest: list[str]) -> int:
     from console.launch.attach import send_signal
+    from console.launch.signals import signal_number
 
     if len(rest) != 1 or not rest[0].isdigit():
         raise UsageError("-signal takes a signal and a launcher's id", "yod -signal TERM 7")
-    send_signal(settings.run_dir, int(rest[0]), _signal_number(name))
+    send_signal(settings.run_dir, int(rest[0]), signal_number(name))
     return 0
 
 
-def _signal_number(name: str) -> int:
-    import signal
+def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
+    from console.launch.attach import release
 
-    if name.isdigit() and 0 < int(name) < signal.NSIG:
-        return int(name)
-    try:
-        return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
-    except KeyError:
-        raise UsageError(f"no signal is called {name!r}", "TERM, KILL, USR1 … or a number") from None
+    if rest:
+        raise UsageError("-release takes a launcher's id and no program")
+    release(settings.run_dir, launcher)
+    return 0
 
 
 def _version() -> int:

@@ -100,9 +100,9 @@ def dry_run(settings: Settings, request: Request) -> int:
     if request.json:
         from agents.wire.control import encode
 
-        sys.stdout.write(encode(_as_event(plan, reply, request)).decode() + "\n")
+        sys.stdout.write(encode(_as_event(plan, request)).decode() + "\n")
     else:
-        for row in _rows(plan, reply, request):
+        for row in _rows(plan, request):
             print(row)
     return 0
 
@@ -153,7 +153,7 @@ def _runs(plan: Plan, request: Request) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _rows(plan: Plan, reply: dict[str, Any], request: Request) -> list[str]:
+def _rows(plan: Plan, request: Request) -> list[str]:
     rows = []
     for first, last, at in _runs(plan, request):
         node = plan.nodes[at]
@@ -161,9 +161,8 @@ def _rows(plan: Plan, reply: dict[str, Any], request: Request) -> list[str]:
         shown = f"rank {first}" if first == last else f"rank {first}-{last}"
         row = f"{shown} on {node.name}: processor{'s' if len(ids) > 1 else ''} {fold(ids)}"
         if request.gpus_per_task:
-            begin = node.ranks.index(first) * request.gpus_per_task
-            end = (node.ranks.index(last) + 1) * request.gpus_per_task
-            row += f", GPU {fold(reply['resources'][node.name]['gpu'][begin:end])}"
+            begin, end = node.ranks.index(first), node.ranks.index(last) + 1
+            row += f", GPU {fold([device for devices in node.gpus[begin:end] for device in devices])}"
         for one in (request.segments or ())[_line_of(request, first) :][:1]:
             row += f" (line {one.line})"
         rows.append(row)
@@ -186,9 +185,10 @@ def _processors(plan: Plan, at: int, first: int, last: int, each: int) -> list[i
     return ids or list(dict.fromkeys(plan.first_processor[first : last + 1]))  # more ranks than processors
 
 
-def _as_event(plan: Plan, reply: dict[str, Any], request: Request) -> dict[str, Any]:
-    nodes = [{"name": node.name, "processors": node.processors, "ranks": node.ranks} for node in plan.nodes]
-    if request.gpus_per_task:
-        for node in nodes:
-            node["gpus"] = reply["resources"][node["name"]]["gpu"]
+def _as_event(plan: Plan, request: Request) -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = []
+    for node in plan.nodes:
+        nodes.append({"name": node.name, "processors": node.processors, "ranks": node.ranks})
+        if request.gpus_per_task:
+            nodes[-1]["gpus"] = node.gpus
     return {"event": "dry run", "size": plan.size, "nodes": nodes}

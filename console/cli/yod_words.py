@@ -9,7 +9,7 @@ ABOUT = "Launches a program on the processors of a mesh and is its terminal: inp
 _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
     "Running launches", "Input and output", "Which processors", "What the ranks get", "Looking first",
 )  # fmt: skip
-_FILES = "Programs and files that travel"
+_FILES, _HOW = "Programs and files that travel", "How the ranks are run"
 #: Words about what travels; what they mean is loaded only where one is given.
 CARRIED = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
@@ -62,6 +62,29 @@ WORDS = (
         " (status 124)", metavar="LIMIT",
     ),
     Word("wait", "seconds", "end the job so long after its first rank has ended", letter="W", metavar="S"),
+    Word("bt", "flag", "the stack of every rank that dies of a fault, behind its completion line", "backtrace",
+         original=True, group=_HOW),
+    Word("g", "flag", "the same as -bt", "stack", original=True, group=_HOW),
+    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter", "hold",
+         original=True, group=_HOW),
+    Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
+         "hold-to-attach", original=True, group=_HOW),
+    Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S", group=_HOW),
+    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go (before-go:5 sleeps 5 s)",
+         metavar="WHERE", original=True, group=_HOW),
+    Word("strace", "text", "run the ranks under strace; it writes a file rank-N.strace for each into DIR",
+         metavar="DIR", original=True, group=_HOW),
+    Word("straceoptions", "text", "options for strace, in one word: '-f -e trace=file'", metavar="S", original=True,
+         group=_HOW),
+    Word("stracenodes", "text", "only these ranks under strace: 0,4..7", metavar="RANKS", original=True, group=_HOW),
+    Word("Log", "flag", "every step of the load goes to the logs of the nodes' PCTs", "log-steps", original=True,
+         group=_HOW),
+    Word("nice", "flag", "low priority; ended, with notice, when a launch that waits needs the processors",
+         original=True, group=_HOW),
+    Word("pty", "flag", "rank 0 gets a terminal, which is ours: ^C and all keys go to it", group=_HOW),
+    Word("pty-rank", "int", "this rank instead of rank 0", metavar="RANK", group=_HOW),
+    Word("cpu-bind", "text", "bind ranks to cores: none (the default), core (its processors' own), map:0,2,4 (a list"
+         " that the ranks of a node go round)", metavar="HOW", group=_HOW),
     Word(
         "export", "text", "variables of the environment: ALL (the default), NONE, NAME, NAME=VALUE, with commas"
         " between", metavar="RULES", group=_RANKS,
@@ -79,6 +102,7 @@ WORDS = (
     ),
     Word(
         "output", "text", "standard output to files; {rank} {node} {local} {launcher} in the name, as in out.{rank:04}",
+        letter="o",
         metavar="FILE", group=_OUTPUT,
     ),
     Word("error", "text", "standard error to files, likewise", letter="e", metavar="FILE", group=_OUTPUT),
@@ -116,6 +140,7 @@ WORDS = (
         "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
         "attach", metavar="ID", group=_OTHER,
     ),
+    Word("release", "int", "let the ranks of a held launch run", metavar="ID", group=_OTHER),
     Word(
         "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7; before a program,"
         " SIG@T: a signal to the ranks T seconds before the limit of -time", metavar="SIG[@T]", group=_OTHER,
@@ -153,8 +178,8 @@ WORDS = (
     Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
 )  # fmt: skip
 
-_FLAGS_LATER = ("alloc", "attach", "bt", "g", "Log", "nice")
-_TEXTS_LATER = ("sleep", "strace", "straceoptions", "stracenodes")
+_FLAGS_LATER: tuple[str, ...] = ()
+_TEXTS_LATER: tuple[str, ...] = ()
 #: Words of the original that this version does not have yet. They keep their prefixes, so that what somebody
 #: writes today means the same tomorrow.
 LATER = (
@@ -180,6 +205,10 @@ EXTRAS = frozenset(
         "placement",
         "shape",
     ]
+)
+#: Words about how the ranks are run (console/launch/manner.py).
+MANNER = frozenset(
+    "bt g alloc attach release-after sleep strace straceoptions stracenodes Log nice pty pty-rank cpu-bind".split()
 )
 #: Words about the time while and after the processes run (console/launch/conduct.py); -signal only as SIG@T.
 CONDUCT = frozenset("time wait stdin output error gather file D d timing signal spool spool-limit".split())

@@ -51,14 +51,14 @@ def _cut(given: list[dict[str, Any]], counts: Sequence[int]) -> list[list[dict[s
     return parts
 
 
-def deal_gpus(nodes: list[dict[str, Any]], reply: Mapping[str, Any], per_task: int) -> None:
-    """Put the devices of every rank into the nodes of a load. ConsoleError when there are not enough."""
+def deal_gpus(plan: Plan, reply: Mapping[str, Any], per_task: int) -> None:
+    """Give every rank its devices. ConsoleError when too few came."""
     resources: Mapping[str, Mapping[str, list[int]]] = reply.get("resources", {})
-    for node in nodes:
-        devices = resources.get(node["name"], {}).get("gpu", [])
-        if len(devices) < per_task * len(node["ranks"]):
+    for node in plan.nodes:
+        devices = resources.get(node.name, {}).get("gpu", [])
+        if len(devices) < per_task * len(node.ranks):
             raise ConsoleError(
-                f"{node['name']}: {len(devices)} GPUs came for {len(node['ranks'])} ranks",
+                f"{node.name}: {len(devices)} GPUs came for {len(node.ranks)} ranks",
                 "the mesh's CPA is older than this yod: mesh down, mesh up",
             )
-        node["gpus"] = [devices[at * per_task : (at + 1) * per_task] for at in range(len(node["ranks"]))]
+        node.gpus = [devices[at * per_task : (at + 1) * per_task] for at in range(len(node.ranks))]

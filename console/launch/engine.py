@@ -11,11 +11,12 @@ from agents.link.link import Link
 from agents.link.sockets import connect
 from agents.wire.control import control, decode, encode
 from agents.wire.errors import AgentError, WireError
-from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, frame
+from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, frame
 from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
-from console.launch.machine import CLEAR_S, STEP_S, Do, Event, Launch, State
+from console.launch.forming import CLEAR_S, LOAD_S, STEP_S, Do, Event, State
+from console.launch.machine import Launch
 from console.launch.stream import Stream, stamped
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop, Timer
     from console.launch.authority import Authority
+    from console.launch.cargo import Cargo
     from console.launch.feeder import Feeder
     from console.launch.front import Front
     from console.launch.observers import Observers
@@ -50,6 +52,7 @@ class Engine:
         run: str,
         rca: Registration,
         cpa: Authority,
+        allocation: dict[str, Any],
         state_dir: str,
         make_front: Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front],
         on_running: Callable[[int], None] | None = None,
@@ -57,7 +60,8 @@ class Engine:
         """``on_running`` is given by who detaches the launch: then nobody types, and the socket is there before it."""
         self._loop, self._request, self._run_dir, self._state_dir = loop, request, run, state_dir
         self._on_running = on_running
-        self.launch = Launch(bad_exit_ends=request.batch or request.kill)
+        self._allocation = allocation  # what was asked for, to ask again when a load fails because of a node
+        self.launch = Launch(bad_exit_ends=request.batch or request.kill, retries=request.retries)
         self.front = make_front(loop, request, self._passed, self._output_broken)
         self.stream = Stream(self.front.event)
         self._begun = time.monotonic()
@@ -73,6 +77,7 @@ class Engine:
         self._went = False
         self._reported = False
         self._feeder: Feeder | None = None
+        self._cargo: Cargo | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
         self._rca, self._cpa = rca, cpa
@@ -102,6 +107,9 @@ class Engine:
         self._loop.after(_TICK_S, self._tick)
         self._loop.run()
         self._last_words()
+        if self._cargo is not None:
+            self._cargo.close()
+            return self.launch.exit_status or self._cargo.exit_status
         return self.launch.exit_status
 
     def handle(self, event: Event, *facts: Any) -> None:
@@ -120,6 +128,7 @@ class Engine:
 
     def _table(self) -> dict[Do, Callable[..., None]]:
         return {
+            Do.ALLOCATE: self._allocate_again,
             Do.LOAD: self._load,
             Do.CONFIRM: self._confirm,
             Do.GO: self._go,
@@ -127,6 +136,7 @@ class Engine:
             Do.KILL: self._kill,
             Do.DONE: lambda: self._down({"op": "done"}),
             Do.CUT: self._cut,
+            Do.SWEEP: self._sweep,
             Do.NODE_FAILED: self._node_failed,
             Do.FREE: self._free,
             Do.HAND: self._hand,
@@ -147,11 +157,8 @@ class Engine:
             return
         self._reply = reply
         self._rca.launcher(reply["launcher"])
-        request = self._request
         try:
-            self._plan = plans.place(
-                reply["nodes"], request.size, request.cpus_per_task, request.distribution, overcommit=request.overcommit
-            )
+            self._plan = plans.place_request(reply, self._request)
         except ConsoleError as misfit:
             status = misfit.exit_status
             self.front.complain(misfit.message, misfit.hint)
@@ -160,6 +167,13 @@ class Engine:
             return
         self.front.planned(self._plan.size)
         self.handle(Event.ALLOCATED, self._plan, reply["launcher"])
+
+    def _allocate_again(self, wait_s: float) -> None:
+        from console.launch.authority import ALLOCATE_S
+
+        self._plan, self._greeted, self._credit, self._told = None, False, 0, None
+        again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self._request.wait_s))
+        self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"])
 
     def _allocated_event(self) -> dict[str, Any]:
         assert self._plan is not None
@@ -177,6 +191,9 @@ class Engine:
     def _load(self) -> None:
         assert self._plan is not None
         root = self._plan.nodes[0]
+        if self._cargo is not None:
+            self._cargo.close()  # of a load that failed; this one has its own
+            self._cargo = None
         self.stream.emit(self._allocated_event())
         try:
             sock = connect(root.address, 5.0)
@@ -188,7 +205,22 @@ class Engine:
         load = control(plans.load_message(self._plan, self._reply, self._request))
         common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size)))
         self._root.send_raw(control(hello("launcher")) + load + common)
+        if self._request.carries:
+            self._loaded_cargo().begin()
         self.stream.emit({"event": "loading", "root": root.name, "nodes": len(self._plan.nodes)})
+
+    def _loaded_cargo(self) -> Cargo:
+        """What travels with the launch: files for the nodes, and files for the ranks. A plain launch has none."""
+        if self._cargo is None:
+            from console.launch.cargo import Cargo
+
+            if self._plan is None or self._root is None:
+                raise WireError("cargo before its load")
+            self._cargo = Cargo(
+                self._loop, self._request, self._plan, self._reply["launcher"], self._root, self.front.status,
+                lambda *facts: self.handle(Event.FAILED, *facts), self.front.complain,
+            )  # fmt: skip
+        return self._cargo
 
     def _down(self, message: dict[str, Any]) -> None:
         if self._root is not None:
@@ -198,6 +230,12 @@ class Engine:
         if self._root is not None:
             self._root.close()
             self._root = None
+
+    def _sweep(self) -> None:
+        if self._plan is not None:
+            from console.launch.sweeping import sweep
+
+            sweep(self._plan, self._reply["launcher"])
 
     def _on_root_end(self, _link: Link, reason: str) -> None:
         self._root = None
@@ -210,6 +248,9 @@ class Engine:
             self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
             if self.stream.listeners:
                 self.stream.frame(kind, payload)
+            return
+        if kind == FILE:
+            self._loaded_cargo().on_frame(payload)
             return
         if kind != CONTROL:
             raise WireError(f"a frame of kind {kind} where none is expected")
@@ -234,6 +275,8 @@ class Engine:
         elif op == "failed":
             facts = (message["node"], message["message"], message.get("hint", ""), message["exit_status"])
             self.handle(Event.FAILED, *facts, message["fault"])
+        elif op in ("want", "no_room"):
+            self._loaded_cargo().on_message(op, message)
         elif op == "lost":
             self.handle(Event.LOST, message["nodes"], message["reason"])
         elif op == "note":
@@ -294,6 +337,10 @@ class Engine:
             self._feeder.close()
         self._down({"op": "eof"})
 
+    def release(self) -> None:
+        """Let a held launch run; ours is none (console/launch/attended.py has those)."""
+        raise WireError("this launch is not held")
+
     def _signal(self, number: int, ranks: list[int] | None) -> None:
         self._down({"op": "signal", "signal": number, "ranks": ranks})
 
@@ -353,18 +400,23 @@ class Engine:
         if self._reported:
             return
         self._reported = True
-        launch, request = self.launch, self._request
-        told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
-        # 141: our reader has gone, and a filter goes quietly
-        if self._went and told and not request.quiet and launch.verdict != 141:
-            from console.launch.report import completion_rows
-
-            for row in completion_rows(launch.ranks, whole=request.verbose):
-                self.front.line(f"yod: {row}")
+        launch = self.launch
+        if self._went:
+            self._print_completion()
         if self._plan is not None:
             self._log_usage(self._plan)  # now, while the CPA frees the processors
         elapsed = round(time.monotonic() - self._begun, 6)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
+
+    def _print_completion(self) -> None:
+        launch, request = self.launch, self._request
+        told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+        # 141: our reader has gone, and a filter goes quietly
+        if told and not request.quiet and launch.verdict != 141:
+            from console.launch.report import completion_rows
+
+            for row in completion_rows(launch.ranks, whole=request.verbose):
+                self.front.line(f"yod: {row}")
 
     def _log_usage(self, plan: plans.Plan) -> None:
         from console.launch.report import append_usage
@@ -400,7 +452,8 @@ class Engine:
 
     def _passed(self, amount: int) -> None:
         self._credit += amount
-        self._moved = time.monotonic()
+        if amount:  # our own lines are no progress
+            self._moved = time.monotonic()
         if self._credit >= self._credit_step:
             self._down({"op": "credit", "bytes": self._credit})
             self._credit = 0
@@ -437,13 +490,13 @@ class Engine:
         if not outstanding or quiet < _SAY_AFTER_S or not self.front.drained:
             return
         state = self.launch.state
-        if state is State.CLEARING and quiet >= CLEAR_S:
+        if state in (State.CLEARING, State.RETREATING) and quiet >= CLEAR_S:
             self.handle(Event.OVERDUE, outstanding)
             return
         if self._told is not state:
             self._told = state
             self.front.status(outstanding)
-        if quiet >= STEP_S + (self.launch.ranks.size / 100 if state is State.LOADING else 0):
+        if quiet >= (LOAD_S + self.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
             self.handle(Event.OVERDUE, outstanding)
 
     def _outstanding(self) -> str:
@@ -461,10 +514,10 @@ class Engine:
             return f"no word yet that the processes are ready on {fold_names(ranks.nodes_not_ready())}"
         if state is State.CONFIRMING:
             return "no CPA has confirmed the start yet"
-        if state is State.CLEARING or (state is State.RUNNING and (self.launch.killed or ranks.all_ended)):
+        if state in (State.CLEARING, State.RETREATING) or (state is State.RUNNING and (self.launch.killed or ranks.all_ended)):
             left = [ranks.node_name(at) for at, _ in ranks.not_ended_by_node()]
             return f"no word yet from {fold_names(left or [ranks.node_name(0)])} that every process is gone"
-        if state is State.FREEING:
+        if state in (State.FREEING, State.RETURNING):
             return "no CPA has freed the processors yet"
         return ""
 

@@ -6,108 +6,25 @@ something that was decided meanwhile (a READY that arrives while the tree is bei
 
 from __future__ import annotations
 
-from enum import Enum
-
-from console.launch.ranks import Ranks
+from console.launch.forming import GRACE_S, SIGINT, SIGKILL, SIGTERM, Do, Event, Forming, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from console.launch.plan import Plan
-
     Action = tuple[Any, ...]  # a Do, then what it needs
 
-SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
-#: Seconds between a SIGTERM that nobody watches over (yod was terminated, -kill) and SIGKILL.
-GRACE_S = 5.0
-#: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
-#: since a tree whose root's link ends clears itself.
-STEP_S, CLEAR_S = 10.0, 2.0
-#: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
-CANCEL_S = 2.0
-
-
-class State(Enum):
-    """Where a launch stands."""
-
-    ALLOCATING = "allocating"  # a CPA has been asked for processors
-    CANCELLING = "cancelling"  # … and the user does not want them any more
-    LOADING = "loading"  # the tree is forming, processes begin under hold
-    CONFIRMING = "confirming"  # every process is held; the CPA is told *started*
-    RUNNING = "running"  # GO was given
-    CLEARING = "clearing"  # before GO: the tree is being killed
-    FREEING = "freeing"  # every process is gone; the CPA is told *finish*
-    HANDING = "handing"  # no CPA takes *finish*: the RCA is given it
-    DRAINING = "draining"  # processors are free; our reader has not taken all output yet
-    ENDED = "ended"
-
-
-class Event(Enum):
-    """What may happen to a launch."""
-
-    ALLOCATED = "allocated"  # plan, launcher
-    REFUSED = "refused"  # message, hint, exit status
-    READY = "ready"  # [[rank, pid, node index], …]
-    FAILED = "failed"  # node, message, hint, exit status, fault
-    CONFIRMED = "confirmed"
-    UNCONFIRMED = "unconfirmed"  # message, hint, exit status
-    EXITS = "exits"  # [[rank, wait status, seconds], …]
-    LOST = "lost"  # [[node index, [rank, …]], …], reason
-    FINISHED = "finished"  # [[node, pid], …] that could not be killed
-    ROOT_ENDED = "root ended"  # reason
-    FREED = "freed"
-    NOT_FREED = "not freed"  # message
-    HANDED = "handed"
-    NOT_HANDED = "not handed"  # message
-    DRAINED = "drained"
-    INTERRUPT = "interrupt"  # ^C
-    TERMINATE = "terminate"  # signal number: yod itself was told to end
-    SIGNAL = "signal"  # number, ranks or None
-    KILL = "kill"  # an observer wants the job killed
-    GRACE_OVER = "grace over"
-    OVERDUE = "overdue"  # what is outstanding
-    OUTPUT_BROKEN = "output broken"  # message or "" (the reader went), exit status
-
-
-class Do(Enum):
-    """What the engine is to do."""
-
-    LOAD = "load"
-    CONFIRM = "confirm"
-    GO = "go"
-    SIGNAL = "signal"  # number, ranks or None
-    KILL = "kill"
-    DONE = "done"  # all-done to the tree
-    CUT = "cut"  # let go of the tree's root
-    NODE_FAILED = "node failed"  # node, reason
-    FREE = "free"  # processor error, reason
-    HAND = "hand"  # processor error, reason
-    UNREGISTER = "unregister"
-    GRACE = "grace"  # seconds until GRACE_OVER
-    SAY = "say"  # an error, always told
-    STATUS = "status"  # a line for people who wait, not told with -quiet and -batch
-    TELL = "tell"  # an event for the stream
-    LEAVE = "leave"
-
-
-class Launch:
+class Launch(Forming):
     """One launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading."""
 
-    def __init__(self, *, bad_exit_ends: bool) -> None:
-        self.state = State.ALLOCATING
+    def __init__(self, *, bad_exit_ends: bool, retries: int = 0) -> None:
+        super().__init__(retries)
         self.bad_exit_ends = bad_exit_ends
-        self.ranks = Ranks()
-        self.launcher = 0
-        self.verdict: int | None = None  # an exit status that the ranks' do not decide
-        self.interrupts = 0
         self.ended_by = 0  # the signal that made yod end the job
         self.terminated = False  # a SIGTERM of ours is out, its grace runs
         self.killed = False
-        self.processor_error = False
-        self.reason = ""
         self.drained = False
         self._actions: list[Action] = []
 
@@ -134,104 +51,6 @@ class Launch:
 
     def _do(self, *action: Any) -> None:
         self._actions.append(action)
-
-    # before the processes run
-
-    def _allocated(self, plan: Plan, launcher: int) -> State:
-        self.launcher = launcher
-        self.ranks.planned(plan)
-        self._do(Do.LOAD)
-        return State.LOADING
-
-    def _refused(self, message: str, hint: str, exit_status: int) -> State:
-        self.verdict = exit_status
-        self._do(Do.SAY, message, hint)
-        return self._leave()
-
-    def _cancel(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.verdict = 128 + number
-        self._do(Do.GRACE, CANCEL_S)
-        return State.CANCELLING
-
-    def _give_back(self, plan: Plan, launcher: int) -> State:
-        self.launcher = launcher
-        self.reason = "interrupted"
-        return self._free()
-
-    def _leave_silently(self, *_facts: Any) -> State:
-        # Nothing is unregistered: the RCA sees us go and has everything of ours cleaned up.
-        self._do(Do.LEAVE)
-        return State.ENDED
-
-    def _cancelled(self, *_facts: Any) -> State:
-        return self._leave()
-
-    def _ready(self, ranks: list[list[int]]) -> State:
-        self.ranks.are_ready(ranks)
-        if not self.ranks.all_ready:
-            return State.LOADING
-        self._do(Do.CONFIRM)
-        return State.CONFIRMING
-
-    def _failed(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
-        self.verdict = exit_status
-        self.reason = message
-        self._do(Do.SAY, message, hint)
-        if fault == "node":
-            self.processor_error = True
-            self._do(Do.NODE_FAILED, node, message)
-        return self._clear()
-
-    def _unconfirmed(self, message: str, hint: str, exit_status: int) -> State:
-        self.verdict, self.reason = exit_status, message
-        self._do(Do.SAY, f"the processes were not started: {message}", hint)
-        return self._clear()
-
-    def _lost_loading(self, nodes: list[Any], reason: str) -> State:
-        self.verdict, self.reason, self.processor_error = 125, reason, True
-        self._do(Do.SAY, f"the launch failed: {reason}", "mesh status shows the nodes")
-        for at, _ranks in nodes:
-            self._do(Do.NODE_FAILED, self.ranks.node_name(at), reason)
-        return self._clear()
-
-    def _root_gone_loading(self, reason: str) -> State:
-        self.verdict, self.reason, self.processor_error = 125, reason, True
-        root = self.ranks.node_name(0)
-        self._do(Do.SAY, f"the launch failed: {root} (its PCT): {reason}", "mesh status shows the nodes")
-        self._do(Do.NODE_FAILED, root, reason)
-        return self._free()
-
-    def _overdue_loading(self, outstanding: str) -> State:
-        self.verdict, self.reason, self.processor_error = 125, f"no answer: {outstanding}", True
-        self._do(Do.SAY, f"the launch failed: {outstanding}", "mesh status shows the nodes")
-        for name in self.ranks.nodes_not_ready():
-            self._do(Do.NODE_FAILED, name, "no answer to a load")
-        return self._clear()
-
-    def _clear(self) -> State:
-        self._do(Do.KILL)
-        return State.CLEARING
-
-    def _interrupted_loading(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.verdict, self.reason = 128 + number, "interrupted before it ran"
-        return self._clear()
-
-    def _output_broken_loading(self, message: str, exit_status: int) -> State:
-        self.verdict, self.reason = exit_status, message or "the reader of its output went"
-        if message:
-            self._do(Do.SAY, message, "")
-        return self._clear()
-
-    def _cleared(self, *_facts: Any) -> State:
-        self._do(Do.CUT)
-        return self._free()
-
-    def _clear_overdue(self, outstanding: str) -> State:
-        self.processor_error = True
-        self._do(Do.STATUS, f"the clean-up was not confirmed: {outstanding}")
-        return self._cleared()
 
     # while they run
 
@@ -329,6 +148,14 @@ class Launch:
         self._do(Do.TELL, {"event": "signalled", "signal": SIGKILL, "ranks": None})
         return State.RUNNING
 
+    def _limit(self, message: str, exit_status: int | None) -> State:
+        if self.verdict is None:
+            self.verdict = exit_status
+        self._do(Do.SAY, message, "")
+        if not self.killed:
+            self._terminate()
+        return State.RUNNING
+
     def _output_broken(self, message: str, exit_status: int) -> State:
         if self.verdict is None:
             self.verdict = exit_status
@@ -421,18 +248,18 @@ TRANSITIONS: _Table = {
     (S.CANCELLING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
     (S.CANCELLING, E.TERMINATE): (L._leave_silently, (S.ENDED,)),
     (S.LOADING, E.READY): (L._ready, (S.LOADING, S.CONFIRMING)),
-    (S.LOADING, E.FAILED): (L._failed, (S.CLEARING,)),
-    (S.LOADING, E.LOST): (L._lost_loading, (S.CLEARING,)),
-    (S.LOADING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING,)),
-    (S.LOADING, E.OVERDUE): (L._overdue_loading, (S.CLEARING,)),
+    (S.LOADING, E.FAILED): (L._failed, (S.CLEARING, S.RETREATING)),
+    (S.LOADING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
+    (S.LOADING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
+    (S.LOADING, E.OVERDUE): (L._overdue_loading, (S.FREEING, S.RETURNING)),
     (S.LOADING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
     (S.LOADING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
     (S.LOADING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
     (S.CONFIRMING, E.CONFIRMED): (L._confirmed, (S.RUNNING,)),
     (S.CONFIRMING, E.UNCONFIRMED): (L._unconfirmed, (S.CLEARING,)),
-    (S.CONFIRMING, E.FAILED): (L._failed, (S.CLEARING,)),
-    (S.CONFIRMING, E.LOST): (L._lost_loading, (S.CLEARING,)),
-    (S.CONFIRMING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING,)),
+    (S.CONFIRMING, E.FAILED): (L._failed, (S.CLEARING, S.RETREATING)),
+    (S.CONFIRMING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
+    (S.CONFIRMING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
     (S.CONFIRMING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
     (S.CONFIRMING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
     (S.CONFIRMING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
@@ -440,6 +267,17 @@ TRANSITIONS: _Table = {
     (S.CLEARING, E.ROOT_ENDED): (L._cleared, (S.FREEING,)),
     (S.CLEARING, E.OVERDUE): (L._clear_overdue, (S.FREEING,)),
     (S.CLEARING, E.INTERRUPT): (L._cleared, (S.FREEING,)),
+    (S.RETREATING, E.FINISHED): (L._retreated, (S.RETURNING,)),
+    (S.RETREATING, E.ROOT_ENDED): (L._retreated, (S.RETURNING,)),
+    (S.RETREATING, E.OVERDUE): (L._retreat_overdue, (S.RETURNING,)),
+    (S.RETREATING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
+    (S.RETREATING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
+    (S.RETREATING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
+    (S.RETURNING, E.FREED): (L._again, (S.ALLOCATING,)),
+    (S.RETURNING, E.NOT_FREED): (L._not_returned, (S.HANDING,)),
+    (S.RETURNING, E.INTERRUPT): (L._interrupted_returning, (S.FREEING,)),
+    (S.RETURNING, E.TERMINATE): (L._interrupted_returning, (S.FREEING,)),
+    (S.RETURNING, E.OUTPUT_BROKEN): (L._output_broken_returning, (S.FREEING,)),
     (S.RUNNING, E.EXITS): (L._exits, (S.RUNNING,)),
     (S.RUNNING, E.LOST): (L._lost, (S.RUNNING,)),
     (S.RUNNING, E.FINISHED): (L._finished, (S.FREEING,)),
@@ -449,6 +287,7 @@ TRANSITIONS: _Table = {
     (S.RUNNING, E.GRACE_OVER): (L._grace_over, (S.RUNNING,)),
     (S.RUNNING, E.SIGNAL): (L._forward, (S.RUNNING,)),
     (S.RUNNING, E.KILL): (L._killed_by_observer, (S.RUNNING,)),
+    (S.RUNNING, E.LIMIT): (L._limit, (S.RUNNING,)),
     (S.RUNNING, E.OUTPUT_BROKEN): (L._output_broken, (S.RUNNING,)),
     (S.RUNNING, E.OVERDUE): (L._overdue, (S.FREEING,)),
     (S.FREEING, E.FREED): (L._freed, (S.DRAINING, S.ENDED)),

@@ -11,7 +11,7 @@ from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import YOD, check, check_hello, hello
-from console.launch.machine import Event
+from console.launch.forming import Event
 from console.launch.stream import stamped
 
 TYPE_CHECKING = False
@@ -141,6 +141,8 @@ class Observer:
             self._engine.handle(Event.KILL)
         elif op == "eof":
             self._engine.end_input()
+        elif op == "release":
+            self._engine.release()
 
     def _signal(self, number: int, ranks: Any) -> None:
         if not 0 < number < 65 or not (ranks is None or all(type(rank) is int for rank in ranks)):

@@ -31,7 +31,7 @@ FOREIGN = (
 class PlacedNode:
     """A node of the launch: its processors and its ranks, each in rank order."""
 
-    __slots__ = ("address", "id", "name", "processors", "ranks")
+    __slots__ = ("address", "gpus", "id", "name", "processors", "ranks")
 
     def __init__(self, node: Mapping[str, Any]) -> None:
         self.id: int = node["id"]
@@ -39,6 +39,7 @@ class PlacedNode:
         self.address: str = node["address"]
         self.processors: list[int] = []
         self.ranks: list[int] = []
+        self.gpus: list[list[int]] = []  # of each rank, where they were asked for
 
 
 class Plan:
@@ -127,8 +128,14 @@ def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
     if request.segments is not None:
         from console.launch.dealing import place_segments
 
-        return place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
-    return place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
+        plan = place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
+    else:
+        plan = place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
+    if request.gpus_per_task:
+        from console.launch.dealing import deal_gpus
+
+        deal_gpus(plan, reply, request.gpus_per_task)
+    return plan
 
 
 def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict[str, Any]:
@@ -156,16 +163,20 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
             for at, node in enumerate(plan.nodes)
         ],
     }
+    if request.conduct is not None:
+        request.conduct.mark(message, plan, request.cwd)
     if request.gpus_per_task:
-        from console.launch.dealing import deal_gpus
-
-        deal_gpus(message["nodes"], reply, request.gpus_per_task)
+        for entry, node in zip(message["nodes"], plan.nodes, strict=True):
+            entry["gpus"] = node.gpus
     return message
 
 
 def common_message(request: Request, size: int) -> dict[str, Any]:
     """The part of the load that is the same on every node."""
-    return load_cargo(_common(request, size), request)
+    message = _common(request, size)
+    if request.manner is not None and request.manner.message:
+        message["manner"] = request.manner.message
+    return load_cargo(message, request)
 
 
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.launch.machine import TRANSITIONS, Do, Event, Launch, State
+from console.launch.forming import Do, Event, State
+from console.launch.machine import TRANSITIONS, Launch
 from console.launch.plan import Plan, place
 
 E, S = Event, State
@@ -44,6 +45,7 @@ FINISHED = (E.FINISHED, [])
 OVERDUE = (E.OVERDUE, "no word yet from n1")
 RUN = [ALLOCATED, READY, E.CONFIRMED]
 END = [FINISHED, E.FREED, E.DRAINED]
+FAILED_TRY = [ALLOCATED, NODE_FAILED, FINISHED, E.FREED]
 
 #: name: (events, final state, exit status)
 SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
@@ -69,7 +71,7 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "a node lost while confirming": ([ALLOCATED, READY, LOST, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
     "the root gone while loading": ([ALLOCATED, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
     "the root gone while confirming": ([ALLOCATED, READY, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
-    "overdue while loading": ([ALLOCATED, OVERDUE, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 125),
+    "overdue while loading": ([ALLOCATED, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 125),
     "^C while loading": ([ALLOCATED, E.INTERRUPT, FINISHED, E.FREED, E.DRAINED], S.ENDED, 130),
     "^C twice while loading": ([ALLOCATED, E.INTERRUPT, E.INTERRUPT, E.FREED, E.DRAINED], S.ENDED, 130),
     "told to end while loading": ([ALLOCATED, HUP, FINISHED, E.FREED, E.DRAINED], S.ENDED, 129),
@@ -97,6 +99,13 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "forwarded signal": ([*RUN, (E.SIGNAL, 10, None), (E.EXITS, exits(*[10] * 4)), *END], S.ENDED, 138),
     "TERM from outside": ([*RUN, (E.SIGNAL, 15, None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 143),
     "killed from outside": ([*RUN, E.KILL, (E.EXITS, exits(*[9] * 4)), *END], S.ENDED, 137),
+    "time is up": ([*RUN, (E.LIMIT, "time is up", 124), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 124),
+    "time is up, all end well": ([*RUN, (E.LIMIT, "up", 124), (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 124),
+    "one ended, the others too late": (
+        [*RUN, (E.EXITS, exits(EXIT_3)), (E.LIMIT, "waited", None), (E.EXITS, exits(0, 15, 15, 15)), *END],
+        S.ENDED,
+        3,
+    ),
     "stdout broken": ([*RUN, BROKEN, (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 141),
     "stdout broken at the end": (
         [*RUN, (E.EXITS, exits(0, 0, 0, 0)), FINISHED, BROKEN, E.FREED, E.DRAINED],
@@ -119,7 +128,38 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "stdout broken while handing": ([*RUN, FINISHED, E.INTERRUPT, BROKEN, E.HANDED, E.DRAINED], S.ENDED, 141),
     "^C on a reader that stands still": ([*RUN, FINISHED, E.FREED, E.INTERRUPT], S.ENDED, 0),
     "told to end with a reader that stands still": ([*RUN, FINISHED, E.FREED, TERM], S.ENDED, 0),
+    "another try: a node fails": ([*FAILED_TRY, *RUN, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
+    "another try: the root goes meanwhile": ([ALLOCATED, NODE_FAILED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the tree does not end": ([ALLOCATED, LOST, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the root cannot be reached": ([ALLOCATED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the root stands still": ([ALLOCATED, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: a node goes while confirming": ([ALLOCATED, READY, LOST, FINISHED, E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: a node fails while confirming": (
+        [ALLOCATED, READY, NODE_FAILED, FINISHED, E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
+    "another try: the root goes while confirming": (
+        [ALLOCATED, READY, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
+    "another try: no other nodes": ([*FAILED_TRY, REFUSED], S.ENDED, 125),
+    "another try: the fourth was the last": (
+        [*FAILED_TRY, *FAILED_TRY, *FAILED_TRY, ALLOCATED, NODE_FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125,
+    ),
+    "another try: the program is at fault": ([*FAILED_TRY, ALLOCATED, FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 126),
+    "another try: ^C while retreating": ([ALLOCATED, LOST, E.INTERRUPT, FINISHED, E.FREED, E.DRAINED], S.ENDED, 130),
+    "another try: told to end while retreating": ([ALLOCATED, LOST, HUP, FINISHED, E.FREED, E.DRAINED], S.ENDED, 129),
+    "another try: stdout broken while retreating": ([ALLOCATED, LOST, BROKEN, FINISHED, E.FREED, E.DRAINED], S.ENDED, 141),
+    "another try: ^C while returning": ([ALLOCATED, LOST, FINISHED, E.INTERRUPT, E.FREED, E.DRAINED], S.ENDED, 130),
+    "another try: told to end while returning": ([ALLOCATED, LOST, FINISHED, TERM, E.FREED, E.DRAINED], S.ENDED, 143),
+    "another try: stdout broken while returning": ([ALLOCATED, LOST, FINISHED, FULL, E.FREED, E.DRAINED], S.ENDED, 125),
+    "another try: ^C while asking again": ([*FAILED_TRY, E.INTERRUPT, REFUSED], S.ENDED, 130),
+    "another try: no CPA takes the nodes back": (
+        [ALLOCATED, LOST, FINISHED, (E.NOT_FREED, "no CPA"), E.HANDED, E.DRAINED], S.ENDED, 125,
+    ),
 }  # fmt: skip
+
+
+def launch_for(name: str) -> Launch:
+    return Launch(bad_exit_ends=False, retries=3 if name.startswith("another try") else 0)
 
 
 def play(events: list[Any], launch: Launch) -> tuple[list[Any], set[tuple[State, Event]]]:
@@ -134,7 +174,7 @@ def play(events: list[Any], launch: Launch) -> tuple[list[Any], set[tuple[State,
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario(name: str) -> None:
     events, state, status = SCENARIOS[name]
-    launch = Launch(bad_exit_ends=False)
+    launch = launch_for(name)
     actions, used = play(events, launch)
     assert launch.state is state
     assert launch.exit_status == status
@@ -143,7 +183,7 @@ def test_scenario(name: str) -> None:
 
 
 def test_every_transition_is_in_a_scenario() -> None:
-    used = set().union(*(play(events, Launch(bad_exit_ends=False))[1] for events, _, _ in SCENARIOS.values()))
+    used = set().union(*(play(events, launch_for(name))[1] for name, (events, _, _) in SCENARIOS.items()))
     assert set(TRANSITIONS) - used == set()
 
 
@@ -162,6 +202,30 @@ def test_no_go_without_the_cpas_word() -> None:
     actions, _ = play([ALLOCATED, READY], launch)
     assert Do.GO not in names_of(actions)
     assert names_of(launch.handle(E.CONFIRMED)) == [Do.GO]
+
+
+def test_a_failed_try_reports_its_node_gives_back_and_asks_again() -> None:
+    launch = launch_for("another try")
+    actions, _ = play(FAILED_TRY, launch)
+    said = next(action[1] for action in actions if action[0] is Do.STATUS)
+    assert "n1: no memory" in said and "1 of 3" in said
+    reported, freed, asked = (names_of(actions).index(do) for do in (Do.NODE_FAILED, Do.FREE, Do.ALLOCATE))
+    assert reported < freed < asked and Do.SAY not in names_of(actions)
+    assert (launch.state, launch.verdict, launch.processor_error) == (S.ALLOCATING, None, False)
+
+
+def test_the_last_failure_is_told_with_the_refusal() -> None:
+    launch = launch_for("another try")
+    actions, _ = play([*FAILED_TRY, REFUSED], launch)
+    (said,) = [action for action in actions if action[0] is Do.SAY]
+    assert "n1: no memory" in said[1] and "2 are free" in said[1]
+
+
+def test_a_root_that_stands_still_is_blamed_alone() -> None:
+    launch = launch_for("no retry")
+    actions, _ = play([ALLOCATED, OVERDUE], launch)
+    assert [action[1] for action in actions if action[0] is Do.NODE_FAILED] == ["n0"]
+    assert names_of(actions).index(Do.SWEEP) < names_of(actions).index(Do.FREE)
 
 
 def test_a_bad_exit_ends_the_job_only_with_kill() -> None:
@@ -220,6 +284,7 @@ facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
     E.KILL: st.just(()),
     E.GRACE_OVER: st.just(()),
     E.OVERDUE: st.just(OVERDUE[1:]),
+    E.LIMIT: st.sampled_from([("time is up", 124), ("waited", None)]),
     E.OUTPUT_BROKEN: st.sampled_from([BROKEN[1:], FULL[1:]]),
 }  # fmt: skip
 any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lambda more: (event, *more)))
