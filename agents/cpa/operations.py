@@ -10,7 +10,7 @@ from agents.cpa import placement
 from agents.cpa.rights import Denied, Rights, uid_of, user_name
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db import allocation, ending, history, machine, modes, partitions, waiting, watching
+from db import allocation, ending, history, machine, many_nodes, modes, partitions, waiting, watching
 from db.connection import Store
 from db.free import Machine, Placed
 
@@ -18,6 +18,7 @@ MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
 MAX_NAME = 255
 MAX_BOOT_ID = 64
+LONGEST_PENDING_S = 3700.0  # a launch that sleeps before its start (yod -sleep)
 MAX_PID = 1 << 22  # the kernel's own limit
 
 
@@ -93,6 +94,7 @@ class Operations:
             partition=message.get("partition"),
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
+            pending_s=min(max(allocation.PENDING_S, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 
     def _choose(self, message: Message) -> allocation.Choose:
@@ -226,22 +228,31 @@ class Operations:
         boot_id, address, agent = message["boot_id"], message["address"], message.get("agent", "")
         if len(boot_id) > MAX_BOOT_ID or len(address) > MAX_NAME or len(agent) > MAX_BOOT_ID:
             raise AgentError("node_up: boot_id, address or agent is too long", code="invalid")
-        machine.node_up(self.store, message["node"], boot_id, message["incarnation"], address, agent)
+        if "nodes" in message:
+            many_nodes.nodes_up(self.store, _names(message), boot_id, message["incarnation"], address, agent)
+        else:
+            machine.node_up(self.store, message["node"], boot_id, message["incarnation"], address, agent)
         return Answer({}, released=True)
 
     def _node_suspect(self, uid: int, message: Message) -> Answer:
-        return self._node_event(uid, message, machine.node_suspect)
+        return self._node_event(uid, message, machine.node_suspect, many_nodes.nodes_suspect)
 
     def _node_down(self, uid: int, message: Message) -> Answer:
-        return self._node_event(uid, message, machine.node_down)
+        return self._node_event(uid, message, machine.node_down, many_nodes.nodes_down)
 
-    def _node_event(self, uid: int, message: Message, tell: Callable[..., Any]) -> Answer:
+    def _node_event(
+        self, uid: int, message: Message, tell: Callable[..., Any], tell_many: Callable[..., Any]
+    ) -> Answer:
         self.rights.need_daemon(uid, message["op"])
-        node, life = message["node"], watching.Life(message["boot_id"], message["incarnation"])
-        if life.incarnation == 0:
+        if "nodes" in message:
+            life, reason = (message["boot_id"], message["incarnation"]), message["reason"][:MAX_REASON]
+            tell_many(self.store, _names(message), *life, reason)
+            return Answer({})
+        node, known = message["node"], watching.Life(message["boot_id"], message["incarnation"])
+        if known.incarnation == 0:
             # an RCA that has just started, and to which the node's PCT never spoke
-            life = watching.present_life(self.store, node)
-        tell(self.store, node, life.boot_id, life.incarnation, message["reason"][:MAX_REASON])
+            known = watching.present_life(self.store, node)
+        tell(self.store, node, known.boot_id, known.incarnation, message["reason"][:MAX_REASON])
         return Answer({})
 
     def _idle(self, uid: int, _message: Message) -> Answer:
@@ -264,6 +275,13 @@ class Operations:
     def trim(self, days: float, rows: int) -> None:
         """Forget what ended long ago."""
         history.trim(self.store, days, rows)
+
+
+def _names(message: Message) -> list[str]:
+    names: list[str] = message["nodes"]
+    if not all(isinstance(name, str) for name in names):
+        raise AgentError(f"{message['op']}: nodes are names", code="invalid")
+    return names
 
 
 def _key(message: Message) -> str:

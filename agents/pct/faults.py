@@ -59,13 +59,13 @@ class Faults:
             self._looked += 1
             if self._looked > MOST:
                 if self._looked == MOST + 1:
-                    self._note(f"{self._node}: stack traces of the first {MOST} ranks that died here, and no more")
+                    self._note(f"stack traces of the first {MOST} ranks that died here, and no more")
                 kernel.resume(tid, number)
                 continue
             try:
                 looking = backtrace.begin(tid, number)
             except OSError as error:
-                self._note(f"{self._node}: no stack trace of process {tid}: {error.strerror}")
+                self._note(f"no stack trace of process {tid}: {error.strerror}")
                 continue
             self._looking.append(looking)
             self._watch(looking)

@@ -122,7 +122,7 @@ class Local:
         else:
             self._own_stdin = {rank: self._input_pipe(rank) for rank in readers}
         if self.manner is not None and self.manner.cpus:
-            self._tell.noted(f"{self._load.name}: {self.manner.bindings()}")
+            self._tell.noted(self.manner.bindings())
         self._begin_some()
 
     def _input_pipe(self, rank: int = -1) -> int:

@@ -56,6 +56,8 @@ CPA: Dict[str, Shape] = {
             "placement": _str,
             "wait_s": _num,
             "resources": _dict,
+            "nice": _bool,
+            "pending_s": _num,
         },
         key=_str,
         login=_str,
@@ -76,9 +78,9 @@ CPA: Dict[str, Shape] = {
     "reserve": _shape({"user": (str, _none)}, wanted=_dict),
     "launchers_of": _shape(login=_str),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
-    "node_up": _shape({"agent": _str}, node=_str, boot_id=_str, incarnation=_int, address=_str, processors=_int),
-    "node_suspect": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
-    "node_down": _shape(node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "node_up": _shape({"agent": _str, "nodes": _list}, node=_str, boot_id=_str, incarnation=_int, address=_str, processors=_int),
+    "node_suspect": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "node_down": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "idle": _shape(),
     "mesh_down": _shape(boot_id=_str, reason=_str),
 }
@@ -91,7 +93,13 @@ RCA: Dict[str, Shape] = {
     "unregister": _shape(),
     "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
     "register_node": _shape(
-        {"agent": _str}, node=_str, boot_id=_str, incarnation=_int, address=_str, pid=_int, processors=_int
+        {"agent": _str, "nodes": _list},
+        node=_str,
+        boot_id=_str,
+        incarnation=_int,
+        address=_str,
+        pid=_int,
+        processors=_int,
     ),
     "status": _shape(),
 }

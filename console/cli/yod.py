@@ -307,13 +307,16 @@ def _spooled(
 ) -> tuple[Callable[..., Any], Callable[[int], None]]:
     """How a detached launch makes its front, and what it does as soon as it runs."""
     from console.launch.engine import user
-    from console.launch.spool import SpoolFront
+    from console.launch.spool import LIMIT, SpoolFront
 
+    limit, drops = LIMIT, False
+    if request.conduct is not None:
+        limit, drops = request.conduct.spool_limit or LIMIT, request.conduct.spool_drops
     hello = {"command": request.command, "size": request.size, "user": user(), "state": "allocating"}
     fronts: list[SpoolFront] = []
 
     def make(_loop: Any, _request: Any, on_passed: Any, on_broken: Any) -> SpoolFront:
-        fronts.append(SpoolFront(settings.state_dir, hello, on_passed, on_broken))
+        fronts.append(SpoolFront(settings.state_dir, hello, on_passed, on_broken, limit, drops=drops))
         return fronts[0]
 
     def running(launcher: int) -> None:

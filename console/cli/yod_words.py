@@ -69,7 +69,8 @@ WORDS = (
          original=True, group=_HOW),
     Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
          "hold-to-attach", original=True, group=_HOW),
-    Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S", group=_HOW),
+    Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S",
+         group=_HOW),
     Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go (before-go:5 sleeps 5 s)",
          metavar="WHERE", original=True, group=_HOW),
     Word("strace", "text", "run the ranks under strace; it writes a file rank-N.strace for each into DIR",
@@ -208,7 +209,8 @@ EXTRAS = frozenset(
 )
 #: Words about how the ranks are run (console/launch/manner.py).
 MANNER = frozenset(
-    "bt g alloc attach release-after sleep strace straceoptions stracenodes Log nice pty pty-rank cpu-bind".split()
+    ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
+    + ("pty", "pty-rank", "cpu-bind")
 )
 #: Words about the time while and after the processes run (console/launch/conduct.py); -signal only as SIG@T.
 CONDUCT = frozenset("time wait stdin output error gather file D d timing signal spool spool-limit".split())

@@ -49,6 +49,7 @@ class Attached:
         self._link: Link | None = None
         self._file = -1
         self._received = 0
+        self._inode = 0  # of the spool that ``_received`` counts in; 0: the first there was
         self._status: int | None = None
         self._paused = False
         self._greeted = False
@@ -94,12 +95,16 @@ class Attached:
             raise WireError(f"a frame of kind {kind} in an event stream")
 
     def _event(self, event: dict[str, Any]) -> None:
-        self._front.event(event)
         name = event.get("event")
+        if name == "moved":  # the spool was written anew: counted from here
+            self._received, self._inode = int(event["offset"]), int(event["file"])
+            return
+        self._front.event(event)
         if name == "hello" or name == "allocated":
             self._front.planned(int(event.get("size", 1)))
         elif name == "skipped":
-            self._front.status(f"{event.get('bytes', 0)} bytes were skipped: the reader was too slow")
+            why = "dropped from the spool, the oldest first" if event.get("dropped") else "the reader was too slow"
+            self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
         elif name in ("note", "lost"):
             self._front.status(str(event.get("text") or event.get("reason")))
         elif name == "end":
@@ -138,6 +143,9 @@ class Attached:
             )
             self._status = 125
             return
+        if self._inode and os.fstat(self._file).st_ino != self._inode:
+            self._front.status("the reader was too slow: what is still kept of the output follows")
+            self._received = 0
         self._decoder = Decoder()
         self._read_piece()
 
@@ -187,3 +195,20 @@ def send_signal(run_dir: str, launcher: int, number: int) -> None:
                 pass
     except Unreachable:
         raise ConsoleError(f"launcher {launcher} did not confirm the signal", "it may have ended meanwhile") from None
+
+
+def release(run_dir: str, launcher: int) -> None:
+    """Have the yod of ``launcher``, which holds its ranks, let them run. ConsoleError when it does not hold them."""
+    from agents.link.client import Client, Unreachable
+
+    reach = reach_launch(run_dir, launcher)
+    if reach is not None:
+        reach.close()
+    try:
+        with Client(f"{run_dir}/yod-{launcher}.sock", "observer", _ANSWER_S) as client:
+            client.tell({"op": "attach", "replay": False, "output": False})
+            client.tell({"op": "release"})
+            while client.receive().get("event") != "released":
+                pass
+    except Unreachable:
+        raise ConsoleError(f"launcher {launcher} is not held", "yod --hold holds one") from None

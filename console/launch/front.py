@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop
+    from console.launch.dropping import Dropping
     from console.launch.request import Request
 
 #: What a filter whose reader has gone ends with: 128 + SIGPIPE.
@@ -28,6 +29,7 @@ class Front:
     """
 
     spool_path = ""
+    dropping: Dropping | None = None  # what a spool has lost; here nothing
     newline = b"\n"  # behind our own lines; a raw terminal wants more
 
     def __init__(

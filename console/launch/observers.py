@@ -76,7 +76,7 @@ class Observer:
         self._output = False
         self._skipped = 0
         self._spool = -1
-        self._offset = 0
+        self._offset = self._file = 0
         self._pumping = False
         self._link = Link(observers.loop, sock, self._on_frame, self._on_end, limit=_LONGEST_REQUEST)
         self._link.send(hello("yod"))
@@ -158,6 +158,8 @@ class Observer:
         path = self._engine.spool_path
         if output and path:
             self._spool = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            dropping = self._engine.front.dropping
+            self._file = len(dropping.moves) if dropping is not None else 0
             self._offset = 0 if replay else os.fstat(self._spool).st_size
             self._pump()
             return
@@ -170,6 +172,8 @@ class Observer:
         # The file has everything: a slow reader costs a descriptor, not memory.
         while self._link.out_bytes < _PUMP and self._link.sock is not None:
             data = os.pread(self._spool, _PUMP, self._offset)
+            if not data and self._next_file():
+                continue
             if not data:
                 return
             self._offset += len(data)
@@ -177,6 +181,23 @@ class Observer:
         if not self._pumping and self._link.sock is not None:
             self._pumping = True
             self._all.loop.after(_LOOK_S, self._pump_again)
+
+    def _next_file(self) -> bool:
+        """The file was written anew without its oldest output: go on in the new one, where this one ended."""
+        dropping = self._engine.front.dropping
+        if dropping is None or self._file == len(dropping.moves):
+            return False
+        offset, lost = self._offset, 0
+        for move in dropping.moves[self._file :]:
+            offset, more = move.follow(offset)
+            lost += more
+        self._file, self._offset = len(dropping.moves), offset
+        os.close(self._spool)
+        self._spool = os.open(self._engine.spool_path, os.O_RDONLY | os.O_CLOEXEC)
+        if lost:
+            self._link.send(stamped({"event": "skipped", "bytes": lost}))
+        self._link.send(stamped({"event": "moved", "offset": offset, "file": os.fstat(self._spool).st_ino}))
+        return True
 
     def _pump_again(self) -> None:
         self._pumping = False

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from console.launch.conduct import Conduct
+    from console.launch.manner import Manner
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
@@ -52,6 +53,7 @@ class Request:
         "json",
         "kill",
         "label",
+        "manner",
         "most",
         "nodes",
         "overcommit",
@@ -117,6 +119,7 @@ class Request:
         self.segments: list[Program] | None = None
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
+        self.manner: Manner | None = None  # how the ranks are run beyond the plain way (console/launch/manner.py)
         self.conduct: Conduct | None = None  # files, limits, what is told (console/launch/conduct.py)
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
         self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
@@ -155,6 +158,8 @@ class Request:
             message["nodes"] = self.nodes
         if self.most:
             message["most"] = self.most
+        if self.manner is not None:
+            message.update(self.manner.allocation())
         if self.gpus_per_task:
             message["per_task"] = {"gpu": self.gpus_per_task}
         if self.segments is not None:

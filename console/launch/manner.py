@@ -1,0 +1,173 @@
+"""How the ranks are to be run beyond the plain way: what the command line said, and what goes into the load for it."""
+
+from __future__ import annotations
+
+import os
+
+from console.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: -sleep's words, and what the load calls them; before GO it is yod itself that sleeps.
+PLACES = {"after-fork": "fork", "before-exec": "exec", "after-exec": "loaded", "before-go": "go"}
+SLEEP_S = 60.0
+PENDING_S = 60.0  # what a launch has anyway, from its allocation to its start
+NICE = 10  # what is added to the nice value of the ranks
+TRACES = 8  # ranks of one node that are looked at together
+
+
+class Manner:
+    """``message`` is the ``manner`` of the common frame; the rest is yod's own part.
+
+    ``sleep_s``: the launch stands still so long before GO. ``pty``: the rank whose terminal ours is, or None.
+    """
+
+    __slots__ = ("backtrace", "confirm_after_s", "hold", "message", "nice", "pty", "release_after_s", "sleep_s")
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] = {}
+        self.backtrace = self.hold = self.nice = False
+        self.release_after_s: float | None = None
+        self.sleep_s = self.confirm_after_s = 0.0
+        self.pty: int | None = None
+
+    def allocation(self) -> dict[str, Any]:
+        """What the CPA has to know: more time before GO, and that the launch gives way to others."""
+        told: dict[str, Any] = {}
+        if self.nice:
+            told["nice"] = True
+        if self.sleep_s:
+            told["pending_s"] = PENDING_S + self.sleep_s
+        return told
+
+
+def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> Manner:
+    """What the words say. UsageError for what cannot be."""
+    manner = Manner()
+    message = manner.message
+    manner.hold = not {"alloc", "attach"}.isdisjoint(given)
+    manner.backtrace = not {"bt", "g"}.isdisjoint(given)
+    _exclude(given, manner)
+    if manner.backtrace:
+        message["backtrace"] = TRACES
+    if manner.hold:
+        message["hold"] = True
+        manner.release_after_s = given.get("release-after")
+    if "Log" in given:
+        message["log"] = True
+    if "nice" in given:
+        message["nice"], manner.nice = NICE, True
+    if "strace" in given:
+        message["strace"] = _strace(given, size, cwd)
+    if "cpu-bind" in given and given["cpu-bind"] != "none":
+        message["bind"] = bind(given["cpu-bind"], given.get("cpus-per-task", 1))
+    if "sleep" in given:
+        where, seconds = sleep(given["sleep"])
+        manner.sleep_s = seconds
+        if where == "go":
+            manner.confirm_after_s = seconds
+        else:
+            message["sleep"] = {"where": where, "seconds": seconds}
+    if "pty" in given or "pty-rank" in given:
+        manner.pty = given.get("pty-rank", 0)
+        if size is not None and manner.pty >= size:
+            raise UsageError(f"-pty-rank {manner.pty}: there is no such rank", f"ranks are 0 to {size - 1}")
+        rows, columns = window()
+        message["pty"] = {"rank": manner.pty, "rows": rows, "columns": columns}
+    return manner
+
+
+def _exclude(given: Mapping[str, Any], manner: Manner) -> None:
+    tracers = [
+        word for word, there in (("-bt", manner.backtrace), ("--hold", manner.hold), ("-strace", "strace" in given))
+        if there
+    ]  # fmt: skip
+    if len(tracers) > 1:
+        raise UsageError(f"{' and '.join(tracers)} exclude each other", "a process has one tracer at a time")
+    for word, needs, there in (
+        ("release-after", "--hold", manner.hold),
+        ("straceoptions", "-strace", "strace" in given),
+        ("stracenodes", "-strace", "strace" in given),
+    ):
+        if word in given and not there:
+            raise UsageError(f"-{word} goes with {needs}")
+    if ("pty" in given or "pty-rank" in given) and "detach" in given:
+        raise UsageError("-pty and -detach exclude each other", "a launch without a terminal can lend none")
+    if ("pty" in given or "pty-rank" in given) and not {"input", "label"}.isdisjoint(given):
+        raise UsageError("-pty excludes -input and -label", "the terminal is one rank's")
+
+
+def _strace(given: Mapping[str, Any], size: int | None, cwd: bytes) -> dict[str, Any]:
+    import shlex
+
+    try:
+        options = shlex.split(given.get("straceoptions", ""))
+    except ValueError as error:
+        raise UsageError(f"-straceoptions: {error}", "quotes come in pairs") from None
+    if any(option.startswith(("-o", "--output")) for option in options):
+        raise UsageError("-straceoptions: -o is yod's own", "the files are in the directory of -strace")
+    folder = os.path.join(cwd, os.fsencode(given["strace"]))
+    return {
+        "dir": folder.decode("latin-1"),
+        "options": [os.fsencode(option).decode("latin-1") for option in options],
+        "ranks": ranks(given["stracenodes"], size) if "stracenodes" in given else None,
+    }
+
+
+def ranks(text: str, size: int | None) -> list[int]:
+    """``0,4..7`` as ranks. UsageError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dots, high = part.strip().partition("..")
+        if not dots:
+            low, dots, high = part.strip().partition("-")
+        high = high if dots else low
+        if not (_number(low) and _number(high) and int(low) <= int(high)):
+            raise UsageError(f"-stracenodes takes ranks (0,4..7), not {text!r}")
+        if size is not None and int(high) >= size:
+            raise UsageError(f"-stracenodes {text}: there is no rank {high}", f"ranks are 0 to {size - 1}")
+        found.update(range(int(low), int(high) + 1))
+    return sorted(found)
+
+
+def _number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 8
+
+
+def bind(text: str, each: int) -> dict[str, Any]:
+    """``core`` or ``map:0,2,4`` as the load has it. UsageError."""
+    kind, colon, rest = text.partition(":")
+    if kind == "core" and not colon:
+        return {"each": each}
+    if kind == "map" and colon and all(map(_number, rest.split(","))):
+        return {"each": each, "map": [int(cpu) for cpu in rest.split(",")]}
+    raise UsageError(f"-cpu-bind takes none, core or map:0,2,4 …, not {text!r}")
+
+
+def sleep(text: str) -> tuple[str, float]:
+    """``after-fork``, ``before-go:5`` … as place and seconds; a place may be cut short to what is behind its dash."""
+    word, colon, rest = text.partition(":")
+    place = PLACES.get(word) or next((short for full, short in PLACES.items() if full.endswith(f"-{word}")), "")
+    if word == "exec" or not place:
+        raise UsageError(f"-sleep takes {', '.join(PLACES)}, not {word!r}", "before-exec:10 sleeps 10 s instead of 60")
+    try:
+        seconds = float(rest) if colon else SLEEP_S
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise UsageError(f"-sleep {text}: from 0 to 3600 seconds")
+    return place, seconds
+
+
+def window() -> tuple[int, int]:
+    """Rows and columns of our terminal."""
+    for fd in (0, 1, 2):
+        try:
+            size = os.get_terminal_size(fd)
+        except OSError:
+            continue
+        return size.lines, size.columns
+    return 24, 80
