@@ -38,6 +38,12 @@ class ImageError(PctError):
     code = "image"
 
 
+class Damaged(ImageError):
+    """An image that is not what was announced: its launcher's fault, or the network's, not this node's."""
+
+    code = "damaged"
+
+
 class NoRoom(ImageError):
     """The RAM disk is too full: the image goes by the parallel file system."""
 
@@ -224,7 +230,7 @@ class Arriving:
         if self.received != self.size or self._hash.hexdigest() != self.digest:
             received = self.received
             self.abandon()
-            raise ImageError(
+            raise Damaged(
                 f"the image is damaged: {received} of {self.size} bytes, or another SHA-256 than announced",
                 "the file may have changed while it was read; launch again",
             )

@@ -14,8 +14,9 @@ from agents.link.server import Session
 from agents.pct import image as store_of_images
 from agents.pct.digests import Digests
 from agents.pct.errors import LoadFailed
-from agents.pct.image import Arriving, ImageError, NoRoom, Store
+from agents.pct.image import Arriving, Damaged, ImageError, NoRoom, Store
 from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors
+from agents.pct.in_place import runs_in_place
 from agents.pct.places import launch_socket
 from agents.pct.plan import Load, Program
 from agents.pct.pulling import Counter, Pull, Serving, description, read_piece
@@ -62,7 +63,7 @@ class Image:
         self.pull: Optional[Pull] = None
         self.pushed = False
         self.looks = 0
-        self.trouble = self.hint = ""
+        self.trouble = self.hint = self.fault = ""
 
     @property
     def received(self) -> int:
@@ -85,6 +86,7 @@ class Images:
         self._counter = Counter()
         self._parked: List[Any] = []
         self._reported = 0.0
+        self._elsewhere: List[str] = []
 
     @property
     def store(self) -> Store:
@@ -95,8 +97,12 @@ class Images:
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything that runs here is here; at once when it never was elsewhere."""
+        around = self._around
+        if runs_in_place(around.program, around.load.ranks):
+            then()
+            return
         self._then = then
-        if self._around.program.cargo.get("bcast") == "ask":
+        if around.program.cargo["bcast"] == "ask":
             self.ask()
         self._check()
 
@@ -172,6 +178,7 @@ class Images:
         image = self._images[number]
         if image.machine.state in (State.HERE, State.FAILED, State.ASKED):
             return
+        self._elsewhere.append(path)
         if Digests(store_of_images.RAM_DISK).in_place(path, image.digest, image.size):
             image.file = path
             if image.library:
@@ -179,7 +186,7 @@ class Images:
                 self._linked(image)
             self._handle(image, Event.PLACED)
         else:
-            self._broken(image, ImageError(f"{path} is not the program that was announced", "is it the same there?"))
+            self._broken(image, Damaged(f"{path} is not the program that was announced", "is it the same there?"))
 
     def _pass_on(self, data: bytes) -> None:
         for child in self._around.children:
@@ -254,10 +261,11 @@ class Images:
 
     def _fail(self, image: Image) -> None:
         self._failed = True
-        self._around.fail(LoadFailed(f"{self._around.node}: {image.trouble}", "node", hint=image.hint))
+        self._around.fail(LoadFailed(f"{self._around.node}: {image.trouble}", image.fault, hint=image.hint))
 
     def _broken(self, image: Image, error: ImageError) -> None:
         image.trouble, image.hint = error.message, error.hint
+        image.fault = "launch" if isinstance(error, Damaged) else "node"
         self._handle(image, Event.FULL if isinstance(error, NoRoom) else Event.BROKEN)
 
     def _check(self) -> None:
@@ -343,6 +351,17 @@ class Images:
         if self._store is not None:
             self._store.remove()
             self._store = None
+        if self._around.is_root:
+            self._remove_elsewhere()
+
+    def _remove_elsewhere(self) -> None:
+        # The launcher does it too; this is for one that was killed.
+        for path in self._elsewhere:
+            try:
+                os.unlink(path)
+                os.rmdir(os.path.dirname(path))
+            except OSError:
+                pass
 
 
 _FOUND_OUT = {"here": Event.FOUND, "mine": Event.OURS, "theirs": Event.THEIRS}

@@ -27,7 +27,12 @@ def plain(program: Program, ranks: List[int]) -> bool:
     """Whether nothing travels with this launch: every program of ``ranks`` runs in place, and no files are served."""
     if not program.cargo:
         return True
-    if program.cargo.keys() != {"bcast"} or program.cargo["bcast"] != "ask":
+    return program.cargo.keys() == {"bcast"} and runs_in_place(program, ranks)
+
+
+def runs_in_place(program: Program, ranks: List[int]) -> bool:
+    """Whether every program of ``ranks`` stands here as it does at the launcher, and may run there."""
+    if program.cargo["bcast"] != "ask":
         return False
     segments = {segment.first: segment for segment in map(program.segment_of, ranks)}
     return all(segment.file == identity(segment.path) for segment in segments.values())

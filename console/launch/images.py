@@ -209,7 +209,9 @@ class Images:
 
 def programs(request: Request) -> list[str]:
     """The programs of a request, each once."""
-    return [os.fsdecode(request.path)]
+    if request.segments is None:
+        return [os.fsdecode(request.path)]
+    return list(dict.fromkeys(os.fsdecode(one.path) for one in request.segments))
 
 
 def _digests() -> Digests:
