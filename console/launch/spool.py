@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from console.launch.dropping import Dropping
+
 #: Bytes a spool may hold; then the job waits in its next write.
 LIMIT = 1 << 30
 #: Days for which the spool of an ended launch is kept.
@@ -36,9 +38,14 @@ class SpoolFront:
         on_passed: Callable[[int], None],
         on_broken: Callable[[str, int], None],
         limit: int = LIMIT,
+        *,
+        drops: bool = False,
     ) -> None:
+        """``drops``: a full spool loses its oldest output (dropping.py) instead of holding the job up."""
         self._state_dir, self._hello, self._limit = state_dir, hello, limit
         self._on_passed, self._on_broken = on_passed, on_broken
+        self._drops = drops
+        self.dropping: Dropping | None = None
         self._fd = -1
         self._written = 0
         self._before: list[dict[str, Any]] = []
@@ -55,9 +62,13 @@ class SpoolFront:
         """What a rank wrote. Over the limit it is dropped unread by anybody, and its credit never given back."""
         if self._full:
             return
+        if self.dropping is not None:
+            self.dropping.before_output(self._written, len(data))
         self._write(output(kind, rank, bytes(data)))
         self._on_passed(len(data))
-        if self._written >= self._limit:
+        if self.dropping is not None and self.dropping.is_due(self._written):
+            self._drop_oldest(self.dropping)
+        elif self._written >= self._limit:
             self._full = True
             self.event({"event": "note", "at": 0.0, "node": "", "text": f"the spool is full ({self._limit} bytes): "
                         "the job waits in its next write; yod --signal TERM ends it"})  # fmt: skip
@@ -72,7 +83,7 @@ class SpoolFront:
         if self._fd < 0:
             self._before.append(event)
         else:
-            self._write(control(event))
+            self._write_event(event)
 
     def complain(self, message: str, hint: str = "") -> None:
         """An error."""
@@ -101,8 +112,25 @@ class SpoolFront:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self.spool_path, flags, 0o600)
         hello = {"event": "hello", "at": allocated["at"], "launcher": allocated["launcher"], **self._hello}
+        if self._drops:
+            from console.launch.dropping import Dropping
+
+            self.dropping = Dropping(self._limit)
         for event in (hello, *self._before):
-            self._write(control(event))
+            self._write_event(event)
+
+    def _write_event(self, event: dict[str, Any]) -> None:
+        data = control(event)
+        if self.dropping is not None:
+            self.dropping.events.append(data)
+        self._write(data)
+
+    def _drop_oldest(self, dropping: Dropping) -> None:
+        try:
+            self._fd, self._written = dropping.rewrite(self.spool_path, self._fd, self._written)
+        except OSError as error:
+            self._full = True
+            self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
 
     def _write(self, data: bytes) -> None:
         try:
