@@ -1,0 +1,206 @@
+"""Programs that travel: over a real mesh, from nodes that have them not, with no room, under kills; nothing stays."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+STORE = Path(f"/dev/shm/redmesh-{os.geteuid()}")
+WHERE = "readlink /proc/$$/exe"
+
+
+def stored(mesh: PrivateMesh, store: Path = STORE) -> list[str]:
+    """Directories of launch children of this mesh, told by its sockets' path in their ranks' or own environment."""
+    found = []
+    for name in os.listdir(store) if store.exists() else []:
+        if name.startswith("launch-"):
+            try:
+                environ = Path(f"/proc/{name.split('-')[2]}/environ").read_bytes()
+            except OSError:
+                environ = b""
+            if not environ or f"XDG_STATE_HOME={mesh.env['XDG_STATE_HOME']}".encode() in environ.split(b"\0"):
+                found.append(name)
+    return found
+
+
+def script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of 12 MiB: a script, and behind its end what only makes it long."""
+    path = tmp_path_factory.mktemp("large") / "large job"
+    path.write_bytes(b'#!/bin/sh\necho "$(sha256sum < "$0" | cut -c1-64) $0"; exit 0\n' + os.urandom(12 << 20))
+    path.chmod(0o755)
+    return path
+
+
+def test_auto_runs_in_place_and_loads_nothing(yods: PrivateMesh) -> None:
+    exe = yods.run("yod", "-sz", "4", "sh", "-c", WHERE, check=True).stdout.split()
+    assert set(exe) == {os.path.realpath(shutil.which("sh") or "")}
+    code = (
+        "import sys; from console.cli import yod; status = yod.main(['-sz', '2', 'true']);"
+        "loaded = [name for name in ('console.launch.cargo', 'console.launch.images', 'console.launch.carried',"
+        " 'agents.pct.image', 'hashlib') if name in sys.modules]; sys.exit(status or repr(loaded) * bool(loaded) or None)"
+    )
+    done = yods.run("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("per", ["host", "node"])
+def test_always_runs_a_checked_copy_under_its_own_name(yods: PrivateMesh, large: Path, per: str) -> None:
+    done = yods.run("yod", "-bcast", "always", "-bcast-per", per, "-sz", "8", str(large), check=True)
+    digests, paths = zip(*(line.split(" ", 1) for line in done.stdout.splitlines()), strict=True)
+    assert set(digests) == {hashlib.sha256(large.read_bytes()).hexdigest()}
+    assert len(set(paths)) == 4 and all(Path(path).name == large.name and STORE in Path(path).parents for path in paths)
+    assert not stored(yods) and not any((STORE / "images").iterdir())
+
+
+def test_one_copy_for_a_host_or_one_for_each_pct(yods: PrivateMesh, large: Path) -> None:
+    tell = script(yods.work / "tell", '#!/bin/sh\nstat -c %i:%a "$0"\n' + "#" * (2 << 20))
+    for per, copies in (("host", 1), ("node", 4)):
+        out = yods.run("yod", "-bcast", "always", "-bcast-per", per, "-sz", "8", str(tell), check=True).stdout.split()
+        assert len(out) == 8 and len(set(out)) == copies and all(line.endswith(":500") for line in out)
+
+
+def test_small_programs_scripts_and_interpreters(yods: PrivateMesh) -> None:
+    job = script(yods.work / "job", "#!/usr/bin/env -S python3 -E\nimport sys; print(sys.argv[1], __file__)\n")
+    out = yods.run("yod", "-bcast", "always", "-sz", "3", str(job), "a b", check=True).stdout.splitlines()
+    assert len(out) == 3 and all(line.startswith(f"a b {STORE}/launch-") and line.endswith("/job") for line in out)
+    gone = script(yods.work / "gone", "#!/nowhere/sh\n")
+    done = yods.run("yod", "-bcast", "always", str(gone))
+    assert done.returncode == 127 and "/nowhere/sh" in done.stderr
+
+
+def test_what_yod_may_not_read_is_told(yods: PrivateMesh) -> None:
+    if os.geteuid() == 0:
+        empty = script(yods.work / "empty", "")
+        done = yods.run("yod", "-bcast", "always", str(empty))
+        assert done.returncode == 126 and done.stderr.count("\n") == 1
+    done = yods.run("yod", "-bcast", "sometimes", "true")
+    assert done.returncode == 2 and "auto, always, never" in done.stderr
+    done = yods.run("yod", "-bcast", "never", "-bcast-libs", "true")
+    assert done.returncode == 2
+
+
+def test_libraries_travel_and_are_found(yods: PrivateMesh) -> None:
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    (yods.work / "libs").mkdir()
+    (yods.work / "lib.c").write_text('#include <stdio.h>\nvoid tell(void) { puts("from the library"); }\n')
+    (yods.work / "main.c").write_text("void tell(void);\nint main(void) { tell(); return 0; }\n")
+    yods.run("cc", "-shared", "-fPIC", "-o", "libs/libtell.so.1", "-Wl,-soname,libtell.so.1", "lib.c", check=True)
+    yods.run("cc", "-o", "uses", "main.c", "libs/libtell.so.1", "-Wl,-rpath,$ORIGIN/libs", check=True)
+    # alone in the RAM disk it does not find by $ORIGIN what stood beside it
+    alone = yods.run("yod", "-bcast", "always", "-sz", "2", "./uses")
+    assert alone.returncode == 127 and "libtell.so.1" in alone.stderr
+    both = yods.run("yod", "-bcast", "always", "-bcast-libs", "-sz", "6", "./uses", check=True)
+    assert both.stdout == "from the library\n" * 6
+    in_place = yods.run("yod", "-bcast-libs", "-sz", "2", "./uses", check=True)
+    assert in_place.stdout == "from the library\n" * 2
+    assert not stored(yods)
+
+
+def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> None:
+    job = script(yods.work / "sleeper", "#!/bin/sh\nsleep 60\n" + "#" * (3 << 20))
+    for whom in ("yod", "launch child"):
+        yod = yods.start("yod", "-quiet", "-bcast", "always", "-sz", "8", str(job), stderr=subprocess.DEVNULL)
+        wait_until(lambda: len(stored(yods)) == 4, "every node has its copy")
+        victim = yod.pid if whom == "yod" else int(stored(yods)[1].split("-")[2])
+        os.kill(victim, signal.SIGKILL)
+        if whom != "yod":
+            yod.terminate()
+        yod.wait(20)
+        wait_until(lambda: not stored(yods), f"nothing is left after a kill of {whom}", 10)
+        wait_until(lambda: not any((STORE / "images").iterdir()), "the host's copy is gone too")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A directory that the mesh of this test sees otherwise than yod does."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("mounts of one's own need root")
+    path = tmp_path / "elsewhere"
+    path.mkdir()
+    yield path
+
+
+def up_elsewhere(mesh: PrivateMesh, mounts: str) -> None:
+    """Bring a mesh up behind mounts that only its daemons see."""
+    processors, nodes, cpas = mesh.size
+    command = f"{mounts} && mesh up --processors {processors} --nodes {nodes} --cpas {cpas}"
+    mesh.run("unshare", "-m", "--propagation", "private", "sh", "-ec", command, check=True)
+
+
+@pytest.mark.parametrize("size", [100, 5 << 20])
+def test_nodes_without_the_file_get_it_and_nodes_with_the_same_do_not(
+    mesh: MakeMesh, elsewhere: Path, size: int
+) -> None:
+    missing = script(elsewhere / "missing", 'echo "$0"\n'.join(["#!/bin/sh\n", "#" * size]))
+    same = script(elsewhere / "same", '#!/bin/sh\necho "$0"\n')
+    other = script(elsewhere / "other", '#!/bin/sh\necho "$0"\n')
+    private = mesh(4, 4, up=False)
+    up_elsewhere(
+        private,
+        f"mount --bind {private.work} /mnt && cp {same} /mnt && mount -t tmpfs none {elsewhere}"
+        f" && cp /mnt/same {elsewhere} && printf '#!/bin/sh\\necho wrong one' > {other} && chmod 755 {other}",
+    )
+    for path, in_place in ((missing, False), (same, True), (other, False)):
+        out = private.run("yod", "-sz", "4", str(path), check=True).stdout.split()
+        assert len(out) == 4 and all((line == str(path)) is in_place for line in out), out
+    never = private.run("yod", "-bcast", "never", str(missing))
+    assert never.returncode == 127 and str(missing) in never.stderr
+    assert not stored(private)
+
+
+def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewhere: Path, large: Path) -> None:
+    private = mesh(4, 4, up=False)
+    up_elsewhere(private, "mount -t tmpfs -o size=12m none /dev/shm")
+    shared = {"PARALLEL_FILE_SYSTEM": str(elsewhere)}
+    done = private.run("yod", "-bcast", "always", "-sz", "4", str(large), env=shared, check=True)
+    assert done.stdout.count(hashlib.sha256(large.read_bytes()).hexdigest()) == 4
+    assert done.stdout.count(f" {elsewhere}/redmesh-") == 4
+    assert "has room for" in done.stderr and str(elsewhere) in done.stderr and done.stderr.count("\n") == 1
+    assert not any(elsewhere.iterdir())
+    none = private.run("yod", "-bcast", "always", "-sz", "4", str(large), env={"PARALLEL_FILE_SYSTEM": "/nowhere"})
+    assert none.returncode == 125 and "/nowhere" in none.stderr and "has room for" in none.stderr
+
+
+def test_a_stopped_node_in_the_middle_is_named_in_time(mesh: MakeMesh, tmp_path: Path) -> None:
+    private = mesh(8, 8)
+    huge = tmp_path / "huge"
+    huge.write_bytes(b"#!/bin/sh\nexit 0\n" + b"\0" * (100 << 20))
+    huge.chmod(0o755)
+    began = time.monotonic()
+    yod = private.start(
+        "yod", "-bcast", "always", "-bcast-per", "node", "-sz", "8", str(huge), stderr=subprocess.PIPE, text=True,
+        env={"YODRETRYCOUNT": "0"},
+    )  # fmt: skip
+
+    def child() -> int:
+        names = [name for name in stored(private) if "-n1-" in name]
+        return int(names[0].split("-")[2]) if names else 0
+
+    pid = wait_until(child, "n1 has begun")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        _, told = yod.communicate(timeout=40)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert yod.returncode == 125 and "n1" in told, told
+    assert time.monotonic() - began < 25
+    wait_until(lambda: not stored(private), "nothing stays", 10)
