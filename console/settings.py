@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Value = str | int | float | tuple[str, ...]
 
 TEXT, PATH, COUNT, SECONDS, NAMES = "text", "path", "whole number", "number", "list of names"
+COUNT_OR_AUTO = 'whole number or "auto"'
 
 #: Every key: name, kind, default, smallest value, meaning. docs/configuration.md repeats it, and a test compares.
 KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
@@ -29,6 +30,13 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("processors", COUNT, 0, 0, "processors of a personal mesh; 0: as many as this machine has cores"),
     ("nodes", COUNT, 1, 1, "PCTs the processors of a personal mesh are spread over"),
     ("cpas", COUNT, 1, 1, "CPAs of a personal mesh"),
+    (
+        "gpus",
+        COUNT_OR_AUTO,
+        "auto",
+        0,
+        "GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), dealt to the nodes",
+    ),
     ("hosts", NAMES, (), 0, "machines of a mesh over SSH; with any, yod starts no personal mesh"),
     ("fanout", COUNT, 32, 2, "children of a node in the tree of a launch"),
     ("idle_minutes", SECONDS, 30.0, 0, "minutes without a launch after which a mesh that yod started ends"),
@@ -67,6 +75,7 @@ class Settings:
     processors: int
     nodes: int
     cpas: int
+    gpus: int | str
     hosts: tuple[str, ...]
     fanout: int
     idle_minutes: float
@@ -235,11 +244,13 @@ def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
     if kind == NAMES:
         if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
             return tuple(raw)
+    elif kind == COUNT_OR_AUTO and raw == "auto":
+        return raw
     elif kind in (TEXT, PATH):
         if isinstance(raw, str):
             return _path(raw, folder) if kind == PATH else raw
     elif isinstance(raw, int | float) and not isinstance(raw, bool) and (kind == SECONDS or isinstance(raw, int)):
-        return _large_enough(name, raw if kind == COUNT else float(raw), origin)
+        return _large_enough(name, float(raw) if kind == SECONDS else raw, origin)
     raise ConfigurationError(f"{origin}: {name} must be a {kind}, not {raw!r}")
 
 
@@ -250,8 +261,10 @@ def _parsed(name: str, text: str, origin: str) -> Value:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind in (TEXT, PATH):
         return _path(text, os.getcwd()) if kind == PATH else text
+    if kind == COUNT_OR_AUTO and text == "auto":
+        return text
     try:
-        number = int(text) if kind == COUNT else float(text)
+        number = float(text) if kind == SECONDS else int(text)
     except ValueError:
         raise ConfigurationError(f"{origin}: {text!r} is no {kind}") from None
     return _large_enough(name, number, origin)

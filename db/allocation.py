@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from db import cookies
+from db import cookies, shaping
 from db.connection import Row, Store, Transaction
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, fold, unfold
@@ -29,7 +29,7 @@ class Demand(NamedTuple):
 
     ``size`` processors, or as many as are free down to ``at_least`` (overcommit); ``wanted``: only those ids, taken in
     that order; ``partition`` and ``cookie``: inside a partition of the batch system. ``resources`` are needed on every
-    node, e.g. ``{"gpu": 1}``.
+    node, e.g. ``{"gpu": 1}``. ``shape``: what is asked for beyond a number.
     """
 
     request_key: str
@@ -46,6 +46,7 @@ class Demand(NamedTuple):
     partition: int | None = None
     cookie: str | None = None
     resources: Mapping[str, int] = {}
+    shape: shaping.Shape | None = None
     pending_s: float = PENDING_S
 
 
@@ -59,6 +60,7 @@ class Allocation(NamedTuple):
     nodes: list[Placed]
     pending_s: float
     again: bool
+    devices: Mapping[str, Mapping[str, list[int]]] = {}  # of each resource, by the node's name
 
 
 class Live(NamedTuple):
@@ -106,7 +108,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         ids = plan
         if not machine.is_current(t):
             machine.refresh_inside(t, nodes_changed_at)
-            if ids is not None and not set(ids).issubset(_candidates(machine, demand)):
+            if demand.shape is not None or (ids is not None and not set(ids).issubset(_candidates(machine, demand))):
                 ids = None
         if granted is not None:
             return _grant_again(t, machine, demand, granted)
@@ -120,7 +122,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     except TakenBesides:
         machine.forget()  # so that the next one sees what is
         raise
-    if stamp and not demand.resources:
+    if stamp and not allocation.devices:
         machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
     return allocation
 
@@ -170,6 +172,9 @@ def _candidates(machine: Machine, demand: Demand) -> Sequence[int]:
 def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
     free = _candidates(machine, demand)
+    if demand.shape is not None:
+        tasks, listed = demand.size // demand.shape.each, demand.wanted is not None
+        return shaping.decide(machine, demand.shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
     count = demand.size
     if demand.at_least and demand.at_least <= len(free) < count:
         count = len(free)
@@ -226,9 +231,11 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
 
 
 def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
-    row = t.row("SELECT uid, state, pending_until, `partition`, processors FROM launcher WHERE id = ?", (launcher,))
+    row = t.row(
+        "SELECT uid, state, pending_until, `partition`, processors, resources FROM launcher WHERE id = ?", (launcher,)
+    )
     assert row is not None
-    uid, state, pending_until, partition, processors = row
+    uid, state, pending_until, partition, processors, resources = row
     if uid != demand.uid:
         raise Denied(NOT_YOURS, "draw a new one")
     if state == "ended" or (state == "pending" and pending_until <= t.now):
@@ -236,7 +243,8 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     cookie = cookies.make()
     t.change("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
     ids = unfold(processors)
-    return Allocation(launcher, cookie, partition, ids, machine.nodes_of(ids), pending_until - t.now, True)
+    devices = _by_name(machine.nodes_of(ids), json.loads(resources))
+    return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
 
 
 def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
@@ -254,7 +262,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         _keep_books(t, partition, machine.in_use(partition) + len(ids))
     claim(t, ids, guard, partition, launcher)
     nodes = machine.nodes_of(ids)
-    resources = _take_resources(t, nodes, demand.resources)
+    devices = _take_resources(t, nodes, demand)
     cookie = cookies.make()
     t.insert(
         "launcher",
@@ -276,11 +284,12 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
             "pending_until": t.now + demand.pending_s,
             "abnormal": False,
             "reason": "",
-            "resources": resources,
+            "resources": json.dumps(devices, sort_keys=True),
             "request_key": demand.request_key,
         },
     )
-    return Allocation(launcher, cookie, partition, list(ids), nodes, demand.pending_s, False)
+    named = _by_name(nodes, devices)
+    return Allocation(launcher, cookie, partition, list(ids), machine.runs_of(ids), demand.pending_s, False, named)
 
 
 def insert_partition(
@@ -333,7 +342,10 @@ def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launch
 
 def _check_right(t: Transaction, demand: Demand) -> None:
     """The right to allocate inside a partition. Expired, Denied."""
-    row = t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
+    _check_row(demand, t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,)))
+
+
+def _check_row(demand: Demand, row: Row | None) -> None:
     if row is None:
         raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
     if not cookies.fits(demand.cookie, row[0]):
@@ -351,16 +363,79 @@ def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
     )
 
 
-def _take_resources(t: Transaction, nodes: Iterable[Placed], resources: Mapping[str, int]) -> str:
-    """Counts resources on every node; what is to be given back, by node id, as JSON."""
-    if not resources:
-        return "{}"
+def _amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]]:
+    """What every node has to give: what is asked of each node, and of each task there."""
+    amounts = {}
     for placed in nodes:
-        for name, amount in resources.items():
+        there = dict(demand.resources)
+        if demand.shape is not None:
+            tasks = len(placed.processors) // demand.shape.each
+            for name, amount in demand.shape.per_task.items():
+                there[name] = there.get(name, 0) + amount * tasks
+        amounts[placed.id] = there
+    return amounts
+
+
+def _take_resources(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dict[str, dict[str, list[int]]]:
+    """Counts resources on every node, and says which devices: by node id, to be given back as they are."""
+    if not demand.resources and (demand.shape is None or not demand.shape.per_task):
+        return {}
+    devices: dict[str, dict[str, list[int]]] = {}
+    taken = _devices_in_use(t.rows)
+    for placed in nodes:
+        for name, amount in _amounts([placed], demand)[placed.id].items():
             if not t.change(
                 "UPDATE node_resource SET in_use = in_use + ?, changed = ?"
                 " WHERE node = ? AND name = ? AND in_use + ? <= total",
                 (amount, t.stamp, placed.id, name, amount),
             ):
                 raise NotEnough(f"{placed.name} has no {amount} {name} left", "ask for fewer, or wait")
-    return json.dumps({str(placed.id): dict(resources) for placed in nodes}, sort_keys=True)
+            row = t.row("SELECT total FROM node_resource WHERE node = ? AND name = ?", (placed.id, name))
+            assert row is not None
+            mine = _lowest(row[0], taken.get((str(placed.id), name), set()), amount)
+            devices.setdefault(str(placed.id), {})[name] = mine
+    return devices
+
+
+def _devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], set[int]]:
+    """The devices that launchers have, by node id and resource."""
+    taken: dict[tuple[str, str], set[int]] = {}
+    for (text,) in rows("SELECT resources FROM launcher WHERE ended_at IS NULL AND resources <> '{}'"):
+        for node, held in json.loads(text).items():
+            for name, devices in held.items():
+                taken.setdefault((node, name), set()).update(devices)
+    return taken
+
+
+def _lowest(total: int, taken: set[int], amount: int) -> list[int]:
+    free = [device for device in range(total) if device not in taken]
+    if len(free) < amount:
+        raise StoreError(
+            "the books of a resource do not agree with its launchers", "mesh down, mesh up makes them anew"
+        )
+    return free[:amount]
+
+
+def _by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
+    return {placed.name: devices[str(placed.id)] for placed in nodes if str(placed.id) in devices}
+
+
+def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
+    """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
+    machine.refresh(store)
+    where, params = ("= ?", [demand.partition]) if demand.partition is not None else ("IS NULL", [])
+    if demand.partition is not None:
+        rows = store.read("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
+        _check_row(demand, rows[0] if rows else None)
+    (waiting,) = store.read(f"SELECT COUNT(*) FROM waiting WHERE `partition` {where}", params)[0]
+    if waiting:
+        raise NotEnough(f"{waiting} requests wait for processors before it", "wait as well", waiting=int(waiting))
+    ids = decide(machine, demand, choose)
+    nodes = machine.nodes_of(ids)
+    devices: dict[str, dict[str, list[int]]] = {}
+    taken = _devices_in_use(store.read)
+    for node, amounts in _amounts(nodes, demand).items():
+        for name, amount in amounts.items():
+            total = machine.left_on(node, name) + len(taken.get((str(node), name), ()))
+            devices.setdefault(str(node), {})[name] = _lowest(total, taken.get((str(node), name), set()), amount)
+    return machine.runs_of(ids), _by_name(nodes, devices)

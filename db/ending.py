@@ -203,8 +203,8 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
 
 def _give_back(t: Transaction, resources: dict[str, dict[str, Any]]) -> None:
     for node, amounts in resources.items():
-        for name, amount in amounts.items():
+        for name, devices in amounts.items():
             t.change(
                 "UPDATE node_resource SET in_use = in_use - ?, changed = ? WHERE node = ? AND name = ?",
-                (amount, t.stamp, int(node), name),
+                (len(devices), t.stamp, int(node), name),
             )

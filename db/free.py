@@ -63,6 +63,7 @@ class Machine:
         self._free: dict[Key, list[int]] = {}
         self._members: dict[int, set[int]] = {}
         self._left: dict[int, dict[str, int]] = {}
+        self._totals: dict[int, dict[str, int]] = {}
 
     # -- keeping up ------------------------------------------------------------------------------------------------
 
@@ -103,10 +104,11 @@ class Machine:
             self._ids_by_name[after.name] = row[0]
             if before is not None and (before.state == UP) != (after.state == UP):
                 self._refile(self._on_node.get(row[0], ()), before.state == UP)
-        for node, name, left in read(
-            "SELECT node, name, total - in_use FROM node_resource WHERE changed > ?", (since,)
+        for node, name, total, in_use in read(
+            "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
         ):
-            self._left.setdefault(node, {})[name] = left
+            self._left.setdefault(node, {})[name] = total - in_use
+            self._totals.setdefault(node, {})[name] = total
 
     def assigned(self, ids: Iterable[int], partition: int | None, launcher: int | None, stamp: int) -> None:
         """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
@@ -229,6 +231,33 @@ class Machine:
             if all(self._left.get(node, {}).get(name, 0) >= amount for name, amount in resources.items())
         }
         return [one for one in ids if self._processors[one].node in fit]
+
+    def node_of(self, one: int) -> int:
+        """The id of the node that a processor is on."""
+        return self._processors[one].node
+
+    def left_on(self, node: int, name: str) -> int:
+        """How much of a resource nobody has on a node."""
+        return self._left.get(node, {}).get(name, 0)
+
+    def total_of(self, name: str) -> int:
+        """How much of a resource all nodes have."""
+        return sum(totals.get(name, 0) for totals in self._totals.values())
+
+    def nodes_with_processors(self) -> int:
+        """How many nodes ranks can run on at all."""
+        return len(self._on_node)
+
+    def runs_of(self, ids: Iterable[int]) -> list[Placed]:
+        """The nodes of these processors run by run: a node that occurs again after another has another entry."""
+        runs: list[Placed] = []
+        for one in ids:
+            node = self._processors[one].node
+            if not runs or runs[-1].id != node:
+                row = self._nodes[node]
+                runs.append(Placed(node, row.name, row.address, []))
+            runs[-1].processors.append(one)
+        return runs
 
     def nodes_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors, in the order in which they first occur."""

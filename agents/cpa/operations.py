@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agents.cpa import placement
 from agents.cpa.rights import Denied, Rights, uid_of, user_name
+from agents.cpa.shapes import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import allocation, ending, history, machine, many_nodes, modes, partitions, waiting, watching
@@ -60,6 +61,8 @@ class Operations:
             "pending_s": round(granted.pending_s, 3),
             "nodes": [placed.as_message() for placed in granted.nodes],
         }
+        if granted.devices:
+            reply["resources"] = granted.devices
         # under our cookie: were the request repeated meanwhile, the newer cookie keeps what it got
         return Answer(
             reply,
@@ -72,9 +75,9 @@ class Operations:
         """What an allocate asks for, as the database wants it."""
         self.machine.refresh(self.store)
         wanted = self.machine.resolve(message.get("wanted"))
-        size, each = message.get("size"), message.get("cpus_per_task", 1)
-        if size is None:
-            size = max(1, len(wanted or ()) // max(1, each))
+        each = message.get("cpus_per_task", 1)
+        shape = shape_of(self.machine, message)
+        size = size_of(self.machine, message, wanted, shape)
         if size < 1 or each < 1:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
         if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
@@ -94,8 +97,20 @@ class Operations:
             partition=message.get("partition"),
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
+            shape=shape,
             pending_s=min(max(allocation.PENDING_S, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
+
+    def _would_allocate(self, uid: int, message: Message) -> Answer:
+        """A launch's dry run: decided like an allocation, and nothing taken."""
+        whoever = {"key": "0" * 32, "login": "", "pid": 1, "pid_started": 0, "command": ""}
+        nodes, devices = allocation.consider(
+            self.store, self.machine, self.demand(uid, {**message, **whoever}), self._choose(message)
+        )
+        reply: Message = {"nodes": [placed.as_message() for placed in nodes]}
+        if devices:
+            reply["resources"] = devices
+        return Answer(reply)
 
     def _choose(self, message: Message) -> allocation.Choose:
         name = message.get("placement", placement.DEFAULT)
@@ -214,6 +229,14 @@ class Operations:
         modes.reserve(self.store, self._listed(message), user, user_name(uid))
         return Answer({}, released=True)
 
+    def _drain(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "drain")
+        names, by = message["nodes"], user_name(uid)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise AgentError("drain needs the names of nodes", code="invalid")
+        reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
+        return Answer({"nodes": [name for name in names if machine.drain(self.store, name, reason, by)]})
+
     def _listed(self, message: Message) -> list[int]:
         self.machine.refresh(self.store)
         ids = self.machine.resolve(message["wanted"])
@@ -271,6 +294,13 @@ class Operations:
         machine.settle_drained(self.store)
         late = waiting.drop_late(self.store)
         return bool(ending.expire_pending(self.store) or late)
+
+    def keep_up(self) -> None:
+        """Take in what changed, before somebody waits for it: at a hundred thousand processors that is seconds."""
+        self.machine.refresh(self.store)
+        geometry = self._topology()
+        if geometry is not None:
+            geometry.curve()
 
     def trim(self, days: float, rows: int) -> None:
         """Forget what ended long ago."""

@@ -19,7 +19,9 @@ from db.errors import DatabaseUnavailable, NotEnough, StoreError
 LOOK_S = 0.2  # for processors that became free at another CPA
 
 #: What of a request is kept in the line, for those who look at it.
-SHOWN = ("size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement")
+SHOWN = (
+    "size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement", "nodes", "most", "per_task", "segments",
+)  # fmt: skip
 MOST = (1 << 31) - 1  # what the column holds; nobody gets so many
 
 Allocate = Callable[[Session, Message], None]

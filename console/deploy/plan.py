@@ -62,12 +62,18 @@ def login_name(nodes: list[dict[str, Any]]) -> str:
 def size_of(config: dict[str, Any]) -> Size:
     """The size of a mesh that was planned before."""
     nodes = config["nodes"]
+    if "simulated" in config:
+        processors, count = config["size"]
+        return Size(processors, count, config["cpas"])
     return Size(sum(len(node["processors"]) for node in nodes), len(nodes), config["cpas"])
 
 
 def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -> dict[str, Any]:
     """What ``keeper.json`` says (docs/architecture.md)."""
     nodes = spread(size)
+    for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
+        if devices:
+            node["gpus"] = devices
     file = cpa_url_file(settings)
     return {
         "mesh": settings.mesh,
@@ -105,6 +111,16 @@ def described(settings: Settings) -> dict[str, Any] | None:
         return parse(settings.topology).to_dict()
     except TopologyError as error:
         raise UsageError(f"{settings.where['topology']}: {error.message}", error.hint) from None
+
+
+def deal_gpus(settings: Settings, nodes: int, folder: str = "/dev") -> list[list[int]]:
+    """The GPUs of each node, as this machine numbers them; no GPU is dealt twice, for the nodes share the machine."""
+    if isinstance(settings.gpus, int):
+        return [list(range(at * settings.gpus, (at + 1) * settings.gpus)) for at in range(nodes)]
+    numbers = [name.removeprefix("nvidia") for name in os.listdir(folder) if name.startswith("nvidia")]
+    there = len([number for number in numbers if number.isascii() and number.isdigit()])
+    cuts = [there * at // nodes for at in range(nodes + 1)]  # the runtimes number from 0, whatever the files say
+    return [list(range(cuts[at], cuts[at + 1])) for at in range(nodes)]
 
 
 def cpa_url_file(settings: Settings) -> str | None:

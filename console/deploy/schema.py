@@ -1,5 +1,6 @@
 """The system database of a mesh that is being brought up."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from db.connection import Store, open_store
@@ -8,16 +9,25 @@ from db.schema import migrate, version
 from db.schema_version import SCHEMA_VERSION
 
 
-def define(url: str, config: dict[str, Any]) -> None:
-    """Make or migrate the schema and write the machine into it, under its new boot id. StoreError."""
+def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = None) -> None:
+    """Make or migrate the schema and write the machine into it, under its new boot id. StoreError.
+
+    ``nodes``: where they are not those that ``config`` names.
+    """
     # the CPA's account of a site may not alter tables, so migrations run only where there are any
     with open_store(url, any_schema=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
         migrate(url)
-    nodes = [NodeSpec(node["id"], node["name"], node["processors"]) for node in config["nodes"]]
+    if nodes is None:
+        nodes = [_spec(node) for node in config["nodes"]]
     with open_store(url) as store:
         define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes, config.get("topology"))
+
+
+def _spec(node: dict[str, Any]) -> NodeSpec:
+    resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
+    return NodeSpec(node["id"], node["name"], node["processors"], resources=resources)
 
 
 def close_down(url: str, boot_id: str) -> None:
@@ -31,6 +41,9 @@ def watch(url: str) -> Store:
     return open_store(url)
 
 
-def absent(store: Store) -> list[str]:
-    """The nodes that have not come up yet, or went down."""
-    return [row[0] for row in store.read("SELECT name FROM node WHERE state = 'down' ORDER BY id")]
+def absent(store: Store) -> tuple[int, list[str]]:
+    """How many nodes have not come up yet, or went down, and the names of the first."""
+    down = "FROM node WHERE state = 'down'"
+    count = store.read(f"SELECT COUNT(*) {down}")[0][0]
+    names = [row[0] for row in store.read(f"SELECT name {down} ORDER BY id LIMIT 3")] if count else []
+    return int(count), names

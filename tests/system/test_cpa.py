@@ -68,7 +68,22 @@ def test_more_than_is_free_is_refused_with_how_many_are(one: Daemons) -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"size": 2, "cpus_per_task": 3}, [0, 1, 2, 3, 4, 5]),
+        ({"size": 2, "cpus_per_task": 3}, [0, 1, 2, 4, 5, 6]),  # a task is on one node
+        ({"size": 4, "nodes": 2}, [0, 1, 4, 5]),
+        ({"size": 3, "nodes": 2}, [0, 1, 4]),
+        ({"size": 2, "nodes": 2, "wanted": {"processors": [], "nodes": ["n1", "n0"]}}, [4, 0]),
+        ({"size": 3, "most": {"n0": 1}}, [0, 4, 5]),
+        ({"size": 20, "overcommit": True, "nodes": 2}, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (
+            {
+                "segments": [
+                    {"size": 3, "wanted": None},
+                    {"size": 2, "wanted": {"processors": [[0, 1]], "nodes": []}},
+                    {"size": 1, "wanted": None},
+                ]
+            },
+            [2, 3, 4, 0, 1, 5],
+        ),
         ({"size": 2, "wanted": {"processors": [[6, 7], [1, 1]], "nodes": []}}, [6, 7]),
         ({"size": None, "wanted": {"processors": [], "nodes": ["n1"]}}, [4, 5, 6, 7]),
         ({"size": None}, [0]),

@@ -145,7 +145,7 @@ def test_every_key_is_typed() -> None:
 def test_the_page_names_every_key_with_its_default_and_meaning() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     for name, kind, default, _least, meaning in KEYS:
-        shown = f"{default:g}" if isinstance(default, int | float) else ("[]" if default == () else '""')
+        shown = f"{default:g}" if isinstance(default, int | float) else ("[]" if default == () else f'"{default}"')
         assert f"| `{name}` | {kind} | `{shown}` | {meaning} |" in page
 
 

@@ -1,0 +1,68 @@
+"""What an allocate says of tasks, nodes, GPUs and lines of a load file, checked: the Shape that the database decides by."""
+
+from collections.abc import Sequence
+
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.free import Machine
+from db.shaping import Segment, Shape
+
+#: A load file of more lines than any machine has processors is a mistake.
+MOST_SEGMENTS = 1 << 20
+
+
+def shape_of(machine: Machine, message: Message) -> Shape | None:
+    """None for a plain request: so many processors, any or listed. AgentError with code ``invalid``."""
+    each, nodes = message.get("cpus_per_task", 1), message.get("nodes")
+    overcommit = bool(message.get("overcommit"))
+    plain = each == 1 or overcommit
+    if plain and nodes is None and not any(message.get(key) for key in ("most", "per_task", "segments")):
+        return None
+    if nodes is not None and nodes < 1:
+        raise AgentError("nodes is at least 1", code="invalid")
+    if overcommit and (message.get("per_task") or message.get("segments")):
+        raise AgentError("overcommit goes neither with per_task nor with segments", code="invalid")
+    return Shape(
+        each=1 if overcommit else max(1, each),
+        nodes=nodes,
+        most={machine.node_id(name): count for name, count in _counts(message, "most").items()},
+        per_task=_counts(message, "per_task"),
+        segments=_segments(machine, message),
+    )
+
+
+def size_of(machine: Machine, message: Message, wanted: Sequence[int] | None, shape: Shape | None) -> int:
+    """How many tasks are asked for: as said, as the segments have, or as the list has room for."""
+    if shape is not None and shape.segments:
+        return sum(segment.tasks for segment in shape.segments)
+    size: int | None = message.get("size")
+    if size is not None:
+        return size
+    each: int = max(1, message.get("cpus_per_task", 1))
+    if shape is None or not shape.most:
+        return max(1, len(wanted or ()) // each)
+    on_node: dict[int, int] = {}
+    for one in wanted or ():
+        node = machine.node_of(one)
+        on_node[node] = on_node.get(node, 0) + 1
+    return max(1, sum(min(count // each, shape.most.get(node, count)) for node, count in on_node.items()))
+
+
+def _counts(message: Message, key: str) -> dict[str, int]:
+    counts: dict[str, int] = message.get(key) or {}
+    if any(type(count) is not int or not 0 < count < 1 << 31 for count in counts.values()):
+        raise AgentError(f"{key}: numbers from 1 on", code="invalid")
+    return counts
+
+
+def _segments(machine: Machine, message: Message) -> list[Segment]:
+    items = message.get("segments") or []
+    if len(items) > MOST_SEGMENTS:
+        raise AgentError(f"more than {MOST_SEGMENTS} segments", code="invalid")
+    segments = []
+    for item in items:
+        size = item.get("size") if isinstance(item, dict) else None
+        if type(size) is not int or not 0 < size < 1 << 31:
+            raise AgentError("a segment has a size from 1 on", code="invalid")
+        segments.append(Segment(size, machine.resolve(item.get("wanted"))))
+    return segments
