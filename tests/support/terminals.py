@@ -1,0 +1,90 @@
+"""A command on a terminal of its own, as somebody types at it."""
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import time
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+
+class Typist:
+    """``command`` with 0, 1 and 2 on a new terminal, which it controls."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, rows: int = 30, columns: int = 100) -> None:
+        self.master, self.slave = (
+            os.openpty()
+        )  # the slave stays open here, so that its modes can be looked at afterwards
+        self.resize(rows, columns)
+        self.seen = b""
+        self.status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+                for fd in (0, 1, 2):
+                    os.dup2(self.slave, fd)
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                    signal.signal(number, signal.SIG_DFL)
+                os.chdir(cwd)
+                os.execvpe(command[0], command, env)
+            finally:
+                os._exit(127)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Another window size."""
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self.master, text.encode())
+
+    def read(self, text: str, limit_s: float = 15.0) -> str:
+        """Everything up to ``text``, which has to come."""
+        wanted, until = text.encode(), time.monotonic() + limit_s
+        while wanted not in self.seen:
+            assert time.monotonic() < until, f"{text!r} did not come; there was {self.seen!r}"
+            self._take()
+        before, _, self.seen = self.seen.partition(wanted)
+        return before.decode("utf-8", "replace")
+
+    def _take(self) -> None:
+        if select.select([self.master], [], [], 0.05)[0]:
+            self.seen += os.read(self.master, 65536)
+
+    @property
+    def modes(self) -> list[object]:
+        """The terminal's."""
+        return termios.tcgetattr(self.slave)
+
+    @property
+    def cooked(self) -> bool:
+        """Whether it edits lines and makes signals of keys."""
+        return bool(int(self.modes[3]) & termios.ICANON and int(self.modes[3]) & termios.ISIG)  # type: ignore[call-overload]
+
+    def wait(self, limit_s: float = 15.0) -> int:
+        """The command's exit status."""
+        wait_until(self._ended, "the command has ended", limit_s)
+        assert self.status is not None
+        return self.status
+
+    def _ended(self) -> bool:
+        self._take()
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.master)
+        os.close(self.slave)
