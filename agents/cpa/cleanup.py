@@ -25,32 +25,37 @@ class Cleanup:
     def __init__(self, launcher: int, nodes: list[tuple[str, str]]) -> None:
         self.launcher = launcher
         self.left = {name: "no answer in time" for name, _ in nodes}
+        self._at: dict[str, list[str]] = {}  # a process may stand in for many nodes: it is asked once
+        for name, address in nodes:
+            self._at.setdefault(address, []).append(name)
         self._loop = Loop()
         self._outstanding = 0
-        self._nodes = nodes
 
     def run(self, deadline_s: float = DEADLINE_S) -> dict[str, str]:
         """Ask all of them at once and wait; the nodes that are not clean, with the reason."""
         self._loop.after(deadline_s, self._loop.stop)
-        for name, address in self._nodes:
-            self._ask(name, address)
+        for address, names in self._at.items():
+            self._ask(names, address)
         if self._outstanding:
             self._loop.run()
         return self.left
 
-    def _ask(self, name: str, address: str) -> None:
+    def _ask(self, names: list[str], address: str) -> None:
         try:
             caller = Caller(self._loop, connect(address, timeout_s=1.0), "cleanup", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
-            self.left[name] = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
+            told = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
+            self.left.update(dict.fromkeys(names, told))
             return
 
         def answered(reply: Message | None, error: AgentError | None) -> None:
             self._outstanding -= 1
             if reply is not None and reply.get("clean") is True:
-                del self.left[name]
+                for name in names:
+                    del self.left[name]
             else:
-                self.left[name] = error.message if error is not None else "processes are left"
+                told = error.message if error is not None else "processes are left"
+                self.left.update(dict.fromkeys(names, told))
             caller.close()
             if not self._outstanding:
                 self._loop.stop()

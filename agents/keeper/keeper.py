@@ -94,6 +94,9 @@ class Keeper:
         program("rca", ["-m", "agents.rca", "--config", path])
         for node in config["nodes"]:
             pct(str(node["name"]))
+        for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
+            program(str(name), ["-m", "agents.simulated", "--config", path, "--name", str(name)])
+            kept[-1].kind = "pct"
         return kept
 
     def _let_go(self) -> None:

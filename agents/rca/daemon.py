@@ -229,6 +229,8 @@ class Rca:
             facts = known.facts
             message = {"op": action.value, "node": facts["node"], "boot_id": facts["boot_id"]}
             message["incarnation"] = facts["incarnation"]
+            if "nodes" in facts:
+                message["nodes"] = facts["nodes"]
             if action is nodes.Action.TELL_UP:
                 message.update(
                     address=facts["address"], processors=facts["processors"], agent=str(facts.get("agent", ""))

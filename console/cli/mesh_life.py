@@ -10,7 +10,12 @@ from console.settings import Settings
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Start the mesh, or say that it is up."""
-    done = personal.up(settings, auto=options.auto)
+    simulation = None
+    if options.simulate:
+        from console.deploy.simulated import read
+
+        simulation = read(options.simulate, boards=options.boards, each=options.each)
+    done = personal.up(settings, auto=options.auto, simulation=simulation)
     if options.auto:
         return 0  # yod speaks for itself
     if done.started:

@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, connect, own_directory
@@ -21,6 +21,10 @@ from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_si
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
+
+if TYPE_CHECKING:
+    from console.deploy.simulated import Simulation
+    from db.machine import NodeSpec
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
@@ -41,8 +45,11 @@ class MeshFailed(ConsoleError):
     """A mesh that did not come up; the message carries the end of the daemons' logs."""
 
 
-def up(settings: Settings, *, auto: bool = False) -> Up:
-    """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up."""
+def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None" = None) -> Up:
+    """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up.
+
+    ``simulation``: a machine whose nodes are simulated (console/deploy/simulated.py).
+    """
     begun = time.monotonic()
     if settings.hosts:
         raise ConsoleError(
@@ -60,11 +67,15 @@ def up(settings: Settings, *, auto: bool = False) -> Up:
             if adopted:
                 _start(settings, config)
             return Up(size_of(config), False, adopted, time.monotonic() - begun)
-        config = keeper_config(settings, size, os.urandom(4).hex(), auto=auto)
-        _define(settings, config)
+        boot_id = os.urandom(4).hex()
+        if simulation is None:
+            config = keeper_config(settings, size, boot_id, auto=auto)
+            _define(settings, config)
+        else:
+            config = _simulate(settings, simulation, boot_id)
         _write_config(settings, config)
         _start(settings, config)
-        return Up(size, True, False, time.monotonic() - begun)
+        return Up(size_of(config), True, False, time.monotonic() - begun)
 
 
 def down(settings: Settings, *, force: bool = False) -> bool:
@@ -152,13 +163,22 @@ def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
             raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
 
 
-def _define(settings: Settings, config: dict[str, Any]) -> None:
+def _define(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
     from console.deploy.schema import define
 
     url = cpa_url(settings)
     if config["database_file"] and config["database_file"] != settings.cpa_database_file:
         write_private(config["database_file"], url + "\n")
-    define(url, config)
+    define(url, config, nodes)
+
+
+def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dict[str, Any]:
+    from console.deploy.simulated import config_of, write_shares
+
+    config = config_of(settings, simulation, boot_id)
+    _define(settings, config, simulation.nodes)
+    write_shares(simulation, config, write_private)
+    return config
 
 
 def write_private(path: str, text: str) -> None:
@@ -222,18 +242,20 @@ def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[
     """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
     from console.deploy.schema import absent, watch
 
-    patience_s = UP_S + UP_EACH_S * len(config["nodes"])
+    nodes = size_of(config).nodes
+    patience_s = UP_S + UP_EACH_S * nodes
     deadline = time.monotonic() + patience_s
     with watch(cpa_url(settings)) as store:
-        while (missing := absent(store)) or not keeper_lives(config):
+        while (missing := absent(store))[0] or not keeper_lives(config):
             status = keeper.poll()
             if status is not None:
                 return f"the keeper ended with status {status}"
             if time.monotonic() > deadline:
-                few = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-                what = f"nodes that did not come up: {len(missing)} ({few})" if missing else "the keeper is silent"
+                count, names = missing
+                few = ", ".join(names) + (" …" if count > len(names) else "")
+                what = f"nodes that did not come up: {count} ({few})" if count else "the keeper is silent"
                 return f"{what} within {patience_s:.0f} s"
-            time.sleep(_POLL_S)
+            time.sleep(max(_POLL_S, nodes * 1e-5))
     return ""
 
 

@@ -1,0 +1,35 @@
+"""``python -m agents.simulated --config keeper.json --name sim-0``"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from agents.simulated.daemon import serve
+from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    pass
+
+
+def main(arguments: list[str]) -> int:
+    """Stand in for nodes until SIGTERM or SIGINT; the exit status."""
+    if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
+        print("usage: python -m agents.simulated --config FILE --name NAME", file=sys.stderr)
+        return 2
+    try:
+        with open(arguments[1], encoding="utf-8") as file:
+            config = json.load(file)
+        serve(config, arguments[3])
+    except (OSError, ValueError, KeyError) as error:
+        print(f"simulated: {arguments[1]}: {error!r}", file=sys.stderr)
+        return 2
+    except AgentError as error:
+        print(f"simulated: {error.message} ({error.hint})", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

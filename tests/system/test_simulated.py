@@ -1,0 +1,101 @@
+"""The simulated machine: the real yod, CPA, RCA, database and viewers, and PCTs that are only stood in for."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+#: 4 compute columns and a service column at each end: 2 * 4 * 2 * 3 * 4 = 192 compute processors, 48 service.
+MACHINE = """[topology]
+kind = "mesh"
+rows = 2
+columns = 6
+cages = 2
+boards = 3
+service_columns = [0, 5]
+switches = [{ name = "left", after = 1 }, { name = "right", after = 3 }]
+"""
+COMPUTE, SERVICE = 192, 48
+
+
+@pytest.fixture
+def machine(mesh: MakeMesh) -> PrivateMesh:
+    made = mesh(up=False)
+    (made.work / "machine.toml").write_text(MACHINE)
+    up = made.run("mesh", "up", "--cpas", "2", "--simulate", "machine.toml", check=True)
+    assert f"{COMPUTE + SERVICE} processors on {COMPUTE + SERVICE} nodes, 2 CPAs" in up.stdout
+    return made
+
+
+def free(machine: PrivateMesh) -> int:
+    return int(machine.json("showmesh")["states"]["free"])
+
+
+def running(machine: PrivateMesh, *words: str) -> "subprocess.Popen[str]":
+    yod = machine.start("yod", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: machine.json("showmesh")["states"]["busy"] > 0, "it runs")
+    return yod
+
+
+def test_one_launch_on_every_compute_processor(machine: PrivateMesh) -> None:
+    done = machine.run("yod", "-sz", str(COMPUTE), "hostname", check=True)
+    names = done.stdout.split()
+    assert len(set(names)) == COMPUTE and all(name.startswith("c") for name in names)
+    assert not any(name.startswith(("c0-", "c5-")) for name in names)  # the service columns are in no pool
+    refused = machine.run("yod", "-sz", str(COMPUTE + 1), "true")
+    assert refused.returncode == 125 and "192" in refused.stderr
+    assert free(machine) == COMPUTE + SERVICE
+    assert machine.json("mesh", "topology", "check") == []
+
+
+def test_ranks_follow_the_curve_and_shapes_are_blocks(machine: PrivateMesh) -> None:
+    names = machine.run("yod", "--shape", "2x2x2", "-label", "hostname", check=True).stdout.splitlines()
+    assert len(names) == 8
+    places = [line.split()[-1] for line in sorted(names)]
+    assert len({name.partition("-")[0] for name in places}) in (1, 2)
+    wrong = machine.run("yod", "-sz", "9", "--shape", "2x2x2", "true")
+    assert (wrong.returncode, "8 processors" in wrong.stderr) == (2, True)
+    none = machine.run("yod", "--shape", "9x9x9", "true")
+    assert none.returncode == 125
+
+
+def test_statuses_signals_and_interrupts_are_those_of_processes(machine: PrivateMesh) -> None:
+    assert machine.run("yod", "-sz", "3", "false").returncode == 1
+    yod = running(machine, "-sz", "20", "sleep", "100")
+    yod.send_signal(signal.SIGINT)
+    assert yod.wait(20) != 0
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again")
+
+
+def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> None:
+    yod = running(machine, "-sz", "64", "sleep", "1000")
+    os.kill(yod.pid, signal.SIGKILL)
+    yod.wait(10)
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "the RCA had it cleared away")
+    assert machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0
+
+
+def test_a_process_that_stands_in_may_be_killed(machine: PrivateMesh) -> None:
+    yod = running(machine, "-sz", "64", "sleep", "1000")
+    machine.kill("sim-0")
+    assert yod.wait(20) == 125 or yod.returncode > 128
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "its nodes are back", 20.0)
+    machine.kill("rca")
+    wait_until(lambda: machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0, "all goes on", 20.0)
+
+
+def test_a_cluster_can_be_simulated_too(mesh: MakeMesh) -> None:
+    made = mesh(up=False)
+    file: Path = made.work / "racks.toml"
+    file.write_text('[topology]\nkind = "racks"\n[topology.racks]\nr1 = ["n[01-20]"]\nr2 = ["n[21-40]"]\n')
+    made.run("mesh", "up", "--simulate", str(file), "--each", "4", check=True)
+    names = made.run("yod", "-sz", "80", "hostname", check=True).stdout.split()
+    racks = {int(name[1:]) > 20 for name in names}
+    assert len(names) == 80 and len(racks) == 1  # packed into one rack
+    shown = made.run("showmesh", check=True).stdout
+    assert shown.splitlines()[0].split() == ["r1", "r2"]
