@@ -66,7 +66,7 @@ class Cargo:
         """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
 
         def clear() -> None:
-            self._images.close()  # before the launcher is told: what has ended has left nothing
+            self._tidy()  # before the launcher is told: what has ended has left nothing
             then()
 
         stage_out = int(self._around.program.cargo.get("stage_out", 0))
@@ -135,8 +135,13 @@ class Cargo:
 
     def close(self) -> None:
         """Remove everything that came with the launch."""
+        self._tidy()
         if self._application is not None:
             self._application.close()
+
+    def _tidy(self) -> None:
+        if self._staging is not None:
+            self._staging.close()
         self._images.close()
 
 

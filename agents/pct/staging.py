@@ -29,6 +29,7 @@ class Staging:
         self._done: Set[str] = set()
         self._failed = False
         self._lost = False
+        self._fetch: Optional[_Fetch] = None
 
     def bring(self, count: int, then: Callable[[], None]) -> None:
         """Fetch the ``count`` stage-ins of every rank here, then call ``then``; what fails, fails the launch."""
@@ -86,7 +87,8 @@ class Staging:
                 return
             self._done.add(target)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            _Fetch(self, channel, target, size, int(told["mode"])).go()
+            self._fetch = _Fetch(self, channel, target, size, int(told["mode"]))
+            self._fetch.go()
         except OSError as error:
             self.in_failed(error)
 
@@ -94,6 +96,12 @@ class Staging:
         if told["to"]:
             return os.path.join(os.fsdecode(self._around.program.cwd), os.fsdecode(to_bytes(told["to"])))
         return os.path.join(self._directory(), os.fsdecode(to_bytes(told["name"])))
+
+    def close(self) -> None:
+        """What has not come whole does not stay."""
+        self._lost = True
+        if self._fetch is not None:
+            self._fetch.drop()
 
     def in_failed(self, error: OSError) -> None:
         """A stage-in that cannot be: the launch cannot begin."""
@@ -181,9 +189,10 @@ class _Fetch:
                 self._channel, self._number, READ_AT, offset, length, b"",
                 lambda code, _value, data, offset=offset, length=length: self._came(code, data, offset, length),  # type: ignore[misc]
             )  # fmt: skip
-        if self._received >= self._size:
+        if self._received >= self._size and self._fd >= 0:
             os.fchmod(self._fd, self._mode)
             os.close(self._fd)
+            self._fd = -1
             os.rename(self._part, self._target)
             self._staging.fetched(self._channel)
 
@@ -199,10 +208,15 @@ class _Fetch:
             self._received += length
             self.go()
         except OSError as error:
+            self.drop()
+            self._staging.in_failed(error)
+
+    def drop(self) -> None:
+        """Give up what has not come whole."""
+        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
             os.unlink(self._part)
-            self._staging.in_failed(error)
 
 
 class _Sending:

@@ -23,7 +23,8 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
+    from collections.abc import Callable
+    from typing import Any, Union
 
     Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
     Bytes = Union[bytes, bytearray, memoryview]
@@ -49,8 +50,8 @@ class _Channel:
             raise OSError(errno.ENOTCONN, "this launch was not given any directory: yod --io DIR")
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._next = 0
-        self._answers: Dict[int, Tuple[int, int, bytearray]] = {}
-        self._forgotten: Set[int] = set()
+        self._answers: dict[int, tuple[int, int, bytearray]] = {}
+        self._forgotten: set[int] = set()
         try:
             if len(os.fsencode(path)) > 107:  # sun_path is short: by way of the directory
                 folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
@@ -79,7 +80,7 @@ class _Channel:
             self._sock.sendall(head + data)
         return self._next
 
-    def wait(self, number: int, name: Any = "") -> Tuple[int, bytearray]:
+    def wait(self, number: int, name: Any = "") -> tuple[int, bytearray]:
         """Value and bytes of the answer. OSError as yod has it."""
         while number not in self._answers:
             self._receive()
@@ -126,7 +127,7 @@ class YodFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path, mode: str = "r") -> None:
-        self._open_channel: Optional[_Channel] = None
+        self._open_channel: _Channel | None = None
         self.name, self.mode = os.fspath(path), mode
         if set(mode) - set("rwaxbt+") or sum(mode.count(letter) for letter in "rwax") != 1:
             raise ValueError(f"invalid mode: {mode!r}")
@@ -141,9 +142,9 @@ class YodFile(io.RawIOBase):
         self._open_channel = channel
         self._position = self.size() if self._mode[0] == "a" else 0
         self._expected = -1  # where a reader that goes on reads next
-        self._ahead: Deque[Tuple[int, int, int]] = deque()  # offset and number of reads under way
+        self._ahead: deque[tuple[int, int, int]] = deque()  # offset and number of reads under way
         self._spare = (0, memoryview(b""))
-        self._writes: Deque[int] = deque()
+        self._writes: deque[int] = deque()
 
     @property
     def _channel(self) -> _Channel:
@@ -161,6 +162,7 @@ class YodFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
+        self._settle()
         return self._position
 
     def size(self) -> int:
@@ -185,7 +187,7 @@ class YodFile(io.RawIOBase):
 
     def readall(self) -> bytes:
         self._check(self.readable(), "read")
-        parts: List[memoryview] = []
+        parts: list[memoryview] = []
         while True:
             data = self._take(_PIECE)
             if not data:
@@ -239,11 +241,10 @@ class YodFile(io.RawIOBase):
             offset = _APPEND if self._mode[0] == "a" else self._position
             self._writes.append(self._channel.send(_WRITE, offset, len(part), part))
             self._position += len(part)
-            while len(self._writes) > _DEPTH:
-                self._channel.wait(self._writes.popleft(), self.name)
+            self._settle(_DEPTH)
         return len(view)
 
-    def truncate(self, size: Optional[int] = None) -> int:
+    def truncate(self, size: int | None = None) -> int:
         self._check(self.writable(), "truncate")
         self._settle()
         self._forget_ahead()
@@ -255,9 +256,11 @@ class YodFile(io.RawIOBase):
         super().flush()
         self._settle()
 
-    def _settle(self) -> None:
-        while self._writes:
-            self._channel.wait(self._writes.popleft(), self.name)
+    def _settle(self, under_way: int = 0) -> None:
+        while len(self._writes) > under_way:
+            behind = self._channel.wait(self._writes.popleft(), self.name)[0]
+            if self._mode[0] == "a":
+                self._position = behind  # where others had got to, and our bytes
 
     def _check(self, allowed: bool, what: str) -> None:
         if self.closed:
@@ -283,9 +286,9 @@ def open(
     path: Path,
     mode: str = "r",
     buffering: int = -1,
-    encoding: Optional[str] = None,
-    errors: Optional[str] = None,
-    newline: Optional[str] = None,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
 ) -> Any:
     """Open a file on the login processor, as the built-in ``open`` does here."""
     binary = "b" in mode
@@ -306,12 +309,12 @@ def open(
     return buffered if binary else io.TextIOWrapper(buffered, encoding, errors, newline, buffering == 1)
 
 
-def _asked(op: int, path: Path) -> List[List[Any]]:
+def _asked(op: int, path: Path) -> list[list[Any]]:
     name = os.fspath(path)
     channel = _Channel()
     try:
         request = json.dumps({"path": os.fsencode(name).decode("latin-1")}).encode()
-        found: List[List[Any]] = []
+        found: list[list[Any]] = []
         offset = 0
         while True:
             offset, data = channel.wait(channel.send(op, offset, 0, request), name)
@@ -322,12 +325,12 @@ def _asked(op: int, path: Path) -> List[List[Any]]:
         channel.close()
 
 
-def listdir(path: Path = ".") -> List[str]:
+def listdir(path: Path = ".") -> list[str]:
     """The names in a directory there, sorted."""
     return sorted(os.fsdecode(entry[0].encode("latin-1")) for entry in _asked(_LIST, path))
 
 
-def stat(path: Path) -> Dict[str, Any]:
+def stat(path: Path) -> dict[str, Any]:
     """``kind`` (file, dir, other), ``size`` in bytes, ``mtime`` in seconds of a file there."""
     _, kind, size, mtime = _asked(_STAT, path)[0]
     return {"kind": kind, "size": size, "mtime": mtime}
@@ -343,7 +346,7 @@ def _copy(read: Callable[[int], Bytes], write: Callable[[memoryview], int]) -> N
             view = view[write(view) :]
 
 
-def _cat(paths: List[str]) -> None:
+def _cat(paths: list[str]) -> None:
     for path in paths:
         with YodFile(path) as file:
             file._expected = 0  # from its beginning to its end

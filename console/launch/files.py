@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
 _LONGEST = MAX_DATA - 1024
 _PAGE = 1000  # names of a directory in one answer
-_APPEND = (1 << 64) - 1
 _MODES = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -152,15 +151,16 @@ class Files:
         return len(data), data
 
     def _do_write(self, key: tuple[int, int], offset: int, _length: int, data: memoryview) -> Reply:
-        found, whole = self._of(key), len(data)
+        found = self._of(key)
         while data:
-            if found.append or offset == _APPEND:
+            if found.append:
                 count = os.write(found.fd, data)
+                offset = os.lseek(found.fd, 0, os.SEEK_CUR)
             else:
                 count = os.pwrite(found.fd, data, offset)
                 offset += count
             data = data[count:]
-        return whole, b""
+        return offset, b""  # behind the last byte written
 
     def _do_close(self, key: tuple[int, int], _offset: int, length: int, _data: memoryview) -> Reply:
         found = self._of(key)

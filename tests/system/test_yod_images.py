@@ -54,8 +54,8 @@ def test_auto_runs_in_place_and_loads_nothing(yods: PrivateMesh) -> None:
     assert set(exe) == {os.path.realpath(shutil.which("sh") or "")}
     code = (
         "import sys; from console.cli import yod; status = yod.main(['-sz', '2', 'true']);"
-        "loaded = [name for name in ('console.launch.cargo', 'console.launch.images', 'console.launch.carried',"
-        " 'agents.pct.image', 'hashlib') if name in sys.modules]; sys.exit(status or repr(loaded) * bool(loaded) or None)"
+        "loaded = [name for name in ('console.launch.cargo', 'console.launch.carried', 'agents.pct.image',"
+        " 'hashlib') if name in sys.modules]; sys.exit(status or repr(loaded) * bool(loaded) or None)"
     )
     done = yods.run("python", "-c", code)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,296 @@
+"""The application's files over a real mesh: yodio as command and module, bounds, back-pressure; staged files."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.pct.places import YODIO
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+
+@pytest.fixture
+def data(yods: PrivateMesh) -> Iterator[Path]:
+    """A directory for -io, emptied afterwards."""
+    path = yods.work / "data"
+    path.mkdir()
+    (path / "hello").write_text("hello\n")
+    (path / "random").write_bytes(os.urandom((5 << 20) + 17))
+    yield path
+    shutil.rmtree(path)
+
+
+def python(mesh: PrivateMesh, text: str, *options: str, size: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run Python in ranks under -io."""
+    words = ("yod", *options, "-sz", str(size), sys.executable, "-c", textwrap.dedent(text))
+    return mesh.run(*words, env={"PYTHONDONTWRITEBYTECODE": "1"})
+
+
+def test_the_command(yods: PrivateMesh, data: Path) -> None:
+    assert (
+        yods.run("yod", "-io", "data", "yodio", "cat", "hello", str(data / "hello"), check=True).stdout == "hello\n" * 2
+    )
+    out = yods.run("yod", "-io", "data", "-sz", "8", "sh", "-c", "yodio cat random | sha256sum", check=True).stdout
+    assert set(out.split()) == {hashlib.sha256((data / "random").read_bytes()).hexdigest(), "-"}
+    assert yods.run("yod", "-io", "data", "yodio", "ls", check=True).stdout == "hello\nrandom\n"
+    long = yods.run("yod", "-io", "data", "yodio", "ls", "-l", ".", check=True).stdout.split()
+    assert long[0] == "6" and long[3] == str((5 << 20) + 17)
+    put = "head -c 3000000 /dev/zero | tr '\\0' $YOD_RANK > $YOD_RANK.tmp; yodio put $YOD_RANK.tmp from-$YOD_RANK"
+    yods.run("yod", "-io", "data", "-sz", "6", "sh", "-c", put + "; rm $YOD_RANK.tmp", check=True)
+    for rank in range(6):
+        assert (data / f"from-{rank}").read_bytes() == str(rank).encode() * 3000000
+    yods.run("yod", "-io", "data", "sh", "-c", "echo piped | yodio put - deep && yodio get deep here", check=True)
+    assert (yods.work / "here").read_text() == "piped\n"
+
+
+def test_errors_are_one_line_and_status_one(yods: PrivateMesh, data: Path) -> None:
+    (data / "sub").mkdir()
+    for words, told in (
+        (("cat", "none"), "yodio: none: No such file or directory"),
+        (("cat", "../here"), "yodio: ../here: not below a directory of yod --io"),
+        (("cat", "/etc/passwd"), "yodio: /etc/passwd: not below a directory of yod --io"),
+        (("cat", "sub"), "yodio: sub: Is a directory"),
+        (("ls", "hello"), "yodio: hello: Not a directory"),
+        (("put", "/etc/hostname", "sub/no/such"), "yodio: sub/no/such: No such file or directory"),
+    ):
+        done = yods.run("yod", "-quiet", "-io", "data", "yodio", *words)
+        assert (done.returncode, done.stderr.strip()) == (1, told)
+    assert yods.run("yod", "-quiet", "-io", "data", "yodio", "what").returncode == 2
+    read_only = yods.run("yod", "-quiet", "-io", "data:ro", "yodio", "put", "/etc/hostname", "x")
+    assert read_only.returncode == 1 and "Read-only" in read_only.stderr and not (data / "x").exists()
+    without = python(yods, f"import sys; sys.path.insert(0, {YODIO!r}); import yodio; yodio.open('x')")
+    assert without.returncode == 1 and "yod --io DIR" in without.stderr
+    assert yods.run("yod", "-io", "none", "true").returncode == 2
+
+
+def test_several_directories(yods: PrivateMesh, data: Path) -> None:
+    other = yods.home / "other"
+    other.mkdir()
+    (other / "x").write_text("other\n")
+    (data / "to-other").symlink_to(other / "x")
+    script = f"yodio cat hello {other}/x to-other"
+    assert (
+        yods.run("yod", "-io", "data", "-io", f"{other}:ro", "sh", "-c", script, check=True).stdout
+        == "hello\nother\nother\n"
+    )
+    assert yods.run("yod", "-io", "data", "yodio", "cat", "to-other").returncode == 1
+
+
+def test_the_file_object_is_like_the_built_in(yods: PrivateMesh, data: Path) -> None:
+    """Thousands of random operations on two files, one here and one through yod: the same answers, the same bytes."""
+    done = python(
+        yods,
+        """
+        import io, os, random, yodio
+        rank = os.environ["YOD_RANK"]
+        for seed in range(12):
+            rnd = random.Random(f"{rank}-{seed}")
+            mode = rnd.choice(["w+b", "r+b", "a+b", "wb", "w+"])
+            begin = rnd.randbytes(rnd.randrange(600_000)) if mode != "w+" else b"text"
+            mine, theirs = f"here-{rank}", f"there-{rank}"
+            for path in (mine, os.path.join("data", theirs)):
+                with open(path, "wb") as file:
+                    file.write(begin)
+            options = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+            # a buffer of the same size: what a+ gives when reads and writes mix depends on it
+            a, b = open(mine, mode, 256 << 10, **options), yodio.open(theirs, mode, **options)
+            for step in range(120):
+                what = rnd.choice(["read", "read", "write", "seek", "tell", "line", "flush", "truncate", "into", "end"])
+                size = rnd.choice([0, 1, 7, 4096, 70_000, 300_000])
+                offset = rnd.randrange(700_000)
+                data = rnd.randbytes(size) if "b" in mode else "é€x\\n" * (size // 100)
+                def act(f):
+                    try:
+                        if what == "read": return f.read(size)
+                        if what == "write": return f.write(data)
+                        if what == "seek": return f.seek(offset) if "b" in mode else f.seek(0)
+                        if what == "end": return f.seek(0, 2)
+                        if what == "tell": return f.tell()
+                        if what == "line": return f.readline()
+                        if what == "flush": return f.flush()
+                        if what == "truncate": f.flush(); return f.truncate()
+                        if what == "into":
+                            buffer = bytearray(size)
+                            return (f.readinto(buffer), bytes(buffer)) if "b" in mode else None
+                    except io.UnsupportedOperation:
+                        return "unsupported"
+                x, y = act(a), act(b)
+                assert x == y, (seed, mode, step, what, size, str(x)[:80], str(y)[:80])
+            a.close(); b.close()
+            with open(mine, "rb") as x, open(os.path.join("data", theirs), "rb") as y:
+                assert x.read() == y.read(), (seed, mode)
+        print("same")
+        """,
+        "-io", "data", size=3,
+    )  # fmt: skip
+    assert done.stdout == "same\n" * 3, done.stderr[-2000:]
+    for rank in range(3):
+        (yods.work / f"here-{rank}").unlink()
+
+
+def test_module_functions(yods: PrivateMesh, data: Path) -> None:
+    names = sorted(f"f{number:04}" for number in range(2500))  # more than one page
+    (data / "many").mkdir()
+    for name in names:
+        (data / "many" / name).touch()
+    (data / "lines").write_text("x\n" * 100_000)
+    done = python(
+        yods,
+        """
+        import yodio
+        print(len(yodio.listdir("many")), yodio.listdir("many")[::1000])
+        print(yodio.stat("hello")["size"], yodio.stat("many")["kind"])
+        print(sum(1 for _ in yodio.open("lines")))
+        try:
+            yodio.open("hello", "x")
+        except FileExistsError as error:
+            print(error.filename)
+        with yodio.open("log", "a") as file:
+            file.write("one\\n")
+        with yodio.open("log", "a") as file:
+            print("two", file=file)
+        print(yodio.open("log").read().split())
+        """,
+        "-io", "data",
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "2500 ['f0000', 'f1000', 'f2000']", "6 dir", "100000", "hello", "['one', 'two']",
+    ], done.stderr  # fmt: skip
+
+
+def test_many_ranks_append_and_nothing_is_lost(yods: PrivateMesh, data: Path) -> None:
+    done = python(
+        yods,
+        """
+        import os, yodio
+        with yodio.open("log", "ab", buffering=0) as file:
+            for number in range(500):
+                file.write(f"{os.environ['YOD_RANK']} {number}\\n".encode())
+        """,
+        "-io", "data", size=8,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in (data / "log").read_text().splitlines()]
+    assert len(lines) == 4000
+    for rank in range(8):
+        assert [int(number) for who, number in lines if who == str(rank)] == list(range(500))
+
+
+def test_a_rank_that_asks_and_never_reads_holds_up_nobody(yods: PrivateMesh, data: Path) -> None:
+    (data / "large").write_bytes(b"x" * (64 << 20))
+    script = """
+        import os, time, yodio
+        if os.environ["YOD_LOCAL_RANK"] == "0":
+            channel = yodio.YodFile("large")._channel
+            channel._sock.settimeout(2)
+            try:
+                for at in range(4000):  # a gigabyte of answers
+                    channel.send(yodio._READ, at % 200 << 18, 256 << 10)
+            except OSError:
+                print("held")
+            time.sleep(1)
+        else:
+            time.sleep(0.3)
+            for _ in range(3):
+                with yodio.open("random", "rb") as file:
+                    assert len(file.read()) == (5 << 20) + 17
+            print("read")
+        """
+    began = time.monotonic()
+    yod = yods.start(
+        "yod", "-io", "data", "-sz", "8", sys.executable, "-c", textwrap.dedent(script),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    most = 0
+    while yod.poll() is None and time.monotonic() - began < 40:
+        ours = [pid for pid, words in yods.processes().items() if "agents" in words or "yod" in words]
+        most = max([most, *map(rss, ours)])
+        time.sleep(0.05)
+    out, err = yod.communicate()
+    assert sorted(out.split()) == ["held"] * 4 + ["read"] * 4 or sorted(out.split()) == ["read"] * 4, err
+    assert most < 120 << 10, f"{most} KiB"  # nobody held a gigabyte
+
+
+def rss(pid: int) -> int:
+    """Resident memory in KiB."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4
+    except (OSError, IndexError):
+        return 0
+
+
+def test_kills_leave_no_socket(yods: PrivateMesh, data: Path) -> None:
+    yod = yods.start(
+        "yod", "-quiet", "-io", "data", "-sz", "8", "sh", "-c", "while :; do yodio cat random; done >/dev/null"
+    )
+
+    def sockets() -> list[str]:
+        return [name for name in os.listdir(yods.run_dir) if name.endswith(".files")]
+
+    wait_until(lambda: len(sockets()) == 4, "every node listens")
+    yod.kill()
+    yod.wait(10)
+    wait_until(lambda: not sockets(), "the sockets are gone", 10)
+
+
+def test_stage_in_and_out(yods: PrivateMesh, data: Path) -> None:
+    for rank in range(5):
+        (yods.work / f"in-{rank}").write_bytes(str(rank).encode() * 700_000)
+    script = (
+        "cmp $YOD_STAGE/hello data/hello && cmp got/$YOD_NODE/$YOD_RANK in-$YOD_RANK && [ -x $YOD_STAGE/tool ]"
+        " && head -c 100000 got/$YOD_NODE/$YOD_RANK > out-$YOD_RANK"
+    )
+    (data / "tool").write_text("#!/bin/sh\n")
+    (data / "tool").chmod(0o755)
+    yods.run(
+        "yod", "-sz", "5", "-stage-in", "data/hello", "-stage-in", "data/tool",
+        "-stage-in", "in-{rank}:got/{node}/{rank}", "-stage-out", "out-{rank}:results/{launcher}/r{rank:03}",
+        "sh", "-c", script, check=True,
+    )  # fmt: skip
+    [results] = list((yods.work / "results").iterdir())
+    assert sorted(path.name for path in results.iterdir()) == [f"r{rank:03}" for rank in range(5)]
+    for rank in range(5):
+        assert (results / f"r{rank:03}").read_bytes() == str(rank).encode() * 100000
+
+
+def test_staging_that_cannot_be(yods: PrivateMesh, data: Path) -> None:
+    ran = yods.work / "ran"
+    missing = yods.run("yod", "-sz", "3", "-stage-in", "none", "-stage-out", "x:y", "touch", str(ran))
+    assert missing.returncode == 125 and "none" in missing.stderr and "No such file" in missing.stderr
+    assert not ran.exists()
+    out = yods.run(
+        "yod", "-sz", "2", "-stage-out", "left-{rank}:back-{rank}", "sh", "-c", "[ $YOD_RANK = 1 ] || echo x > left-0"
+    )
+    assert (
+        out.returncode == 125 and "left-1: No such file" in out.stderr and (yods.work / "back-0").read_text() == "x\n"
+    )
+    assert not list(yods.work.glob("*.part*"))
+    bad = yods.run("yod", "-stage-out", "left", "true")
+    assert bad.returncode == 2
+    # the ranks' own status comes first
+    worse = yods.run("yod", "-sz", "1", "-stage-out", "nothing:back", "sh", "-c", "exit 7")
+    assert worse.returncode == 7 and "nothing" in worse.stderr
+
+
+def test_interrupted_while_it_stages_nothing_stays(yods: PrivateMesh, data: Path) -> None:
+    (data / "slow").write_bytes(b"x" * (300 << 20))
+    yod = yods.start(
+        "yod", "-quiet", "-sz", "8", "-stage-in", "data/slow:copy-{rank}", "true", stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: list(yods.work.glob("copy-*")), "it stages")
+    yod.terminate()
+    assert yod.wait(15) == 143
+    wait_until(lambda: not list(yods.work.glob("copy-*.part*")), "no half files", 5)
+    for path in yods.work.glob("copy-*"):
+        path.unlink()
