@@ -1,4 +1,4 @@
-"""What an allocate says of tasks, nodes, GPUs and lines of a load file, checked: the Shape that the database decides by."""
+"""What an allocate says of tasks, nodes, GPUs and a load file's lines, checked: the Shape that the database goes by."""
 
 from collections.abc import Sequence
 

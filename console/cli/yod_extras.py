@@ -21,8 +21,6 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
     if "YODRETRYCOUNT" in os.environ:
         request.retries = retries(os.environ["YODRETRYCOUNT"])
     request.cpa, request.cpa_pid = given.get("nid", ""), given.get("pid", 0)
-    if "N" in given and len(request.argv) and request.argv[0].isdigit():
-        raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
     if "exclude" in given:
         from console.launch.lists import parse_list
 
@@ -134,6 +132,8 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
     UsageError and ConsoleError name the line.
     """
     name = rest[0]
+    if "N" in given and name.isdigit():
+        raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
     from console.launch.load_file import is_load_file, read, total
     from console.launch.sanitise import clean
 

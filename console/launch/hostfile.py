@@ -34,7 +34,6 @@ def read(path: str) -> dict[str, int | None]:
 def parse(text: str, name: str) -> dict[str, int | None]:
     """What the lines of ``text`` say, in their order. UsageError names ``name`` and the line."""
     hosts: dict[str, int | None] = {}
-    lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -44,12 +43,10 @@ def parse(text: str, name: str) -> dict[str, int | None]:
         except UsageError as error:
             raise UsageError(f"{name}:{number}: {error.message}", error.hint) from None
         for host in names:
-            lines[host] = lines.get(host, 0) + 1
-            before = hosts.get(host)
-            if slots is not None:
-                hosts[host] = slots + (before or 0)
-            elif lines[host] > 1:
-                hosts[host] = (before or 1) + 1
+            # a line without a number counts one, unless it is the node's only line
+            before = 0 if host not in hosts else hosts[host] or 1
+            if slots is not None or before:
+                hosts[host] = before + (1 if slots is None else slots)
             else:
                 hosts[host] = None
     if not hosts:

@@ -72,7 +72,7 @@ def test_more_than_is_free_is_refused_with_how_many_are(one: Daemons) -> None:
         ({"size": 4, "nodes": 2}, [0, 1, 4, 5]),
         ({"size": 3, "nodes": 2}, [0, 1, 4]),
         ({"size": 2, "nodes": 2, "wanted": {"processors": [], "nodes": ["n1", "n0"]}}, [4, 0]),
-        ({"size": 3, "most": {"n0": 1}}, [0, 4, 5]),
+        ({"size": 5, "most": {"n0": 1}}, [0, 4, 5, 6, 7]),
         ({"size": 20, "overcommit": True, "nodes": 2}, [0, 1, 2, 3, 4, 5, 6, 7]),
         (
             {
