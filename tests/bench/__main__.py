@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.bench import allocating, launching, placing
+from tests.bench import allocating, imaging, launching, placing, scaling
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -12,6 +12,11 @@ SECTIONS = {
     "memory": launching.memory,
     "allocation": allocating.allocation,
     "placing": placing.placing,
+    "viewing": scaling.viewing,
+    "whole_machine": scaling.whole_machine,
+    "four_cpas": scaling.four_cpas,
+    "broadcast": imaging.broadcast,
+    "files": imaging.files,
 }
 
 
