@@ -3,10 +3,13 @@
 import os
 import sys
 
+from agents.wire.errors import AgentError
 from console.cli import watching
 from console.cli.mesh_drawing import elapsed
 from console.cli.mesh_reading import by_node, counts, elapsed_s, login, ranks_by_processor
-from console.cli.words import Word, complain, help_text, parse
+from console.cli.pingd_selection import Selection
+from console.cli.pingd_words import ABOUT, EXTRA, SELECTORS, USAGE, VERBS, WORDS
+from console.cli.words import complain, help_text, parse
 from console.errors import ConsoleError, UsageError
 from console.launch.sanitise import clean
 from console.settings import load
@@ -15,39 +18,21 @@ from db.views import Picture
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
-
-WORDS = (
-    Word("verbose", "flag", "columns of state: processor, mode, partition, node", original=True),
-    Word("list", "text", "these processors or nodes alone", metavar="LIST", original=True),
-    Word("json", "flag", "for programs"),
-    Word("watch", "flag", "again and again, in place on a terminal, once for every change elsewhere; ^C ends it"),
-    Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S"),
-    Word("config", "text", "the configuration file to read", metavar="FILE"),
-    Word("help", "flag", "this page", letter="h", original=True),
-)
-ABOUT = """Lists every processor: its number and node, and if it is in use the launcher, login processor/pid, rank,
-user and elapsed time; then totals."""
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run the command; its exit status."""
     try:
         given = parse(WORDS, sys.argv[1:] if arguments is None else arguments, stop=False)
-        if "help" in given.values:
-            print(help_text("pingd [options]", ABOUT, WORDS), end="")
+        if "help" in given.values or "xtrahelp" in given.values:
+            print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
             return 0
-        if given.rest:
-            raise UsageError(f"pingd takes no {given.rest[0]!r}", "pingd --help")
-        settings = load(config=str(given.values.get("config", "")))
-        every_s = max(0.1, float(str(given.values.get("every", 1)))) if "watch" in given.values else 0.0
-        view = View(str(given.values.get("list", "")), "verbose" in given.values)
-        render = view.as_json if "json" in given.values else view.as_text
-        status = watching.look(settings.database, render, every_s=every_s)
-        sys.stdout.flush()
-        return status
+        return _run(given.values, given.rest)
     except (ConsoleError, StoreError) as error:
+        return complain("pingd", error)
+    except AgentError as error:  # what a CPA refused
         return complain("pingd", error)
     except KeyboardInterrupt:
         return 130
@@ -56,21 +41,37 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         return 0
 
 
+def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
+    selection = Selection(given, rest)
+    settings = load(config=str(given.get("config", "")))
+    verbs = [verb for verb in VERBS if verb in given]
+    if verbs:
+        if len(verbs) > 1:
+            raise UsageError(f"-{verbs[0]} and -{verbs[1]} exclude each other")
+        if not rest and not any(word in given for word in SELECTORS):
+            raise UsageError(f"-{verbs[0]} has to be told which", "-all, -mine, -job ID, -pbsjob ID or a list")
+        from console.cli import pingd_verbs
+
+        value = given[verbs[0]] if verbs[0] == "reserve" else ""
+        return pingd_verbs.do(verbs[0], value, settings, selection, ask="NoInquire" not in given)
+    every_s = max(0.1, float(str(given.get("every", 1)))) if "watch" in given else 0.0
+    view = View(selection, verbose="verbose" in given, summary="summary" in given)
+    render = view.as_json if "json" in given else view.as_words if "parse" in given else view.as_text
+    status = watching.look(settings.database, render, every_s=every_s)
+    sys.stdout.flush()
+    return status
+
+
 class View:
     """Which processors are listed, and with how much of them."""
 
-    def __init__(self, wanted: str, verbose: bool) -> None:
-        self.verbose = verbose
-        self._wanted = None
-        if wanted:
-            from console.launch.lists import parse_list
-
-            self._wanted = parse_list(wanted)
+    def __init__(self, selection: Selection, *, verbose: bool = False, summary: bool = False) -> None:
+        self.verbose, self.summary, self._selection = verbose, summary, selection
 
     def rows(self, picture: Picture) -> "list[dict[str, Any]]":
-        """The processors, in the order of nodes and slots. UsageError for a list that names what is not there."""
+        """The processors, in the order of nodes and slots."""
         ranks = {one: ranks_by_processor(row) for one, row in picture.launchers.items()}
-        listed = self._listed(picture)
+        listed = self._selection.ids(picture)
         return [
             _row(picture, node, row, ranks)
             for node, rows in by_node(picture)
@@ -78,30 +79,19 @@ class View:
             if listed is None or row.id in listed
         ]
 
-    def _listed(self, picture: Picture) -> "set[int] | None":
-        if self._wanted is None:
-            return None
-        ids: set[int] = set()
-        for first, last in self._wanted["processors"]:
-            if first not in picture.processors or last not in picture.processors:
-                raise UsageError(f"there is no processor {last}", "showmesh shows those there are")
-            ids.update(range(first, last + 1))
-        names = {node.name: node.id for node in picture.nodes.values()}
-        for name in self._wanted["nodes"]:
-            if name not in names:
-                raise UsageError(f"there is no node {name!r}", "showmesh shows those there are")
-            ids.update(row.id for row in picture.processors.values() if row.node == names[name])
-        return ids
-
     def as_text(self, picture: Picture, _width: int) -> list[str]:
         """A line for each processor, then the totals."""
         rows = self.rows(picture)
+        if self.summary:
+            return self._totals(picture, rows)
         uses = [_use(row) for row in rows]
         widths = [max((len(use[place]) for use in uses if len(use) > 1), default=0) for place in range(4)]
         name = max((len(row["node"]) for row in rows), default=1)
         lines = []
         for row, use in zip(rows, uses, strict=True):
             line = f"{row['processor']:>5} ( {row['node']:<{name}} )" + _aligned(use, widths)
+            if row["batch_job"] and use:
+                line = f"{line}  PBS # {clean(row['batch_job'])}"
             if self.verbose:
                 partition = "-" if row["partition"] is None else row["partition"]
                 mode = row["mode"] + (f" for {clean(row['reserved_for'])}" if row["reserved_for"] else "")
@@ -111,20 +101,25 @@ class View:
 
     def _totals(self, picture: Picture, rows: "list[dict[str, Any]]") -> list[str]:
         found = counts(picture)
-        if self._wanted is not None:
+        if not self._selection.is_all:
             found = dict.fromkeys(found, 0)
             for row in rows:
                 found[row["state"]] += 1
         total = f"Total: {len(rows)}" + "".join(f"   {state}: {number}" for state, number in found.items())
         return [total, f"Launchers: {len(picture.launchers)}   partitions: {len(picture.partitions)}"]
 
+    def as_words(self, picture: Picture, _width: int) -> list[str]:
+        """A line of words for each processor, ``-`` for nothing, and no totals."""
+        return [_words(row) for row in self.rows(picture)]
+
     def as_json(self, picture: Picture, _width: int) -> list[str]:
         """One line of JSON."""
         import json
 
+        rows = [] if self.summary else self.rows(picture)
         value = {
             "at": picture.now,
-            "processors": self.rows(picture),
+            "processors": rows,
             "totals": counts(picture),
             "launchers": len(picture.launchers),
             "partitions": len(picture.partitions),
@@ -134,6 +129,7 @@ class View:
 
 def _row(picture: Picture, node: "Any", row: "Any", ranks: dict[int, dict[int, list[int]]]) -> "dict[str, Any]":
     launcher = picture.launchers.get(row.launcher)
+    partition = picture.partitions.get(row.partition)
     return {
         "processor": row.id,
         "node": node.name,
@@ -142,6 +138,7 @@ def _row(picture: Picture, node: "Any", row: "Any", ranks: dict[int, dict[int, l
         "reserved_for": row.reserved_for,
         "node_state": node.state,
         "partition": row.partition,
+        "batch_job": partition.batch_job if partition else None,
         "launcher": row.launcher,
         "launcher_state": launcher.state if launcher else None,
         "login": login(picture, launcher) if launcher else None,
@@ -149,6 +146,17 @@ def _row(picture: Picture, node: "Any", row: "Any", ranks: dict[int, dict[int, l
         "ranks": ranks.get(row.launcher, {}).get(row.id, []),
         "elapsed_s": round(elapsed_s(picture, launcher), 3) if launcher else None,
     }
+
+
+def _words(row: "dict[str, Any]") -> str:
+    where, _, pid = (row["login"] or "").rpartition("/")
+    ranks = ",".join(map(str, row["ranks"]))
+    elapsed_s_ = "" if row["elapsed_s"] is None else f"{row['elapsed_s']:.0f}"
+    words = (
+        row["processor"], row["node"], row["state"], row["mode"], row["launcher"], where, pid, ranks, row["user"],
+        elapsed_s_, row["partition"], row["batch_job"],
+    )  # fmt: skip
+    return " ".join("-" if word in (None, "") else "_".join(clean(str(word)).split()) for word in words)
 
 
 def _use(row: "dict[str, Any]") -> tuple[str, ...]:

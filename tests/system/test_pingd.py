@@ -1,0 +1,170 @@
+"""pingd's selectors and verbs, through the real commands on a real mesh."""
+
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import free, one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+NO_QUESTION = "-NoInquire"
+
+
+def launched(yods: PrivateMesh, size: int, script: str = "sleep 60") -> tuple["subprocess.Popen[str]", int]:
+    """A running launch and its launcher's id."""
+    before = set(sockets(yods))
+    process = yods.start("yod", "-sz", str(size), "sh", "-c", script, stderr=subprocess.PIPE, text=True)
+    name = wait_until(lambda: set(sockets(yods)) - before, "its socket is there").pop()
+    return process, int(name[4:-5])
+
+
+def sockets(yods: PrivateMesh) -> list[str]:
+    return [name for name in os.listdir(yods.run_dir) if name.startswith("yod-")]
+
+
+def rows(yods: PrivateMesh, *words: str) -> list[list[str]]:
+    return [line.split() for line in yods.run("pingd", "-parse", *words, check=True).stdout.splitlines()]
+
+
+def test_selectors_all_have_to_hold(yods: PrivateMesh) -> None:
+    _, launcher = launched(yods, 3)
+    mine = rows(yods, "-mine")
+    assert [row[0] for row in mine] == ["0", "1", "2"] and {row[4] for row in mine} == {str(launcher)}
+    assert rows(yods, "-job", str(launcher)) and [row[7] for row in mine] == ["0", "1", "2"]
+    assert [row[0] for row in rows(yods, "-mine", "-list", "2..5")] == ["2"]
+    assert [row[0] for row in rows(yods, "n1", "7")] == ["2", "3", "7"]
+    assert rows(yods, "-job", str(launcher), "n3") == []
+    assert len(rows(yods, "-all", "-fast")) == 8
+    shown = yods.run("pingd", "-mine", check=True).stdout
+    assert shown.count("\n") == 3 + 3 and "Total: 3   free: 0   pending: 0   busy: 3" in shown
+    assert yods.run("pingd", "-m", "-s", check=True).stdout.startswith("Total: 3 ")
+    assert yods.run("pingd", "-m", "-v", check=True).stdout.count("node up") == 3
+    assert yods.run("pingd", "-job", str(launcher), "-kill", NO_QUESTION).returncode == 0
+
+
+def test_a_listing_of_what_is_not_there_is_no_error(yods: PrivateMesh) -> None:
+    done = yods.run("pingd", "0,99,nx")
+    assert done.returncode == 0 and "    0 ( n0 )" in done.stdout
+    assert done.stderr.splitlines() == ["pingd: this mesh has no processor 99", "pingd: this mesh has no node nx"]
+    empty = yods.run("pingd", "-job", "999999")
+    assert empty.returncode == 0 and empty.stdout.strip().startswith("Total: 0 ")
+    for word in ("-help", "--help", "-xtrahelp", "-x"):
+        assert yods.run("pingd", word).returncode == 0
+
+
+def test_interrupt_and_kill(yods: PrivateMesh) -> None:
+    first, one = launched(yods, 2)
+    deaf, two = launched(yods, 2, "trap '' TERM; sleep 60 & wait; wait")
+    done = yods.run("pingd", "-job", str(one), "-interrupt", NO_QUESTION)
+    assert done.returncode == 0 and done.stdout == f"SIGTERM sent to launcher {one}\n"
+    assert first.wait(5) == 143
+    assert yods.run("pingd", "-job", str(two), "-int", "-N").returncode == 0
+    begun = time.monotonic()
+    done = yods.run("pingd", "-job", str(two), "-kill", "-N")
+    assert done.returncode == 0 and done.stdout == f"killed: launcher {two}\n"
+    assert free(yods) == 8, "they are free when it is said"
+    assert deaf.wait(5) == 137 and time.monotonic() - begun < 5
+    ended = [entry for entry in yods.json("mesh", "history")["launchers"] if entry["id"] == two]
+    assert ended and "killed by" in ended[0]["reason"]
+
+
+def test_a_launch_whose_yod_is_stopped_is_killed_too(yods: PrivateMesh) -> None:
+    process, launcher = launched(yods, 4)
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        done = yods.run("pingd", "-job", str(launcher), "-interrupt", NO_QUESTION)
+        assert done.returncode == 125 and "its yod has not answered within 3 s" in done.stderr
+        assert yods.run("pingd", "-job", str(launcher), "-kill", NO_QUESTION).returncode == 0
+        assert free(yods) == 8
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    assert process.wait(10) == 137
+
+
+def test_a_verb_that_selects_nothing_is_an_error(yods: PrivateMesh) -> None:
+    for words in (("-job", "999999"), ("-mine",), ("nx",), ("-pbsjob", "nojob")):
+        done = yods.run("pingd", *words, "-kill", NO_QUESTION)
+        assert done.returncode == 1 and "is selected" in done.stderr and done.stdout == ""
+    assert yods.run("pingd", "-kill", NO_QUESTION).returncode == 2
+    assert yods.run("pingd", "-all", "-kill", "-reset").returncode == 2
+    assert yods.run("pingd", "-r", "-all").returncode == 2
+
+
+def test_it_asks_on_a_terminal_and_nowhere_else(yods: PrivateMesh) -> None:
+    process, launcher = launched(yods, 1)
+    done = yods.run("pingd", "-job", str(launcher), "-kill")
+    assert done.returncode == 2 and "-NoInquire" in done.stderr
+    for answer, status in ((b"n\n", 1), (b"\n", 1), (b"y\n", 0)):
+        master, slave = pty.openpty()
+        asking = yods.start(
+            "pingd", "-job", str(launcher), "-kill", stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        os.close(slave)
+        os.write(master, answer)
+        _, said = asking.communicate(timeout=10)
+        os.close(master)
+        assert asking.returncode == status and f"Kill launcher {launcher}".encode() in said
+        assert (process.poll() is None) is bool(status) or process.wait(5) == 137
+
+
+def test_nodes_out_and_back(yods: PrivateMesh) -> None:
+    process, launcher = launched(yods, 4)  # n0 and n1
+    assert yods.run("pingd", "n1", "n2", "-gone", NO_QUESTION).returncode == 0
+    assert [row[2] for row in rows(yods, "n1,n2")] == ["busy", "busy", "down", "down"], "what runs there runs on"
+    refused = yods.run("yod", "-sz", "3", "true")
+    assert refused.returncode == 125 and "2 are free" in refused.stderr
+    assert yods.run("pingd", "n2", "-reset", NO_QUESTION).stdout == "reset: n2\n"
+    assert [row[2] for row in rows(yods, "n2")] == ["free", "free"]
+    assert yods.run("pingd", "n1", "-reset", NO_QUESTION).returncode == 0
+    assert process.wait(5) == 137, "a reset ends what runs there"
+    assert [row[2] for row in rows(yods, "-all")] == ["free"] * 8
+
+
+def test_reservations(yods: PrivateMesh) -> None:
+    assert yods.run("pingd", "n3", "-reserve", "nobody", NO_QUESTION).stdout == "reserved: 6..7\n"
+    assert [row[2] for row in rows(yods, "n3")] == ["reserved"] * 2
+    assert yods.run("pingd", "n3", "-reserve", "no such user", NO_QUESTION).returncode == 125
+    assert yods.run("pingd", "n3", "-unreserve", NO_QUESTION).returncode == 0
+    assert [row[2] for row in rows(yods, "n3")] == ["free"] * 2
+
+
+def test_batch_jobs_are_named(yods: PrivateMesh) -> None:
+    made = yods.run("mesh", "partition", "create", "--batch-job", "4242.pbs", "-sz", "2", check=True).stdout
+    inside = dict(line.split("=", 1) for line in made.splitlines())
+    process = yods.start("yod", "sleep", "60", env=inside)
+    try:
+        wait_until(lambda: "PBS # 4242.pbs" in yods.run("pingd", "-mine").stdout, "it is named")
+        told = wait_until(
+            lambda: [line for line in yods.run("pingd", "-pbsjob", "4242").stdout.splitlines() if "vm/" in line or "/" in line],
+            "its launch is there",
+        )
+        assert told[0].endswith("PBS # 4242.pbs")
+        assert [row[0] for row in rows(yods, "-pbsjob", "4242.pbs")] == ["0", "1"]
+        assert rows(yods, "-pbsjob", "42") == []
+        assert yods.run("pingd", "-pbsjob", "4242", "-interrupt", NO_QUESTION).returncode == 0
+        assert process.wait(5) == 143
+    finally:
+        yods.run("mesh", "partition", "destroy", "--force", inside["REDMESH_PARTITION"], check=True)
+
+
+def test_a_node_that_stays_unclean_is_taken_out(mesh: MakeMesh, tmp_path: Path) -> None:
+    one = mesh(2, 2)
+    process, launcher = launched(one, 2)
+    pid = one.pid_of("n1")
+    os.kill(pid, signal.SIGSTOP)  # its PCT answers nobody; the launch runs on
+    try:
+        done = one.run("pingd", "-job", str(launcher), "-reset", NO_QUESTION, timeout_s=40)
+        assert done.returncode == 0 and "n1 is drained: not clean after a reset" in done.stdout
+        states = {row[1]: row[2] for row in rows(one, "-all")}
+        assert states == {"n0": "free", "n1": "down"}, "nothing starts beside what is left there"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    process.wait(10)
+    wait_until(lambda: one.run("pingd", "n1", "-reset", NO_QUESTION).stdout == "reset: n1\n", "it answers again")
+    wait_until(lambda: free(one) == 2, "all are free")
