@@ -91,6 +91,22 @@ def finish(
     return ended
 
 
+def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) -> None:
+    """Another process goes on as this launcher. Denied (cookie), Expired."""
+
+    def work(t: Transaction) -> None:
+        row = t.row("SELECT cookie FROM launcher WHERE id = ? AND ended_at IS NULL", (launcher,))
+        if row is None:
+            raise Expired(f"launcher {launcher} has ended", "start again")
+        _check_cookie(launcher, cookie, row[0])
+        t.change(
+            "UPDATE launcher SET pid = ?, pid_started = ?, changed = ? WHERE id = ?",
+            (pid, pid_started, t.stamp, launcher),
+        )
+
+    store.run(work)
+
+
 def lose(store: Store, launcher: int, reason: str) -> Ended | None:
     """A launcher is gone and cleaned up after: as ``finish``, abnormally. None when nothing is known of it."""
 

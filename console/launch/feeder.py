@@ -30,7 +30,7 @@ class Feeder:
             # A read in the background gives EIO then, instead of stopping us.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         own = private_description(fd, os.O_RDONLY)
-        self._fd = fd if own < 0 else own
+        self._fd, self._own = (fd, False) if own < 0 else (own, True)
         self._credit = CREDIT
         self._watched = False
         self._open = True
@@ -45,6 +45,9 @@ class Feeder:
         """Read no more; nobody is told."""
         self._pause()
         self._open = False
+        if self._own:  # so that a terminal that we leave is free
+            os.close(self._fd)
+            self._own = False
 
     def _resume(self) -> None:
         if self._open and not self._watched and self._credit > 0:

@@ -54,6 +54,10 @@ class FilesFront:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def take_inner(self, inner: Any) -> None:
+        """From now on all but the files is for another front."""
+        self._inner = inner
+
     def open(self, plan: Plan, launcher: int) -> None:
         """Open what every rank's output goes to. ConsoleError for the first that cannot be written."""
         if self._label:

@@ -21,10 +21,10 @@ HAND_S = 2.0
 class Registration:
     """Registers this process, beats once a second, and tells the launcher's id when there is one."""
 
-    def __init__(self, loop: Loop, path: str, pid: int, pid_started: int) -> None:
+    def __init__(self, loop: Loop, path: str, pid: int, pid_started: int, launcher: int | None = None) -> None:
         self._loop, self._path = loop, path
         self._pid, self._pid_started = pid, pid_started
-        self._launcher: int | None = None
+        self._launcher = launcher
         self._caller: Caller | None = None
         self._seq = 0
         self._over = False

@@ -96,6 +96,28 @@ class Sink:
             os.close(self._fd)
             self._own, self.broken = False, True
 
+    def abandon(self) -> int:
+        """Write nothing more and let go of a description of our own; the credit of what is thrown away."""
+        self._seal()
+        credit = sum(piece[1] for piece in self._pieces)
+        self._pieces.clear()
+        self.waiting = self._offset = 0
+        self.close()
+        self.broken = True
+        return credit
+
+    def write_out(self) -> None:
+        """Write all that waits, however long the reader takes; nobody is given credit. For a process that ends."""
+        import select
+
+        self._on_passed = lambda _credit: None
+        self._on_broken = lambda _error: None
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        while self.waiting and not self.broken:
+            poll.poll()
+            self._on_writable(_WRITE)
+
     def _append(self, data: bytes | memoryview, credit: int) -> None:
         self.waiting += len(data)
         if self._tail is None:

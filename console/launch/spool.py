@@ -97,9 +97,13 @@ class SpoolFront:
         if self._on_terminal:
             os.write(2, clean(text).encode("utf-8", "replace") + b"\n")
 
+    def let_go_of_terminal(self) -> None:
+        """There is no terminal any more for what people should read."""
+        self._on_terminal = False
+
     def let_go(self) -> None:
         """The one who detached us leaves; the terminal may be another's soon."""
-        self._on_terminal = False
+        self.let_go_of_terminal()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)

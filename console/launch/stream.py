@@ -23,7 +23,7 @@ class Stream:
     """Stamps events, keeps them for observers who come later, and hands them on; ``front`` is always the first."""
 
     def __init__(self, front: Callable[[dict[str, Any]], None]) -> None:
-        self._front = front
+        self.front = front
         self.past: list[dict[str, Any]] = []
         self.listeners: list[Listener] = []
 
@@ -31,7 +31,7 @@ class Stream:
         """Hand ``event`` to everybody."""
         event = stamped(event)
         self.past.append(event)
-        self._front(event)
+        self.front(event)
         for listener in list(self.listeners):
             listener.event(event)
 
