@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from agents.cpa.cleanups import Cleanups
 from agents.cpa.config import Config
+from agents.cpa.giving_way import GivingWay
 from agents.cpa.lost import Error, Lost
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.outage import Outage
@@ -22,7 +23,7 @@ from agents.wire.messages import CPA
 from db import ending, partitions, waiting
 from db.allocation import Live
 from db.connection import Store
-from db.errors import DatabaseUnavailable, StoreError
+from db.errors import DatabaseUnavailable, NotEnough, StoreError
 
 EXPIRE_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
@@ -44,6 +45,8 @@ class Cpa:
         self.operations = Operations(store, self.rights, config.placement)
         self.lost = Lost(self.operations, self.outage, Cleanups(loop, list(config.cleanup)), journal)
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
+        self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
+        self.queue.make_room = self.giving_way.make_room
         self._requests: deque[tuple[Session, str, Message]] = deque()
         self._of_session: Counter[Session] = Counter()  # how many of them are whose
         self._undo: deque[Callable[[], object]] = deque()  # what has no owner any more, while the database is away
@@ -112,12 +115,22 @@ class Cpa:
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
             self.queue.allocate_or_wait(session, message)
+        elif op == "allocate":
+            self._allocate_now(session, message)
         else:
             self._transact(session, message)
 
     def _transact(self, session: Session, message: Message) -> None:
         uid, op = session.peer.uid, message["op"]
         self._answer(session, message, self.outage.guard(lambda: self.operations.do(op, uid, message)))
+
+    def _allocate_now(self, session: Session, message: Message) -> None:
+        try:
+            self._transact(session, message)
+        except NotEnough as error:
+            if not error.never:
+                error.hint = self.giving_way.hint(session.peer.uid, message) or error.hint
+            raise
 
     def _launcher_lost(self, session: Session, message: Message) -> None:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")

@@ -98,6 +98,7 @@ class Operations:
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
             shape=shape,
+            nice=message.get("nice", False),
             pending_s=min(max(allocation.PENDING_S, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 

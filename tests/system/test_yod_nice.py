@@ -1,0 +1,98 @@
+"""A launch of low priority gives way to one that waits: told to end, killed if it does not, its books right."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import free
+
+GRACE_S = 1.5
+
+
+@pytest.fixture(scope="module")
+def mesh_of_four() -> Iterator[PrivateMesh]:
+    private = PrivateMesh(4, 2, 2, REDMESH_NICE_GRACE_S=str(GRACE_S))
+    left: list[str] = []
+    try:
+        private.up()
+        yield private
+    finally:
+        left = private.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def four(mesh_of_four: PrivateMesh) -> Iterator[PrivateMesh]:
+    yield mesh_of_four
+    wait_until(lambda: free(mesh_of_four) == 4, "every processor is free again", 5.0)
+
+
+def nice(mesh: PrivateMesh, size: int, script: str) -> "subprocess.Popen[str]":
+    ready = mesh.work / "ready"
+    ready.unlink(missing_ok=True)
+    yod = mesh.start(
+        "yod", "-nice", "-sz", str(size), "bash", "-c", f"{script}; touch ready; while :; do sleep 0.05; done",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(ready.exists, "it runs")
+    return yod
+
+
+def test_a_nice_launch_is_told_to_end_when_another_waits(four: PrivateMesh) -> None:
+    low = nice(four, 4, "trap 'echo told; exit 9' TERM")
+    began = time.monotonic()
+    done = four.run("yod", "-wait-for-nodes", "20", "-sz", "2", "echo", "regular", check=True)
+    assert done.stdout == "regular\nregular\n"
+    assert time.monotonic() - began < GRACE_S + 5
+    out, err = low.communicate(timeout=10)
+    assert low.returncode == 9 and out.count("told") == 4
+    assert "needs the processors" in err
+
+
+def test_one_that_ignores_sigterm_is_killed_after_its_grace(four: PrivateMesh) -> None:
+    low = nice(four, 3, "trap '' TERM")
+    began = time.monotonic()
+    four.run("yod", "-wait-for-nodes", "20", "-sz", "4", "true", check=True)
+    assert time.monotonic() - began >= GRACE_S - 0.3
+    low.communicate(timeout=10)
+    assert low.returncode == 128 + signal.SIGKILL
+
+
+def test_who_does_not_wait_is_refused_with_a_hint_and_nobody_ends(four: PrivateMesh) -> None:
+    low = nice(four, 4, "trap 'exit 9' TERM")
+    refused = four.run("yod", "-sz", "2", "true")
+    assert refused.returncode == 125 and "--wait-for-nodes" in refused.stderr and "low priority" in refused.stderr
+    assert low.poll() is None
+    low.terminate()
+    low.communicate(timeout=10)
+
+
+def test_nobody_ends_where_it_would_not_help(four: PrivateMesh) -> None:
+    low = nice(four, 2, "trap 'exit 9' TERM")
+    regular = four.start("yod", "-sz", "1", "sleep", "100")
+    wait_until(lambda: free(four) == 1, "both run")
+    refused = four.run("yod", "-wait-for-nodes", "1", "-sz", "4", "true")
+    assert refused.returncode == 125
+    assert low.poll() is None
+    for one in (low, regular):
+        one.terminate()
+        one.wait(10)
+
+
+def test_the_books_are_right(four: PrivateMesh) -> None:
+    low = nice(four, 4, "trap 'exit 9' TERM")
+    four.run("yod", "-wait-for-nodes", "20", "-sz", "4", "true", check=True)
+    low.communicate(timeout=10)
+    log = [
+        json.loads(line)
+        for number in range(2)
+        for line in (four.state / "log" / f"cpa-{number}.jsonl").read_text().splitlines()
+    ]
+    assert any(line["event"] == "gives_way" for line in log)
+    wait_until(lambda: free(four) == 4, "all are free")

@@ -1,0 +1,89 @@
+"""Launchers of low priority make room for those who wait: enough of them, the youngest first, or none."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db import allocation, ending, giving_way, partitions
+from db.connection import Store
+from db.errors import NotEnough
+from db.free import Machine
+from db.giving_way import Nice, choose
+from db.partitions import PartitionDemand
+from tests.support.stores import demand, first, give_back, key, take
+
+
+def going(store: Store, machine: Machine, size: int, **more: object) -> list[int]:
+    return [one.launcher for one in giving_way.make_room(store, machine, demand(size, **more), 300.0)]
+
+
+def test_the_youngest_that_are_enough_are_told_once(store: Store, machine: Machine) -> None:
+    nice = [take(store, machine, 4, nice=True) for _ in range(3)]
+    regular = take(store, machine, 4)
+    assert going(store, machine, 6) == [nice[2].launcher, nice[1].launcher]
+    before = store.read("SELECT counter FROM mesh")
+    assert going(store, machine, 6) == [nice[2].launcher, nice[1].launcher], "they are on their way: no more than they"
+    assert store.read("SELECT counter FROM mesh") == before, "and nothing is written for that"
+    rows = dict(store.read("SELECT id, end_by FROM launcher WHERE end_by IS NOT NULL"))
+    assert set(rows) == {nice[1].launcher, nice[2].launcher}
+    (created,) = store.read("SELECT created_at FROM launcher WHERE id = ?", (nice[2].launcher,))[0]
+    assert 299 < rows[nice[2].launcher] - created < 330
+    kinds = [row[0] for row in store.read("SELECT kind FROM event WHERE launcher IS NOT NULL")]
+    assert kinds.count("gives_way") == 2
+    for one in nice[1:]:
+        give_back(store, one)
+    got = take(store, machine, 6)
+    assert len(got.processors) == 6 and not set(got.processors) & set(regular.processors + nice[0].processors)
+
+
+def test_nobody_ends_in_vain(store: Store, machine: Machine) -> None:
+    take(store, machine, 4, nice=True)
+    take(store, machine, 12)
+    assert going(store, machine, 5) == []
+    assert giving_way.could(store, machine, demand(5)) == 4
+    assert going(store, machine, 4) != []
+
+
+def test_who_has_nobody_end(store: Store, machine: Machine) -> None:
+    nice = take(store, machine, 8, nice=True)
+    batch = partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, 8), first)
+    assert going(store, machine, 4, nice=True) == [], "one of low priority itself"
+    inside = {"partition": batch.partition, "cookie": batch.allocation_cookie}
+    assert going(store, machine, 4, **inside) == [], "a launch inside a batch job: its processors are its own"
+    assert going(store, machine, 4, exclude=nice.processors) == [], "one that could not take what came free"
+    assert going(store, machine, 2, wanted=batch.nodes[0].processors[:2]) == []
+    assert going(store, machine, 1, wanted=nice.processors[:1]) == [nice.launcher]
+    in_batch = allocation.allocate(store, machine, demand(2, nice=True, **inside), first)
+    assert in_batch.launcher not in going(store, machine, 2), "nice inside a batch job has no effect on others"
+
+
+def test_one_that_has_ended_gives_nothing(store: Store, machine: Machine) -> None:
+    nice = take(store, machine, 16, nice=True)
+    with pytest.raises(NotEnough):
+        take(store, machine, 1)
+    ending.finish(store, nice.launcher, nice.cookie, 0)
+    assert going(store, machine, 1) == [] and giving_way.could(store, machine, demand(1)) == 0
+
+
+@given(st.integers(1, 12), st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=8))
+def test_enough_and_no_more(short: int, launchers: list[tuple[bool, int]]) -> None:
+    nice, at = [], 0
+    for number, (ends, count) in enumerate(launchers):
+        nice.append(Nice(number, 1.0 if ends else None, list(range(at, at + count))))
+        at += count
+
+    def useful(ids: Sequence[int]) -> int:
+        return len(ids)
+
+    chosen = choose(short, useful, nice)
+    coming = sum(len(one.processors) for one in nice if one.end_by is not None)
+    there = sum(len(one.processors) for one in nice)
+    assert all(one.end_by is None and one.processors for one in chosen)
+    freed = coming + sum(len(one.processors) for one in chosen)
+    if there < short:
+        assert not chosen
+    else:
+        assert freed >= short
+        assert not chosen or freed - len(chosen[-1].processors) < short
