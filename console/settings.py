@@ -51,8 +51,10 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("cleanup", PATH, "", 0, "the executable that kills what a dead launcher left; empty: our own"),
     ("suspect_s", SECONDS, 5.0, 0, "seconds without a beat after which a node is suspect"),
     ("down_s", SECONDS, 15.0, 0, "seconds without a beat after which a node is down"),
+    ("failed_s", SECONDS, 30.0, 0, "seconds after which a node that failed a load is tried again, if its PCT lives"),
     ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
     ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
+    ("nice_grace_s", SECONDS, 300.0, 0, "seconds from the SIGTERM to the SIGKILL of a -nice launch that gives way"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
 )
@@ -85,7 +87,9 @@ class Settings:
     suspect_s: float
     down_s: float
     silent_s: float
+    failed_s: float
     placement: str
+    nice_grace_s: float
     history_days: int
     history_rows: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)

@@ -48,6 +48,7 @@ class Demand(NamedTuple):
     resources: Mapping[str, int] = {}
     shape: shaping.Shape | None = None
     pending_s: float = PENDING_S
+    nice: bool = False  # gives way to others (db/giving_way.py)
 
 
 class Allocation(NamedTuple):
@@ -108,7 +109,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         ids = plan
         if not machine.is_current(t):
             machine.refresh_inside(t, nodes_changed_at)
-            if demand.shape is not None or (ids is not None and not set(ids).issubset(_candidates(machine, demand))):
+            if demand.shape is not None or (ids is not None and not set(ids).issubset(candidates(machine, demand))):
                 ids = None
         if granted is not None:
             return _grant_again(t, machine, demand, granted)
@@ -152,7 +153,7 @@ def _check(demand: Demand) -> None:
         raise Invalid("of a resource at least 1 is asked for")
 
 
-def _candidates(machine: Machine, demand: Demand) -> Sequence[int]:
+def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
     """The free ids that this request may get, in the order wanted, else ascending."""
     if demand.partition is not None:
         free: Sequence[int] = machine.free_in(demand.partition)
@@ -171,7 +172,7 @@ def _candidates(machine: Machine, demand: Demand) -> Sequence[int]:
 
 def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
-    free = _candidates(machine, demand)
+    free = candidates(machine, demand)
     if demand.shape is not None:
         tasks, listed = demand.size // demand.shape.each, demand.wanted is not None
         return shaping.decide(machine, demand.shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
@@ -185,7 +186,7 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
         raise _not_enough(machine, demand, len(free))
     if len(chosen) != count or len(set(chosen)) != count or not set(chosen).issubset(free):
         raise StoreError("the placement chose processors that are not free", "use another placement")
-    return [one for placed in machine.nodes_of(chosen) for one in placed.processors]
+    return machine.by_node(chosen)
 
 
 def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
@@ -261,7 +262,8 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         guard = f"`partition` = {int(partition)}"
         _keep_books(t, partition, machine.in_use(partition) + len(ids))
     claim(t, ids, guard, partition, launcher)
-    nodes = machine.nodes_of(ids)
+    runs = machine.runs_of(ids)
+    nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
     devices = _take_resources(t, nodes, demand)
     cookie = cookies.make()
     t.insert(
@@ -286,10 +288,11 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
             "reason": "",
             "resources": json.dumps(devices, sort_keys=True),
             "request_key": demand.request_key,
+            "nice": demand.nice,
         },
     )
     named = _by_name(nodes, devices)
-    return Allocation(launcher, cookie, partition, list(ids), machine.runs_of(ids), demand.pending_s, False, named)
+    return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
 
 
 def insert_partition(

@@ -116,8 +116,8 @@ class Machine:
         Nothing is taken in when the picture is not the one right before it: it catches up by reading.
         """
         if self.counter == stamp - 1:
-            rows, make = self._processors, _Processor._make
-            self._put({one: make((*rows[one][:3], partition, launcher)) for one in ids})
+            rows, new = self._processors, _Processor.__new__
+            self._put({one: new(_Processor, *rows[one][:3], partition, launcher) for one in ids})
             self.counter = stamp
 
     def _put(self, rows: Mapping[int, _Processor]) -> None:
@@ -204,6 +204,14 @@ class Machine:
             (self._nodes[row.node].role, row.alloc_mode, row.reserved_for) in keys for row in self._processors.values()
         )
 
+    def may_have(self, one: int, user: str, service: bool = False) -> bool:
+        """Whether ``user`` could be given this processor, were nothing running; its node is up."""
+        row = self._processors.get(one)
+        if row is None or self._nodes[row.node].state != UP:
+            return False
+        key = (self._nodes[row.node].role, row.alloc_mode, row.reserved_for)
+        return key in _keys(user, False, True, service)
+
     def free_in(self, partition: int) -> list[int]:
         """Ids, ascending, in a partition that no launcher has and whose node is up."""
         return sorted(
@@ -269,6 +277,14 @@ class Machine:
                 placed[node] = Placed(node, row.name, row.address, [])
             placed[node].processors.append(one)
         return list(placed.values())
+
+    def by_node(self, ids: Iterable[int]) -> list[int]:
+        """The same processors, those of a node together, nodes in the order in which they first occur."""
+        rows = self._processors
+        together: dict[int, list[int]] = {}
+        for one in ids:
+            together.setdefault(rows[one].node, []).append(one)
+        return [one for those in together.values() for one in those]
 
     def members(self) -> list[tuple[str, list[int]]]:
         """Every node that has processors, with them."""

@@ -138,6 +138,8 @@ class Launcher(pw.Model):
     resources = pw.TextField()
     request_key = pw.CharField(max_length=64, unique=True)
     changed = pw.BigIntegerField(index=True)
+    nice = pw.BooleanField(default=False)
+    end_by = pw.DoubleField(null=True)
 
     class Meta:
         table_name = "launcher"

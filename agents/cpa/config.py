@@ -29,6 +29,7 @@ class Config(NamedTuple):
     history_days: float
     history_rows: int
     placement: str
+    nice_grace_s: float
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -52,6 +53,7 @@ def read(path: str) -> Config:
             history_days=float(whole.get("history_days", 30)),
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),
+            nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None

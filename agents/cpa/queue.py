@@ -40,6 +40,7 @@ class Queue:
         self._abandoned: set[str] = set()  # rows to be taken out, when the database can
         self._looking = False
         self._look_due = False
+        self.make_room: Callable[[int, Message], None] = lambda _uid, _message: None  # somebody may give way to it
 
     def allocate_or_wait(self, session: Session, message: Message) -> None:
         """Serve an allocate that may wait: now, if it is its turn and enough is free, else later."""
@@ -55,6 +56,8 @@ class Queue:
                 self._refuse(before.session, before.message, AgentError("repeated on another connection", code="gone"))
             self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
             self._begin()
+            if not error.waiting:
+                self.make_room(session.peer.uid, message)
             return
         self._waiters.remove(message["key"])
 
@@ -140,6 +143,7 @@ class Queue:
         except NotEnough as error:
             waiter.refusal = error
             if not error.never:
+                self.make_room(waiter.session.peer.uid, waiter.message)
                 return False
             self._refuse(waiter.session, waiter.message, error)
             self._abandoned.add(waiter.key)

@@ -37,23 +37,26 @@ _END_S = 5.0  # for launches to end before they are killed
 class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    __slots__ = ("boot_id", "gpus", "mesh", "node", "processors", "run", "state")
+    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "state")
 
     def __init__(
         self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
     ) -> None:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
+        self.failed_s = 30.0  # until a node that failed a load is tried again
 
 
 def read_config(config: Dict[str, Any], node: str) -> PctConfig:
     """The part of ``node``. PctError when it is not there."""
     for entry in config.get("nodes", []):
         if entry.get("name") == node:
-            return PctConfig(
+            found = PctConfig(
                 str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
                 list(entry["processors"]), list(entry.get("gpus", [])),
             )  # fmt: skip
+            found.failed_s = float(config.get("failed_s", found.failed_s))
+            return found
     raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
 
 
@@ -147,14 +150,24 @@ class Pct:
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "kill_launch":
             self._kill_launch(session, message)
+        elif op == "failed":
+            self._failed(session, message)
         else:
             Status(self, session, message)
 
+    def _failed(self, session: Session, message: Message) -> None:
+        """A launcher has reported this node: it is out of service until we register, which we do when it has rested."""
+        self._log.write("failed a load", launcher=message["launcher"], reason=message.get("reason", ""))
+        self._loop.after(self._config.failed_s, self._beats.register_again)
+        session.reply(message, {})
+
     def _kill_launch(self, session: Session, message: Message) -> None:
         launcher = message["launcher"]
-        self._bury(launcher)
-        self._log.write("kill_launch", launcher=launcher)
-        Kill(self._loop, self._hosted, launcher, lambda reply: session.reply(message, reply))
+        notice = {key: message[key] for key in ("grace_s", "reason") if key in message}
+        if not notice.get("grace_s"):
+            self._bury(launcher)
+        self._log.write("kill_launch", launcher=launcher, **notice)
+        Kill(self._loop, self._hosted, launcher, lambda reply: session.reply(message, reply), notice)
 
     def _bury(self, launcher: int) -> None:
         config = self._config

@@ -171,7 +171,9 @@ class Hosted:
 class Kill:
     """One kill_launch on its way: ``on_done(reply)`` when nothing is left on this node, or after all tries."""
 
-    def __init__(self, loop: Loop, hosted: Hosted, launcher: int, on_done: Callable[[Message], None]) -> None:
+    def __init__(
+        self, loop: Loop, hosted: Hosted, launcher: int, on_done: Callable[[Message], None], notice: Message
+    ) -> None:
         self._loop, self._hosted, self._launcher, self._on_done = loop, hosted, launcher, on_done
         self._rounds = 0
         self._killed = 0
@@ -184,7 +186,7 @@ class Kill:
         assert sock is not None
         self._pid = peer(sock).pid
         self._timer = loop.after(6.0, self._on_silence)
-        caller.call({"op": "kill_launch", "launcher": launcher}, self._on_reply)
+        caller.call({"op": "kill_launch", "launcher": launcher, **notice}, self._on_reply)
 
     def _on_reply(self, reply: Optional[Message], _error: Optional[AgentError]) -> None:
         if reply is not None and not self._ended:

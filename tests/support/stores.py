@@ -16,6 +16,7 @@ from db.free import Machine
 from db.machine import NodeSpec, define_machine, node_up
 from db.models import TABLES
 from db.schema import migrate
+from db.schema_version import SCHEMA_VERSION
 from tests.support.mariadb import Server, find_server, private_server
 
 LOGIN = "login1"
@@ -67,7 +68,8 @@ def empty(store: Store) -> None:
         store.execute(f"DELETE FROM `{model._meta.table_name}`")
     store.execute(
         "UPDATE mesh SET boot_id = '', name = '', topology = NULL, counter = 0, trimmed_to = 0,"
-        " next_partition = 1, next_launcher = 1, schema_version = 1"
+        " next_partition = 1, next_launcher = 1, schema_version = ?",
+        (SCHEMA_VERSION,),
     )
 
 
