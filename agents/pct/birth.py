@@ -28,6 +28,7 @@ _PR_SET_PDEATHSIG, _PTRACE_TRACEME = 1, 0
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
 _fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
 _setsid, _prctl, _ptrace, _getppid = _libc.setsid, _libc.prctl, _libc.ptrace, _libc.getppid
+_fcntl, _F_SETFD = _libc.fcntl, 2
 _setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, kernel.descriptor_limit
 _dup2, _chdir, _umask, _close, _read, _write = (
     _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
@@ -100,12 +101,15 @@ class Nursery:
         out: int,
         err: int,
         more: "Sequence[bytes]" = (),
+        kept: int = -1,
     ) -> Birth:
-        """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own."""
-        return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more
+        """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own;
+        ``kept``: a descriptor that it keeps over its exec.
+        """
+        return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more, kept
 
     def _become(self, birth: Birth) -> NoReturn:
-        _, _, rank, path, argv, gated, stdin, out, err, _ = birth
+        _, _, rank, path, argv, gated, stdin, out, err, _, kept = birth
         _set_wakeup_fd(-1)
         if _setsid() < 0 or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
             self._fail(rank, SETUP)
@@ -116,6 +120,8 @@ class Nursery:
             manner.born()
         if _dup2(stdin, 0) < 0 or _dup2(out, 1) < 0 or _dup2(err, 2) < 0:
             self._fail(rank, SETUP)
+        if kept >= 0:
+            _fcntl(kept, _F_SETFD, 0)
         if _chdir(self._cwd) < 0:
             self._fail(rank, CHDIR)
         _umask(self._umask)

@@ -15,7 +15,7 @@ import time
 from agents.link.link import Link
 from agents.link.loop import Loop, Timer
 from agents.link.server import Server, Session
-from agents.pct import places
+from agents.pct import parallel, places
 from agents.pct.errors import LoadFailed
 from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
@@ -24,6 +24,7 @@ from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.local import Listener, Local
 from agents.pct.log import Log, where
 from agents.pct.outputs import Relay
+from agents.pct.parallel import Parallel, Tree, choose_master
 from agents.pct.places import clear_files, launch_socket, tombstone
 from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
 from agents.pct.ranks import Rank
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from agents.pct.plan import Program
 
 #: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
-#: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 10 and more), to leave after a kill.
-LOAD_S, READY_S, LEAVE_S = 10.0, 6.0, 2.0
+#: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 8 and more), to leave after a kill.
+LOAD_S, READY_S, LEAVE_S = 10.0, 5.0, 2.0
 RANKS_A_S = 200
 #: Exits are gathered so long before they go up, unless they are the last.
 GATHER_S = 0.005
@@ -71,6 +72,7 @@ class Launch(Listener):
         self._common = b""
         self._load: Optional[Load] = None
         self._local: Optional[Local] = None
+        self._parallel: Optional[Parallel] = None
         self._relay: Optional[Relay] = None
         self._children: List[Child] = []
         self._inputs = Inputs(self._grant_input)
@@ -163,6 +165,8 @@ class Launch(Listener):
             self._handle(Event.DONE)
         elif op in DOWN_OPS:
             self._freight.on_order(op, message)
+        elif self._parallel is not None and op in parallel.DOWN_OPS:
+            self._parallel.on_order(op, message)
 
     def _on_parent_end(self, _link: Link, reason: str) -> None:
         if self._machine.state in (State.HELD, State.RUNNING, State.STARTING):
@@ -194,6 +198,8 @@ class Launch(Listener):
                 prepare(load, program, self._host.gpus, self._host.log)
             manner = self._read_manner(load, program) if program.manner else None
             self._freight.loaded(load, program)
+            if program.parallel:
+                self._go_parallel(load, program)
         except LoadFailed as error:
             self._fail(error)
             return
@@ -201,6 +207,14 @@ class Launch(Listener):
             self._loop, load, program, self._map_path(load), self._relay, self._inputs, self, manner
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _go_parallel(self, load: Load, program: Program) -> None:
+        if self._is_root and self._message is not None and load.master is None:
+            load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
+            self._message = dict(self._message, master=load.master)
+        running = lambda: self._machine.state is State.RUNNING  # noqa: E731
+        tree = Tree(self._children, self._is_root, self._report, self.noted, running)
+        self._parallel = program.pmi = Parallel(self._loop, load, program, tree)
 
     def _read_manner(self, load: Load, program: Program) -> Manner:
         from agents.pct.manner import Manner
@@ -283,6 +297,8 @@ class Launch(Listener):
         if rank.released_at:
             self._exits.append([rank.number, rank.status, round(seconds, 6)])
             self._news()
+            if self._parallel is not None:
+                self._parallel.rank_ended(rank)
         elif self._machine.state in (State.STARTING, State.HELD):
             status = rank.status or 0
             how = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
@@ -330,6 +346,8 @@ class Launch(Listener):
             child.exited.update(entry[0] for entry in message["ranks"])
             self._exits += message["ranks"]
             self._news()
+            if self._parallel is not None:
+                self._parallel.settle()
         elif op == "closed":
             self._behind_output(lambda: self._on_child_closed(message["ranks"]))
         elif op == "finished":
@@ -338,6 +356,9 @@ class Launch(Listener):
             self._behind_output(lambda: self._do(self._machine.child_over()))
         elif op in UP_OPS:
             self._freight.on_child_message(op, message)
+        elif op in parallel.UP_OPS:
+            if self._parallel is not None:
+                self._parallel.on_child_message(child, op, message)
         else:  # lost, note
             for _, ranks in message.get("nodes", ()):
                 child.exited.update(ranks)
@@ -367,6 +388,8 @@ class Launch(Listener):
         elif not self._failure:
             nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]
             self._send_up(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
+        if self._parallel is not None:
+            self._parallel.child_lost(child, reason)
         self._behind_output(lambda: self._do(self._machine.child_over()))
 
     # What the machine asks for
@@ -431,6 +454,8 @@ class Launch(Listener):
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
         self._local.release()
+        if self._parallel is not None:
+            self._parallel.released(self._local.pairs)
         gc.freeze()  # what came with the fork is never looked at again, and so never copied
         gc.enable()
 

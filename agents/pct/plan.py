@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
     from agents.pct.own_variables import OwnVariables
+    from agents.pct.parallel import Parallel
 
 SMALLEST_WINDOW = 64 << 10
 
@@ -33,13 +34,17 @@ class Segment:
 class Program:
     """The part of a load that is the same on all nodes."""
 
-    __slots__ = ("cargo", "cwd", "env", "hold", "manner", "own", "segments", "subgroups", "umask")
+    __slots__ = (
+        "cargo", "cwd", "env", "hold", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
+    )  # fmt: skip
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
         self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
         self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
         self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/cargo.py)
+        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/parallel.py)
+        self.pmi: Optional[Parallel] = None
         self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/manner.py)
 
     def segment_of(self, rank: int) -> Segment:
@@ -54,7 +59,7 @@ class Load:
     """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
 
     __slots__ = (
-        "fanout", "input", "launcher", "mesh", "nnodes", "nodes", "partition", "pending_s", "size", "window",
+        "fanout", "input", "launcher", "master", "mesh", "nnodes", "nodes", "partition", "pending_s", "size", "window",
     )  # fmt: skip
 
     def __init__(self, message: Message) -> None:
@@ -68,6 +73,7 @@ class Load:
         self.pending_s = float(message["pending_s"])
         self.input: Any = message["input"]
         self.nodes: List[Dict[str, Any]] = message["nodes"]
+        self.master: Optional[List[Any]] = message.get("master")  # address and port, chosen by the root
 
     @property
     def name(self) -> str:
@@ -126,6 +132,7 @@ def read_program(payload: bytes) -> Program:
         program.cargo = dict(common.get("cargo", {}))
         program.subgroups = bool(common.get("subgroups", False))
         program.manner = dict(common.get("manner", {}))
+        program.parallel = dict(common.get("parallel", {}))
         return program
     except AgentError as error:
         raise LoadFailed(error.message, "launch") from None

@@ -75,7 +75,11 @@ class Ranks:
         self._faults: Optional[Faults] = None
         self._wait = os.WNOHANG
         self._own = program.own
+        self._parallel = program.pmi
         names = self._own.names() if self._own is not None else []
+        if self._parallel is not None:
+            names = names + self._parallel.names()
+            env = {**env, **self._parallel.environment()}
         forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
         self._nursery = Nursery(
             {**forwarded, **env}, program.cwd, program.umask,
@@ -113,8 +117,11 @@ class Ranks:
                 another = self._manner.command(number, self._program.segment_of(number))
                 if another is not None:
                     command = self._nursery.command(another[0], another)
-            more = self._own.entries(number) if self._own is not None else ()
-            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err, more))
+            more, kept = self._own.entries(number) if self._own is not None else [], -1
+            if self._parallel is not None:
+                kept, theirs = self._parallel.birth(number, local)
+                more = more + theirs
+            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err, more, kept))
         failure = None
         try:
             pids = self._nursery.begin_all(prepared)
@@ -122,6 +129,8 @@ class Ranks:
             pids = getattr(error, "pids", [])
             reason = f"{self._load.name}: cannot fork: {error.strerror}"
             failure = LoadFailed(reason, "node", rank=births[len(pids)][0])
+        if self._parallel is not None:
+            self._parallel.forked()
         for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
             rank = Rank(birth[0], pid, self._program.segment_of(birth[0]).path)
             self.by_number[birth[0]] = rank

@@ -87,6 +87,7 @@ CPA: Dict[str, Shape] = {
         }
     ),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
+    "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
     "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
     "node_failed": _shape(launcher=_int, cookie=_str, node=_str, reason=_str),
     "partition_create": _shape(
@@ -135,6 +136,7 @@ RCA: Dict[str, Shape] = {
 PCT: Dict[str, Shape] = {
     "status": _shape(),
     "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
+    "failed": _shape({"reason": _str}, launcher=_int),
     "fetch": _shape(number=_int, digest=_str, offset=_int),
 }
 
@@ -143,7 +145,7 @@ KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})
 #: The tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
     "load": _shape(
-        {"credential": _str},
+        {"credential": _str, "master": _list},
         launcher=_int,
         partition=_int,
         mesh=_str,
@@ -156,6 +158,8 @@ DOWN: Dict[str, Shape] = {
         input=(str, int),
     ),
     "go": _shape({"map": _str}, ranks=_list),
+    "fenced": _shape({"more": _bool}, number=_int, puts=_list),
+    "answer": _shape(rank=_int, found=_bool, value=_str),
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
     "kill": _shape(),
     "credit": _shape(bytes=_int),
@@ -174,6 +178,9 @@ UP: Dict[str, Shape] = {
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),
     "note": _shape(node=_str, message=_str),
+    "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
+    "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
+    "abort": _shape(node=_str, rank=_int, exit_status=(int, _none), message=_str),
     "backtrace": _shape(rank=_int, node=_str, signal=_int, trace=_dict),
     "credit": _shape(bytes=_int),
     "want": _shape({"number": _int}),

@@ -203,7 +203,7 @@ class Engine:
             return
         self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
         load = control(plans.load_message(self._plan, self._reply, self._request))
-        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size)))
+        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size, plans.hosts(self._plan))))
         self._root.send_raw(control(hello("launcher")) + load + common)
         if self._request.carries:
             self._loaded_cargo().begin()
@@ -282,6 +282,10 @@ class Engine:
         elif op == "note":
             self.front.status(f"{message['node']}: {message['message']}")
             self.stream.emit({"event": "note", "node": message["node"], "text": message["message"]})
+        elif op == "abort":
+            told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
+            self.stream.emit({"event": "aborted", **told})
+            self.handle(Event.ABORTED, message["message"], message["exit_status"])
         elif op == "finished":
             self.front.output_ended()
             self.handle(Event.FINISHED, message.get("unclean", []))
@@ -351,6 +355,10 @@ class Engine:
 
     def _node_failed(self, node: str, reason: str) -> None:
         self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
+        if self._plan is not None:
+            from console.launch.sweeping import tell_failed
+
+            tell_failed(self._plan, node, self._reply["launcher"], reason[:200])
 
     # the end
 
@@ -467,6 +475,24 @@ class Engine:
     def _output_broken(self, message: str, exit_status: int) -> None:
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
 
+    # ^\: another process goes on with the launch (leaving.py)
+
+    def take_front(self, front: Any) -> None:
+        """From now on ``front`` is what the launch is seen by."""
+        self.front = front
+        self.stream.front = front.event
+        self._doing[Do.STATUS] = front.status
+
+    def take_registration(self, rca: Registration) -> None:
+        """We are another process, registered anew."""
+        self._rca = rca
+        self._doing[Do.UNREGISTER] = rca.unregister
+
+    def _leave_terminal(self) -> None:
+        from console.launch.leaving import leave
+
+        leave(self)
+
     # signals and time
 
     def _take_signals(self) -> None:
@@ -481,6 +507,8 @@ class Engine:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 whole = tuple(int(fact) if fact is not None else None for fact in facts)
                 self._loop.on_signal(number, lambda event=event, whole=whole: self.handle(event, *whole))  # type: ignore[misc]
+        if self._on_running is None and signal.getsignal(signal.SIGQUIT) is not signal.SIG_IGN:
+            self._loop.on_signal(signal.SIGQUIT, self._leave_terminal)
 
     def _tick(self) -> None:
         gc.enable()  # off until here: most launches end before they leave anything to collect

@@ -23,9 +23,9 @@ GRACE_S = 5.0
 #: since a tree whose root's link ends clears itself.
 STEP_S, CLEAR_S = 10.0, 2.0
 #: The same for a load: a little more than the nodes have to name who keeps them waiting (READY_S of the PCT).
-LOAD_S = 9.0
+LOAD_S = 8.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.
-RETRY_WAIT_S = 2.0
+RETRY_WAIT_S = 1.0
 #: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
 CANCEL_S = 2.0
 
@@ -71,6 +71,7 @@ class Event(Enum):
     KILL = "kill"  # an observer wants the job killed
     GRACE_OVER = "grace over"
     OVERDUE = "overdue"  # what is outstanding
+    ABORTED = "aborted"  # why an MPI program cannot go on, exit status or None: the ranks' counts
     LIMIT = "limit"  # why the job has to end now, exit status or None: the ranks' counts
     OUTPUT_BROKEN = "output broken"  # message or "" (the reader went), exit status
 

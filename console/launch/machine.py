@@ -156,6 +156,14 @@ class Launch(Forming):
             self._terminate()
         return State.RUNNING
 
+    def _aborted(self, message: str, exit_status: int | None) -> State:
+        # Ranks that we end ourselves die between MPI_Init and MPI_Finalize too.
+        if self.terminated or self.killed:
+            return State.RUNNING
+        if exit_status is None and not self.ranks.exit_status:
+            exit_status = 1  # it ended with 0, where it should not have ended
+        return self._limit(message, exit_status)
+
     def _output_broken(self, message: str, exit_status: int) -> State:
         if self.verdict is None:
             self.verdict = exit_status
@@ -288,6 +296,7 @@ TRANSITIONS: _Table = {
     (S.RUNNING, E.SIGNAL): (L._forward, (S.RUNNING,)),
     (S.RUNNING, E.KILL): (L._killed_by_observer, (S.RUNNING,)),
     (S.RUNNING, E.LIMIT): (L._limit, (S.RUNNING,)),
+    (S.RUNNING, E.ABORTED): (L._aborted, (S.RUNNING,)),
     (S.RUNNING, E.OUTPUT_BROKEN): (L._output_broken, (S.RUNNING,)),
     (S.RUNNING, E.OVERDUE): (L._overdue, (S.FREEING,)),
     (S.FREEING, E.FREED): (L._freed, (S.DRAINING, S.ENDED)),

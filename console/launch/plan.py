@@ -171,9 +171,28 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
     return message
 
 
-def common_message(request: Request, size: int) -> dict[str, Any]:
-    """The part of the load that is the same on every node."""
+def hosts(plan: Plan) -> list[list[int]]:
+    """``[[machine, ranks], …]`` in rank order: which neighbours share a machine, whatever PCTs they run under."""
+    numbers: dict[str, int] = {}
+    # a PCT that listens on a path is on this machine
+    places = ["" if node.address.startswith("/") else node.address.rpartition(":")[0] for node in plan.nodes]
+    machines = [numbers.setdefault(place_, len(numbers)) for place_ in places]
+    if len(numbers) == 1:
+        return [[0, plan.size]]
+    runs: list[list[int]] = []
+    for at in plan.node_of:
+        if runs and runs[-1][0] == machines[at]:
+            runs[-1][1] += 1
+        else:
+            runs.append([machines[at], 1])
+    return runs
+
+
+def common_message(request: Request, size: int, hosts: list[list[int]] | None = None) -> dict[str, Any]:
+    """The part of the load that is the same on every node; ``hosts`` where the ranks are told of each other."""
     message = _common(request, size)
+    if hosts and (request.mpi != "none" or request.rendezvous):
+        message["parallel"] = {"mpi": request.mpi, "hosts": hosts, "rendezvous": request.rendezvous}
     if request.manner is not None and request.manner.message:
         message["manner"] = request.manner.message
     return load_cargo(message, request)

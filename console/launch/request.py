@@ -55,12 +55,14 @@ class Request:
         "label",
         "manner",
         "most",
+        "mpi",
         "nodes",
         "overcommit",
         "partition",
         "path",
         "placement",
         "quiet",
+        "rendezvous",
         "retries",
         "segments",
         "size",
@@ -117,6 +119,8 @@ class Request:
         self.gpus_per_task = 0
         self.placement = "default"
         self.segments: list[Program] | None = None
+        self.mpi = "auto"  # how the ranks of an MPI program find each other (console/launch/mpi.py)
+        self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
         self.manner: Manner | None = None  # how the ranks are run beyond the plain way (console/launch/manner.py)

@@ -100,6 +100,12 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "TERM from outside": ([*RUN, (E.SIGNAL, 15, None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 143),
     "killed from outside": ([*RUN, E.KILL, (E.EXITS, exits(*[9] * 4)), *END], S.ENDED, 137),
     "time is up": ([*RUN, (E.LIMIT, "time is up", 124), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 124),
+    "an MPI rank aborts": ([*RUN, (E.ABORTED, "MPI_Abort", 7), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 7),
+    "an MPI rank dies": ([*RUN, (E.EXITS, exits(9)), (E.ABORTED, "died", None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 137),
+    "an MPI rank ends too early": ([*RUN, (E.EXITS, exits(0)), (E.ABORTED, "ended", None), (E.EXITS, exits(0, *[15] * 3)), *END], S.ENDED, 1),
+    "ranks that yod ends are no cause": (
+        [*RUN, (E.TERMINATE, 15), (E.ABORTED, "died", 7), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 143,
+    ),
     "time is up, all end well": ([*RUN, (E.LIMIT, "up", 124), (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 124),
     "one ended, the others too late": (
         [*RUN, (E.EXITS, exits(EXIT_3)), (E.LIMIT, "waited", None), (E.EXITS, exits(0, 15, 15, 15)), *END],
@@ -285,6 +291,7 @@ facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
     E.GRACE_OVER: st.just(()),
     E.OVERDUE: st.just(OVERDUE[1:]),
     E.LIMIT: st.sampled_from([("time is up", 124), ("waited", None)]),
+    E.ABORTED: st.sampled_from([("rank 1 called MPI_Abort with 7", 7), ("rank 1 died", None)]),
     E.OUTPUT_BROKEN: st.sampled_from([BROKEN[1:], FULL[1:]]),
 }  # fmt: skip
 any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lambda more: (event, *more)))

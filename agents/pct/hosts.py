@@ -1,0 +1,32 @@
+"""Which ranks share a machine, whatever PCTs they run under: told as PMI_process_mapping. Pure."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, List
+
+#: What a PMI-1 client has room for; without a mapping it finds its neighbours by itself, more slowly.
+MAPPING_MAX = 1023
+
+
+def mapping(runs: "List[Any]") -> str:
+    """``(vector,(first host,hosts,ranks on each),…)`` of ``[[host, ranks], …]`` in rank order; "" if too long."""
+    blocks: "List[List[int]]" = []
+    for host, ranks in runs:
+        last = blocks[-1] if blocks else None
+        if last is not None and last[0] + last[1] == host and last[2] == ranks:
+            last[1] += 1
+        else:
+            blocks.append([host, 1, ranks])
+    text = "(vector," + ",".join("(%d,%d,%d)" % tuple(block) for block in blocks) + ")"
+    return text if len(text) <= MAPPING_MAX else ""
+
+
+def host_of(runs: "List[Any]", rank: int) -> int:
+    """The number of the machine that ``rank`` runs on."""
+    for host, ranks in runs:
+        if rank < ranks:
+            return int(host)
+        rank -= ranks
+    return -1

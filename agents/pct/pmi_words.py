@@ -1,0 +1,39 @@
+"""What a PMI client may ask for, whichever version it speaks."""
+
+from __future__ import annotations
+
+import enum
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict
+
+
+class Verb(enum.Enum):
+    """What a client asks for."""
+
+    INIT, FULLINIT, MAXES, UNIVERSE, APPNUM, KVSNAME, JOBID = range(7)
+    PUT, GET, FENCE, GET_JOB, GET_NODE, PUT_NODE = range(7, 13)
+    PUBLISH, UNPUBLISH, LOOKUP, SPAWN, ABORT, FINALIZE = range(13, 19)
+
+
+INIT, FULLINIT, MAXES, UNIVERSE, APPNUM, KVSNAME, JOBID = list(Verb)[:7]
+PUT, GET, FENCE, GET_JOB, GET_NODE, PUT_NODE = list(Verb)[7:13]
+PUBLISH, UNPUBLISH, LOOKUP, SPAWN, ABORT, FINALIZE = list(Verb)[13:]
+
+
+class PmiError(Exception):
+    """What a client sent is no PMI; the message says how."""
+
+
+class Request:
+    """A command with its keys and values."""
+
+    __slots__ = ("members", "verb")
+
+    def __init__(self, verb: Verb, members: "Dict[str, str]") -> None:
+        self.verb, self.members = verb, members
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value of ``name``."""
+        return self.members.get(name, default)
