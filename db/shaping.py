@@ -146,7 +146,7 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
             enough = sum(map(len, room.values())) >= segment.tasks
             chosen = _pick(room, segment.tasks, choose, listed=listed) if enough else None
             if chosen is None:
-                raise _not_enough(machine, shape, room, segment.tasks, f" for line {number + 1} of the load file")
+                raise _not_enough(machine, shape, room, segment.tasks, f" by program {number + 1} of the load file")
             for task in chosen:
                 given[number] += task
                 taken.update(task)
@@ -160,7 +160,9 @@ def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, where
     what = "a processor" if shape.each == 1 else f"{shape.each} processors"
     what += "".join(f" and {amount} {name}" for name, amount in shape.per_task.items())
     over = f" on {shape.nodes} nodes" if shape.nodes is not None else ""
-    message = f"{tasks} ranks{over} with {what} each asked for{where}, there is room for {room} on {len(there)} nodes"
+    ranks, spots = "rank" if tasks == 1 else "ranks", "node" if len(there) == 1 else "nodes"
+    left = f"room for {room} on {len(there)} {spots}" if room else "no room"
+    message = f"{tasks} {ranks}{over} with {what} each asked for{where}, there is {left}"
     most = min(
         [len(machine) // shape.each, *(machine.total_of(name) // amount for name, amount in shape.per_task.items())]
     )

@@ -62,6 +62,11 @@ class Beats:
             self._timer.cancel()
         self._again()
 
+    def register_again(self) -> None:
+        """Register once more: somebody may have told that we are down."""
+        if self._caller is not None:
+            self._caller.call(self._who(), lambda _reply, _error: None)
+
     def close(self) -> None:
         """End the session."""
         if self._timer is not None:

@@ -13,20 +13,32 @@ from agents.wire.messages import hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from console.launch.plan import Plan
 
 
 def sweep(plan: Plan, launcher: int) -> None:
     """Tell every node of ``plan`` to kill ``launcher`` there. One whose PCT is gone has nobody left to be told."""
-    order = control(hello("yod")) + control({"op": "kill_launch", "id": 1, "launcher": launcher})
     for node in plan.nodes:
-        try:
-            sock = connect_now(node.address)
-        except (OSError, AgentError):
-            continue
-        try:
-            sock.send(order)
-        except OSError:
-            pass
-        finally:
-            sock.close()
+        _tell(node.address, {"op": "kill_launch", "id": 1, "launcher": launcher})
+
+
+def tell_failed(plan: Plan, name: str, launcher: int, reason: str) -> None:
+    """Tell the PCT of node ``name`` that it was reported: if it lives, it registers again after a rest."""
+    for node in plan.nodes:
+        if node.name == name:
+            _tell(node.address, {"op": "failed", "id": 1, "launcher": launcher, "reason": reason})
+
+
+def _tell(address: str, order: dict[str, Any]) -> None:
+    try:
+        sock = connect_now(address)
+    except (OSError, AgentError):
+        return
+    try:
+        sock.send(control(hello("yod")) + control(order))
+    except OSError:
+        pass
+    finally:
+        sock.close()

@@ -1,0 +1,132 @@
+"""A load that fails because of a node: tried on others, or one line that names it, in ten seconds, nothing left."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh, Run
+from tests.support.waiting import wait_until
+from tests.support.yods import free, ranks_left
+
+SOON = {"REDMESH_FAILED_S": "1"}  # a node that was reported and lives is back after a second
+SAY = ("sh", "-c", "echo $YOD_NODE $YOD_RANK")
+
+
+@contextmanager
+def stopped(mesh: PrivateMesh, node: str) -> Iterator[int]:
+    """The PCT of ``node`` stands still; afterwards it goes on, if it lives."""
+    pid = mesh.pid_of(node)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def nothing_left(mesh: PrivateMesh) -> None:
+    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again, on every node", 8.0)
+    wait_until(lambda: not ranks_left(mesh), "no rank is left", 5.0)
+    wait_until(
+        lambda: not [name for name in os.listdir(mesh.run_dir) if name.startswith(("launch-", "yod-"))],
+        "no socket or file of a launch is left",
+        5.0,
+    )
+
+
+def ran_elsewhere(done: Run, without: str, size: int) -> None:
+    assert done.returncode == 0, done.stderr
+    places = [line.split() for line in done.stdout.splitlines()]
+    assert sorted(int(rank) for _, rank in places) == list(range(size))
+    assert without not in {node for node, _ in places}
+
+
+@pytest.mark.parametrize(("node", "size"), [("n1", 4), ("n0", 4)])
+def test_a_pct_that_stands_still(mesh: MakeMesh, node: str, size: int) -> None:
+    private = mesh(8, 4, **SOON)
+    with stopped(private, node):
+        began = time.monotonic()
+        process = private.start(
+            "yod", "-sz", str(size), *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        outstanding = process.stderr.readline()
+        assert 1.5 < time.monotonic() - began < 4.0 and node in outstanding, "after two seconds it says who is awaited"
+        again = process.stderr.readline()
+        assert time.monotonic() - began < 10.0
+        assert node in again and "trying other nodes (1 of 3)" in again
+        out, rest = process.communicate(timeout=20)
+        ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, rest), node, size)
+        down = [one["name"] for one in private.json("showmesh")["nodes"] if one["state"] == "down"]
+        assert down == [node], "the CPA has taken it out, and it alone"
+    nothing_left(private)
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_a_pct_that_dies_with_the_load(mesh: MakeMesh, node: str) -> None:
+    private = mesh(8, 4, **SOON)
+    with stopped(private, node) as pid:
+        process = private.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None and node in process.stderr.readline(), "the load is on its way"
+        os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        out, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    assert time.monotonic() - began < 10.0 and len(out.splitlines()) == 4
+    assert node in said and "trying other nodes" in said
+    nothing_left(private)
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_a_pct_that_cannot_be_reached(mesh: MakeMesh, node: str) -> None:
+    private = mesh(8, 4, **SOON)
+    socket = private.run_dir / f"{node}.sock"
+    with stopped(private, node):  # so that it does not make its socket anew
+        socket.rename(private.run_dir / "away")
+        began = time.monotonic()
+        done = private.run("yod", "-sz", "4", *SAY)
+        assert time.monotonic() - began < 10.0
+        (private.run_dir / "away").rename(socket)
+    ran_elsewhere(done, node, 4)
+    private.kill(node)  # nobody could tell it that it was reported: it is out until it has another life
+    nothing_left(private)
+
+
+def test_with_no_other_nodes_one_line_names_it(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, **SOON)
+    with stopped(private, "n0"):
+        began = time.monotonic()
+        done = private.run("yod", "-quiet", "true", timeout_s=30)
+        assert time.monotonic() - began < 11.0
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("\n") == 1 and "n0 does not answer to a load" in done.stderr
+    nothing_left(private)
+
+
+def test_no_retries_when_none_are_wanted(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, **SOON)
+    with stopped(private, "n1"):
+        done = private.run("yod", "-sz", "4", "true", env={"YODRETRYCOUNT": "0"}, timeout_s=30)
+    assert done.returncode == 125
+    assert "trying" not in done.stderr and "n1" in done.stderr.splitlines()[-1]
+    nothing_left(private)
+
+
+def test_an_interrupt_between_two_tries(mesh: MakeMesh) -> None:
+    private = mesh(8, 4, **SOON)
+    with stopped(private, "n1"):
+        process = private.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        while "trying other nodes" not in (line := process.stderr.readline()):
+            assert line, "it ended before it tried again"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=10)
+        assert process.returncode in (0, 130) and bool(out) is (process.returncode == 0)
+    nothing_left(private)
