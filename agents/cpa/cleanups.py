@@ -11,6 +11,7 @@ from collections.abc import Callable
 from agents.link.loop import Loop, Timer
 
 LIMIT_S = 10.0
+ENDED_WITH = "the clean-up ended with"
 AT_ONCE = 8  # after a login processor's reboot hundreds may be lost together
 
 Then = Callable[[bool, str], None]
@@ -89,7 +90,7 @@ class Cleanups:
                 took = time.monotonic() - run.began
                 said = f"the clean-up was ended by signal {-status} after {took:.1f} s {said}".strip()
             elif status:
-                said = f"the clean-up ended with {status}: {said}"
+                said = f"{ENDED_WITH} {status}: {said}"
             self._end(run, status == 0, said)
 
     def _end(self, run: _Run, clean: bool, said: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.cpa.cleanups import Cleanups
+from agents.cpa.cleanups import ENDED_WITH, Cleanups
 from agents.cpa.operations import Operations
 from agents.cpa.outage import Outage
 from agents.cpa.rights import Denied, user_name
@@ -231,6 +231,8 @@ class _Reset:
 
     def _note_unclean(self, names: list[str], said: str) -> None:
         # our clean-up names the nodes, a line each; another's may not, then all of them are in doubt
+        if said.startswith(ENDED_WITH):
+            said = said.partition(": ")[2]
         told = dict(line.partition(": ")[::2] for line in said.splitlines())
         named = [name for name in names if name in told]
         for name in named or names:

@@ -51,7 +51,16 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands)
     _add_administration(commands)
     _add_machine(commands)
+    _add_completion(commands)
     return top
+
+
+def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = 'completion of all commands for a shell: eval "$(mesh completion bash)"'
+    completion = commands.add_parser("completion", help=told, description=told)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="this command alone")
+    completion.set_defaults(command=_lazily("mesh_completion", "completion"))
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -44,7 +44,7 @@ def look(url: str, render: "Render", *, every_s: float = 0.0) -> int:
         picture.update(viewer)
         size = terminal_size()
         if not every_s:
-            print("\n".join(render(picture, size[0] if size else PLAIN_WIDTH)))
+            sys.stdout.write("".join(f"{line}\n" for line in render(picture, size[0] if size else PLAIN_WIDTH)))
             return 0
         try:
             _again(viewer, picture, render, every_s)

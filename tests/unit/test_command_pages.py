@@ -16,7 +16,7 @@ def test_the_page_has_the_help(name: str, main: object, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("name", "main"), [("showmesh", showmesh.main), ("pingd", pingd.main)])
-@pytest.mark.parametrize("words", [["--jsn"], ["extra"], ["--every"], ["--every", "x"], ["-w=3"]])
+@pytest.mark.parametrize("words", [["--jsn"], ["-list", "a", "b"], ["--every"], ["--every", "x"], ["-w=3"]])
 def test_a_wrong_command_line_is_one_line_and_status_2(
     name: str, main: object, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
