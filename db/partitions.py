@@ -105,7 +105,7 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
         )
     if len(chosen) != demand.size or len(set(chosen)) != demand.size or not set(chosen).issubset(free):
         raise StoreError("the placement chose processors that are not free", "use another placement")
-    return [one for placed in machine.nodes_of(chosen) for one in placed.processors]
+    return machine.by_node(chosen)
 
 
 def _create_again(t: Transaction, machine: Machine, demand: PartitionDemand, partition: int) -> Created:

@@ -144,7 +144,10 @@ class Viewer:
             self._execute("ROLLBACK")
 
     def _table(self, row_type: Any, table: str, where: str, params: tuple[Any, ...]) -> list[Any]:
-        return list(map(row_type._make, self._execute(f"{_select(row_type, table)}{where} ORDER BY id", params)))
+        # sorted here: told to sort what changed, SQLite would walk the whole table in the order of ids instead
+        order = "" if params else " ORDER BY id"
+        rows = self._execute(f"{_select(row_type, table)}{where}{order}", params)
+        return list(map(row_type._make, sorted(rows) if params else rows))
 
     def _one(self, sql: str) -> Any:
         return self._rows(sql)[0]
