@@ -75,8 +75,6 @@ class Parallel:
         local = b"%d" % len(self._load.ranks)
         if self._kind in _SERVED:
             found = {b"PMI_SIZE": b"%d" % self._load.size, b"MPI_LOCALNRANKS": local}
-            if self._kind == "pmi2":
-                found[b"MPIR_CVAR_PMI_VERSION"] = b"2"  # MPICH speaks PMI-1 unless it is told
         if self._master is not None:
             found[b"WORLD_SIZE"], found[b"LOCAL_WORLD_SIZE"] = b"%d" % self._load.size, local
             found[b"GROUP_RANK"] = b"%d" % self._load.place
@@ -197,7 +195,7 @@ class Parallel:
         self._abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{more}")
 
     def _note(self, _rank: int, text: str) -> None:
-        self._tree.note(f"{self._load.name}: {text}")
+        self._tree.note(text)
 
     def rank_ended(self, rank: "Rank") -> None:
         """A rank has been reaped: others may wait for it in vain."""

@@ -31,6 +31,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         _spread(request, given)
     if "placement" in given or "shape" in given:
         _place(request, given)
+    request.mpi, request.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
     request.gpus_per_task = given.get("gpus-per-task", 0)
     if "export" in given:
         _export(request, given["export"])
@@ -79,6 +80,7 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
             raise UsageError("-tasks-per-node with a list needs -nodes or -sz")
         size = nodes * (each or 1)
     elif nodes is None:
+        assert each is not None  # one of the two was given
         nodes = -(-size // each)
     elif size < nodes:
         raise UsageError(f"{size} ranks do not reach {nodes} nodes", "every node gets at least one")

@@ -90,6 +90,14 @@ WORDS = (
         "export", "text", "variables of the environment: ALL (the default), NONE, NAME, NAME=VALUE, with commas"
         " between", metavar="RULES", group=_RANKS,
     ),
+    Word(
+        "mpi", "auto|pmi1|pmi2|none", "how the ranks of an MPI program find each other: PMI-1 or PMI-2 as the program"
+        " asks (auto; default), one of them alone, or not at all", metavar="auto|pmi1|pmi2|none", group=_RANKS,
+    ),
+    Word(
+        "rendezvous", "auto|none", "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT … as PyTorch wants them"
+        " (auto; default), or not", metavar="auto|none", group=_RANKS,
+    ),
     Word("chdir", "text", "their working directory", metavar="DIR", group=_RANKS),
     Word("umask", "text", "their file mode creation mask, in octal", metavar="MASK", group=_RANKS),
     Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
@@ -205,6 +213,8 @@ EXTRAS = frozenset(
         "pid",
         "placement",
         "shape",
+        "mpi",
+        "rendezvous",
     ]
 )
 #: Words about how the ranks are run (console/launch/manner.py).

@@ -131,6 +131,8 @@ def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
         plan = place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
     else:
         plan = place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
+    if request.unfit is not None and plan.size > 1:
+        raise request.unfit
     if request.gpus_per_task:
         from console.launch.dealing import deal_gpus
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from console.errors import ConsoleError
     from console.launch.conduct import Conduct
     from console.launch.manner import Manner
 
@@ -69,6 +70,7 @@ class Request:
         "stage_in",
         "stage_out",
         "umask",
+        "unfit",
         "verbose",
         "wait_s",
         "wanted",
@@ -120,6 +122,7 @@ class Request:
         self.placement = "default"
         self.segments: list[Program] | None = None
         self.mpi = "auto"  # how the ranks of an MPI program find each other (console/launch/mpi.py)
+        self.unfit: ConsoleError | None = None  # why several ranks of it could not work together
         self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
