@@ -61,11 +61,17 @@ def migrate(url: str) -> list[str]:
 
 
 def version(store: Store) -> int:
-    """The number of the schema that is there, 0 for none."""
-    store.connect()
-    if not store.db.table_exists("mesh"):
-        return 0
-    row = store.execute("SELECT schema_version FROM mesh WHERE id = 1").fetchone()
+    """The number of the schema that is there, 0 for none. StoreError."""
+    try:
+        store.connect()
+        if not store.db.table_exists("mesh"):
+            return 0
+        row = store.execute("SELECT schema_version FROM mesh WHERE id = 1").fetchone()
+    except pw.PeeweeException as error:
+        raise StoreError(
+            f"the system database at {store.url} cannot be used: {drivers.reason(error)}",
+            "look at its disk and at the account's rights",
+        ) from error
     return int(row[0]) if row else 0
 
 

@@ -264,8 +264,12 @@ def _driver_options(url: str) -> dict[str, Any]:
 def _connect_sqlite(path: str) -> Any:
     import sqlite3
 
-    if not os.path.exists(path):
-        raise SchemaError(f"there is no system database at {path} yet", "start the mesh: mesh up")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SchemaError(f"there is no system database at {path} yet", "start the mesh: mesh up") from None
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path}: {error.strerror}", "the mesh is not yours to look at") from None
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
         f"file:{quoted}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 UP_S, UP_EACH_S = 15.0, 0.05
 DOWN_S = 30.0
 _POLL_S = 0.005
+NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"
 
 
 class Up(NamedTuple):
@@ -80,8 +81,12 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
 
 def down(settings: Settings, *, force: bool = False) -> bool:
     """End the mesh and every launch on it; False when none was up. ConsoleError when it will not end."""
-    if not os.path.isdir(settings.state_dir):
+    try:
+        os.stat(settings.state_dir)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:  # "no mesh is up" would be a guess
+        raise ConsoleError(f"{settings.state_dir}: {error.strerror}", NOT_YOURS) from None
     with locked(settings):
         config = read_config(settings)
         if config is None or not lives(config):
@@ -104,7 +109,9 @@ def read_config(settings: Settings) -> dict[str, Any] | None:
             return config
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConsoleError(f"{settings.state_dir}/keeper.json: {error.strerror}", NOT_YOURS) from None
+    except ValueError as error:
         path = f"{settings.state_dir}/keeper.json"
         raise ConsoleError(f"{path} cannot be read: {error}", f"rm {path}") from None
 

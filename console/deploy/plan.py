@@ -75,6 +75,7 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         if devices:
             node["gpus"] = devices
     file = cpa_url_file(settings)
+    refuse_useless_cleanup(settings)
     return {
         "mesh": settings.mesh,
         "run": settings.new_run_dir,
@@ -101,6 +102,14 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "history_days": settings.history_days,
         "history_rows": settings.history_rows,
     }
+
+
+def refuse_useless_cleanup(settings: Settings) -> None:
+    """UsageError unless the clean-up executable can be run: without it no processor of a dead launcher gets free."""
+    path = settings.cleanup
+    if path and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        what = "is not executable" if os.path.isfile(path) else "does not exist"
+        raise UsageError(f"the clean-up executable {path} {what}", "`cleanup` in the configuration names it")
 
 
 def described(settings: Settings) -> dict[str, Any] | None:

@@ -245,6 +245,27 @@ def test_configuration_errors_are_one_line(mesh: MakeMesh) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "cause"), [("/nonexistent/tool", "does not exist"), ("/etc/passwd", "not executable")]
+)
+def test_a_clean_up_executable_that_cannot_run_is_refused(mesh: MakeMesh, path: str, cause: str) -> None:
+    """With it up, the first launcher that died would keep its processors for good."""
+    private = mesh(2, 1, up=False, REDMESH_CLEANUP=path)
+    got = private.run("mesh", "up")
+    assert got.returncode == 2 and cause in got.stderr and got.stderr.count("\n") == 1
+    assert not private.processes()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_the_mesh_of_somebody_else_is_not_called_down(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    private.home.chmod(0o755)
+    stranger = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    for command in (["mesh", "down"], ["mesh", "status"], ["showmesh"], ["pingd"]):
+        got = private.run(*stranger, *command, cwd=Path("/"))
+        assert got.returncode == 125 and "Permission denied" in got.stderr and got.stderr.count("\n") == 1, command
+
+
+@pytest.mark.parametrize(
     "words", [[], ["upp"], ["up", "--processors"], ["partition"], ["mode", "x", "1"], ["up", "--nodes", "0"]]
 )
 def test_usage_errors_are_one_line_and_status_2(mesh: MakeMesh, words: list[str]) -> None:

@@ -2,8 +2,11 @@
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -298,3 +301,55 @@ def test_urls() -> None:
         with pytest.raises(BadUrl) as caught:
             open_store(bad)
         assert caught.value.exit_status == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(place)]).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_log_that_has_filled_the_disk_is_written_over(small_disk: Path) -> None:
+    url = f"sqlite://{small_disk}/mesh.db"
+    migrate(url)
+    refused = 0
+    with open_store(url) as store:
+        define(store)
+        for number in range(400):
+            try:
+                store.run(note(f"{number} {'x' * 100}"))
+            except DatabaseUnavailable as error:
+                assert "disk is full" in error.message
+                refused += 1
+        log = (small_disk / "mesh.db-wal").stat().st_size
+    assert log > 100_000, "the log has never been near the end of the disk"
+    assert 1 <= refused < 20, "each time the disk was full, the next transaction had room again"
+
+
+def test_a_disk_without_room_for_a_database_is_no_traceback(small_disk: Path) -> None:
+    (small_disk / "fill").write_bytes(b"x" * (1000 << 10))
+    url = f"sqlite://{small_disk}/mesh.db"
+    with pytest.raises(StoreError), open_store(url, any_schema=True) as store:
+        version(store)
+        migrate(url)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_database_out_of_reach_is_not_called_missing(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    look = f"from db.views import open_viewer; open_viewer('sqlite://{closed}/mesh.db').read()"
+    got = subprocess.run(
+        [sys.executable, "-c", look],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.setresuid(65534, 65534, 65534),
+    )
+    assert "DatabaseUnavailable" in got.stderr and "Permission denied" in got.stderr
