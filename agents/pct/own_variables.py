@@ -1,4 +1,4 @@
-"""Variables that differ from rank to rank: its place in a load file's line, and its GPUs. Loaded only with such a load."""
+"""Variables that differ from rank to rank: place in a load file's line, and GPUs. Loaded only with such a load."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agents.wire.errors import AgentError
     from console.launch.plan import Plan
     from console.launch.request import Program, Request
     from console.settings import Settings
@@ -127,7 +128,12 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     loop = Loop()
     answers: list[Any] = []
     authority = Authority(loop, run, os.getpid(), sock)
-    authority.ask(message, lambda reply, error: (answers.append((reply, error)), loop.stop()), _ANSWER_S)
+
+    def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        answers.append((reply, error))
+        loop.stop()
+
+    authority.ask(message, answered, _ANSWER_S)
     loop.run()
     authority.close()
     reply, error = answers[0]

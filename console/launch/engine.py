@@ -513,9 +513,11 @@ class Engine:
     def _tick(self) -> None:
         gc.enable()  # off until here: most launches end before they leave anything to collect
         self._loop.after(_TICK_S, self._tick)
-        outstanding = self._outstanding()
         quiet = time.monotonic() - self._moved
-        if not outstanding or quiet < _SAY_AFTER_S or not self.front.drained:
+        if quiet < _SAY_AFTER_S or not self.front.drained:
+            return
+        outstanding = self._outstanding()
+        if not outstanding:
             return
         state = self.launch.state
         if state in (State.CLEARING, State.RETREATING) and quiet >= CLEAR_S:
@@ -529,25 +531,9 @@ class Engine:
 
     def _outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""
-        from console.launch.report import fold_names
+        from console.launch.progress import outstanding
 
-        state, ranks = self.launch.state, self.launch.ranks
-        if state is State.ALLOCATING:
-            return (
-                f"waiting for processors ({self._request.size or 'the list'})"
-                if self._request.wait_s
-                else "no CPA has answered yet"
-            )
-        if state is State.LOADING:
-            return f"no word yet that the processes are ready on {fold_names(ranks.nodes_not_ready())}"
-        if state is State.CONFIRMING:
-            return "no CPA has confirmed the start yet"
-        if state in (State.CLEARING, State.RETREATING) or (state is State.RUNNING and (self.launch.killed or ranks.all_ended)):
-            left = [ranks.node_name(at) for at, _ in ranks.not_ended_by_node()]
-            return f"no word yet from {fold_names(left or [ranks.node_name(0)])} that every process is gone"
-        if state in (State.FREEING, State.RETURNING):
-            return "no CPA has freed the processors yet"
-        return ""
+        return outstanding(self.launch, self._request)
 
 
 def user() -> str:

@@ -183,7 +183,9 @@ class Forming:
             return False
         self.tries += 1
         self._failure = message
-        self._do(Do.STATUS, f"{message}; trying other nodes ({self.tries} of {self.retries})")
+        told = f"{message}; trying other nodes ({self.tries} of {self.retries})"
+        self._do(Do.STATUS, told)
+        self._do(Do.TELL, {"event": "note", "node": nodes[0] if nodes else "", "text": told})
         return True
 
     def _retreat(self) -> State:
