@@ -68,7 +68,7 @@ def _check(name: str, path: bytes) -> None:
     if _looks_like_text(_head(path)):
         raise ProgramError(
             f"{shown} is not executable; it looks like a load file",
-            "load files come with a later version; for a script: chmod +x",
+            "a load file is named by its path; a script needs chmod +x",
             exit_status=126,
         )
     raise ProgramError(f"{shown} is not executable", "chmod +x makes it so", exit_status=126)
@@ -96,7 +96,7 @@ def _check_head(shown: str, path: bytes) -> None:
     elif _looks_like_text(head):
         raise ProgramError(
             f"{shown} is text that does not begin with #!: this looks like a load file",
-            "load files come with a later version; a script needs a first line like #!/bin/sh",
+            "a load file is not executable (chmod -x); a script needs a first line like #!/bin/sh",
             exit_status=126,
         )
 
