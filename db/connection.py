@@ -296,8 +296,6 @@ class Store:
         if what is Meaning.RETRY:
             return
         if what is Meaning.LOST:
-            if self._path and "full" in drivers.reason(error):
-                self._make_room()
             self._drop()
             raise self._unavailable(error) from error
         raise StoreError(
@@ -316,13 +314,6 @@ class Store:
             f"the system database ({self.url}) does not answer: {text}",
             "see that the server runs and the account may log in",
         )
-
-    def _make_room(self) -> None:
-        """Empties the write-ahead log, so that the next transaction writes over it instead of behind it."""
-        try:
-            self.checkpoint()
-        except (StoreError, pw.PeeweeException):
-            pass  # not even that: what is said of the disk stays true
 
     def _drop(self) -> None:
         """Forgets the connection, whatever state it is in."""
