@@ -331,7 +331,7 @@ def test_a_full_disk_is_told_and_freed_space_is_enough(small_disk: Path) -> None
                 store.run(note("x" * 4000))
         (small_disk / "fill").unlink()
         store.run(note("after"))
-        assert notes(store)[0] == "before" and notes(store)[-1] == "after"
+        assert "before" in notes(store) and notes(store)[-1] == "after"
 
 
 def test_a_disk_without_room_for_a_database_is_no_traceback(small_disk: Path) -> None:
