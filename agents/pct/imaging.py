@@ -19,7 +19,7 @@ from agents.pct.image_states import Action, Event, ImageMachine, Sources, State,
 from agents.pct.in_place import runs_in_place
 from agents.pct.places import launch_socket
 from agents.pct.plan import Load, Program
-from agents.pct.pulling import Counter, Pull, Serving, description, read_piece
+from agents.pct.pulling import STALL_S, Counter, Pull, Serving, description, read_piece
 from agents.pct.subtree import Child
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
@@ -63,6 +63,7 @@ class Image:
         self.pull: Optional[Pull] = None
         self.pushed = False
         self.looks = 0
+        self.grew_at = time.monotonic()
         self.trouble = self.hint = self.fault = ""
 
     @property
@@ -233,6 +234,9 @@ class Images:
         try:
             if image.arriving.grows():
                 self._on_moved()
+                image.grew_at = time.monotonic()
+            elif time.monotonic() - image.grew_at > STALL_S:
+                image.arriving = self._want(image, False)  # its writer stands still: a copy of our own
             self._handle(image, _FOUND_OUT[image.arriving.step()])
         except ImageError as error:
             self._broken(image, error)

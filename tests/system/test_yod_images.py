@@ -1,5 +1,6 @@
 """Programs that travel: over a real mesh, from nodes that have them not, with no room, under kills; nothing stays."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -113,6 +114,19 @@ def test_libraries_travel_and_are_found(yods: PrivateMesh) -> None:
     in_place = yods.run("yod", "-bcast-libs", "-sz", "2", "./uses", check=True)
     assert in_place.stdout == "from the library\n" * 2
     assert not stored(yods)
+
+
+def test_a_writer_elsewhere_on_the_host_that_stands_still_stops_nobody(yods: PrivateMesh, large: Path) -> None:
+    """Another launch writes the same image and has been stopped: after a moment everybody takes a copy of his own."""
+    data = large.read_bytes()
+    part = STORE / "images" / f"{len(data)}-{hashlib.sha256(data).hexdigest()}.part"
+    with part.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = yods.run("yod", "-bcast", "always", "-sz", "8", str(large), check=True)
+        assert done.stdout.count(hashlib.sha256(data).hexdigest()) == 8
+        assert part.exists()
+    part.unlink()
+    assert not stored(yods) and not any((STORE / "images").iterdir())
 
 
 def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> None:

@@ -1,5 +1,6 @@
 """What travels with a launch: the machine of an image, the data tree, who is passed over, what runs in place."""
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -16,8 +17,8 @@ from agents.link.sockets import listen
 from agents.pct.image_states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors
 from agents.pct.in_place import identity, plain
 from agents.pct.plan import Program, Segment
-from agents.pct.pulling import PIECE, Pull, piece, read_piece
-from agents.wire.control import decode
+from agents.pct.pulling import PIECE, Pull, Reader, piece, read_piece
+from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder
 
@@ -162,6 +163,45 @@ def test_a_source_that_stands_still_is_passed_over_and_the_next_goes_on_where_it
 def test_when_nobody_gives_more_it_says_why(pulled) -> None:  # type: ignore[no-untyped-def]
     got, reason, _ = pulled(b"x" * 1000, 10, None)
     assert got == b"x" * 10 and reason
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.binary(min_size=1, max_size=3000)), max_size=8), st.data())
+def test_pieces_are_read_however_the_stream_is_cut(pieces: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    stream = control({"re": 1, "size": 5}) + b"".join(b"".join(piece(0, *one)) for one in pieces)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        messages: list[bytes] = []
+        got: list[tuple[int, bytes]] = []
+        reader = Reader(ours, messages.append, lambda offset, part: got.append((offset, bytes(part))))
+        while stream:
+            cut = data.draw(st.integers(1, len(stream)))
+            theirs.sendall(stream[:cut])
+            stream = stream[cut:]
+            with contextlib.suppress(BlockingIOError):
+                while reader.read():
+                    pass
+        theirs.close()
+        assert not reader.read()
+    whole = {offset: b"" for offset, _ in pieces}
+    assert [decode(one) for one in messages] == [{"re": 1, "size": 5}]
+    assert b"".join(part for _, part in got) == b"".join(part for _, part in pieces)
+    starts = {offset + at for offset, part in pieces for at in range(len(part))}
+    assert all(offset in starts for offset, _ in got) and (whole.keys() <= {offset for offset, _ in got})
+
+
+@pytest.mark.parametrize(
+    "head", [b"\x00\xff\xff\xff\xff", b"\x05\x00\x00\x00\x05", b"\x05\x7f\x00\x00\x00", b"\x02\0\0\0\x09"]
+)
+def test_what_is_no_image_is_refused(head: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.sendall(head + b"x" * 100)
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None)
+        with pytest.raises(WireError):
+            for _ in range(50):
+                reader.read()
 
 
 def program(path: Path, file: object, cargo: dict[str, object]) -> Program:
