@@ -257,7 +257,7 @@ class _Reset:
             over = True
             caller.close()
             if reply is None:
-                self._unclean[name] = error.message if error is not None else "its PCT does not answer"
+                self._unclean.setdefault(name, error.message if error is not None else "its PCT does not answer")
                 tally.good(name)
                 return
             self._clean_strays(name, address, [entry["launcher"] for entry in reply.get("launches", ())], tally)
@@ -265,7 +265,8 @@ class _Reset:
         try:
             sock = connect(address, timeout_s=1.0)
         except (OSError, AgentError) as error:
-            self._unclean[name] = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
+            reason = getattr(error, "strerror", None) or str(error)
+            self._unclean.setdefault(name, f"its PCT does not answer: {reason}")
             tally.good(name)
             return
         caller = Caller(self._all._loop, sock, "cleanup", lambda _caller, reason: through(None, AgentError(reason)))

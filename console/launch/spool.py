@@ -49,7 +49,7 @@ class SpoolFront:
         self._fd = -1
         self._written = 0
         self._before: list[dict[str, Any]] = []
-        self._full = False
+        self._full = self._broken = False
         self._on_terminal = True
         self.spool_path = ""
         self.drained = True  # what is over the limit is never written
@@ -59,16 +59,17 @@ class SpoolFront:
         self._hello["size"] = size
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote. Over the limit it is dropped unread by anybody, and its credit never given back."""
-        if self._full:
+        """What a rank wrote. Over the limit its credit is never given back: what is on its way still finds its place."""
+        if self._broken:
             return
         if self.dropping is not None:
             self.dropping.before_output(self._written, len(data))
         self._write(output(kind, rank, bytes(data)))
-        self._on_passed(len(data))
+        if not self._full:
+            self._on_passed(len(data))
         if self.dropping is not None and self.dropping.is_due(self._written):
             self._drop_oldest(self.dropping)
-        elif self._written >= self._limit:
+        elif self._written >= self._limit and not self._full:
             self._full = True
             self.event({"event": "note", "at": 0.0, "node": "", "text": f"the spool is full ({self._limit} bytes): "
                         "the job waits in its next write; yod --signal TERM ends it"})  # fmt: skip
@@ -133,7 +134,7 @@ class SpoolFront:
         try:
             self._fd, self._written = dropping.rewrite(self.spool_path, self._fd, self._written)
         except OSError as error:
-            self._full = True
+            self._broken = True
             self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
 
     def _write(self, data: bytes) -> None:
@@ -144,8 +145,8 @@ class SpoolFront:
                 self._written += written
                 view = view[written:]
         except OSError as error:
-            if not self._full:
-                self._full = True
+            if not self._broken:
+                self._broken = True
                 self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
 
 

@@ -70,8 +70,8 @@ def test_interrupt_and_kill(yods: PrivateMesh) -> None:
     assert done.returncode == 0 and done.stdout == f"killed: launcher {two}\n"
     assert free(yods) == 8, "they are free when it is said"
     assert deaf.wait(5) == 143 and time.monotonic() - begun < 5, "it had been told to end before"
-    ended = [entry for entry in yods.json("mesh", "history")["launchers"] if entry["id"] == two]
-    assert ended and "killed by" in ended[0]["reason"]
+    ended = [entry for entry in yods.json("mesh", "history") if entry["id"] == two]
+    assert ended and ended[0]["abnormal"]
 
 
 def test_a_launch_whose_yod_is_stopped_is_killed_too(yods: PrivateMesh) -> None:
