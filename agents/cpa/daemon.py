@@ -8,6 +8,7 @@ from collections.abc import Callable
 from agents.cpa.cleanups import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.giving_way import GivingWay
+from agents.cpa.interventions import Interventions
 from agents.cpa.lost import Error, Lost
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.outage import Outage
@@ -27,6 +28,7 @@ from db.errors import DatabaseUnavailable, NotEnough, StoreError
 
 EXPIRE_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
+KEEP_UP_S = 1.0
 CHECKPOINT_S = 60.0
 TRIM_S = 600.0
 AHEAD = 64  # requests that one connection may have in the queue
@@ -43,7 +45,9 @@ class Cpa:
         self.rights = Rights(owner, config.admins, config.batch_accounts)
         self.outage = Outage(time.monotonic)
         self.operations = Operations(store, self.rights, config.placement)
-        self.lost = Lost(self.operations, self.outage, Cleanups(loop, list(config.cleanup)), journal)
+        cleanups = Cleanups(loop, list(config.cleanup))
+        self.lost = Lost(self.operations, self.outage, cleanups, journal)
+        self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.queue.make_room = self.giving_way.make_room
@@ -58,6 +62,7 @@ class Cpa:
         )
         self.journal.write("started", socket=self.config.socket(self.name), database=self.store.url)
         self._every(EXPIRE_S, self._expire)
+        self._every(KEEP_UP_S, self.operations.keep_up)
         self._every(CHECKPOINT_S, self.store.checkpoint)
         self._every(TRIM_S, lambda: self.operations.trim(self.config.history_days, self.config.history_rows))
 
@@ -111,6 +116,8 @@ class Cpa:
     def _do(self, session: Session, op: str, message: Message) -> None:
         if op == "launcher_lost":
             self._launcher_lost(session, message)
+        elif op in Interventions.OPERATIONS:
+            self._intervene(session, message)
         elif op == "partition_destroy" and message.get("force"):
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
@@ -137,6 +144,13 @@ class Cpa:
         who = (message["login"], message["pid"], message["pid_started"])
         launchers = self.outage.guard(lambda: self._find_lost(*who))
         self.lost.clear(launchers, message["reason"], lambda error: self._cleared(session, message, launchers, error))
+
+    def _intervene(self, session: Session, message: Message) -> None:
+        def done(reply: Message | None, error: Error | None) -> None:
+            session.reply(message, reply if reply is not None else {"error": (error or AgentError("no")).as_message()})
+            self._released()
+
+        self.interventions.do(session.peer.uid, message, done)
 
     def _find_lost(self, login: str, pid: int, pid_started: int) -> list[Live]:
         waiting.drop_process(self.store, login, pid, pid_started)

@@ -144,6 +144,13 @@ class Operations:
         ending.started(self.store, message["launcher"], message["cookie"], ranks, root, self.machine)
         return Answer({})
 
+    def _moved(self, _uid: int, message: Message) -> Answer:
+        pid, pid_started = message["pid"], message["pid_started"]
+        if not 0 < pid <= MAX_PID or pid_started < 0:
+            raise AgentError("pid and pid_started are not a process's", code="invalid")
+        ending.moved(self.store, message["launcher"], message["cookie"], pid, pid_started)
+        return Answer({})
+
     def _finish(self, _uid: int, message: Message) -> Answer:
         ending.finish(
             self.store,
