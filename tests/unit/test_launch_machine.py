@@ -300,15 +300,22 @@ any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lamb
 @settings(max_examples=400, deadline=None)
 @given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
 def test_whatever_happens(ends: bool, events: list[Any], before: list[Any]) -> None:
-    launch = Launch(bad_exit_ends=ends)
+    for retries in (0, 3):
+        check_whatever_happens(Launch(bad_exit_ends=ends, retries=retries), events, before)
+
+
+def check_whatever_happens(launch: Launch, events: list[Any], before: list[Any]) -> None:
     actions, _ = play([*before, *events], launch)
     names = names_of(actions)
     assert 0 <= launch.exit_status <= 255
     assert names.count(Do.GO) <= 1
-    assert names.count(Do.FREE) <= 1
+    assert names.count(Do.ALLOCATE) <= launch.retries
+    assert names.count(Do.LOAD) <= 1 + names.count(Do.ALLOCATE)
+    assert names.count(Do.FREE) <= 1 + names.count(Do.ALLOCATE), "what a try held is given back once"
     assert names.count(Do.LEAVE) == (launch.state is S.ENDED)
     if Do.GO in names:
         assert Do.CONFIRM in names[: names.index(Do.GO)]
+        assert Do.ALLOCATE not in names[names.index(Do.GO) :], "what ran is never tried again"
     if launch.state is S.ENDED:
         assert names[-1] is Do.LEAVE
     # whoever unregisters has given back what it held, or said that nobody would take it
