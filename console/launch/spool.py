@@ -59,7 +59,7 @@ class SpoolFront:
         self._hello["size"] = size
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote. Over the limit its credit is never given back: what is on its way still finds its place."""
+        """What a rank wrote. Over the limit no credit is given back; what is on its way still finds its place."""
         if self._broken:
             return
         if self.dropping is not None:
