@@ -3,6 +3,7 @@
 import signal
 from types import FrameType
 
+import hypothesis
 import pytest
 
 from tests.support.daemons import daemons, make_daemons
@@ -21,6 +22,11 @@ __all__ = [
     "sql_server",
     "store",
 ]
+
+
+# How long an example takes says more of the machine's other work than of ours.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

