@@ -127,6 +127,14 @@ class Loop:
             heapq.heappop(self._timers)
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
+    def close(self) -> None:
+        """Let go of everything; what the signals did by default they do again."""
+        for number in self._signals:
+            _handled.discard(number)
+            signal.signal(number, signal.SIG_DFL)
+        self._signals.clear()
+        self.abandon()
+
     def abandon(self) -> None:
         """In a forked child: let go of the parent's loop without touching what it watches.
 

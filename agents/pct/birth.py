@@ -13,7 +13,7 @@ import errno
 import os
 import signal
 
-from agents.pct import kernel
+from agents.pct import kernel, tape
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, kernel.descriptor
 _dup2, _chdir, _umask, _close, _read, _write = (
     _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
 )  # fmt: skip
+_sigprocmask = _libc.sigprocmask
 _get_errno = ctypes.get_errno
 _set_wakeup_fd = signal.set_wakeup_fd
 _ZERO, _ON_DEATH = ctypes.c_ulong(0), ctypes.c_ulong(_PR_SET_PDEATHSIG)
@@ -43,6 +44,15 @@ _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
 
 
+#: Where on the tape the three dup2 are; and where a call's failure belongs, everything else being SETUP.
+_FIRST_DUP2 = 2
+_STEPS = {tape.CHDIR: CHDIR, tape.EXECVE: EXEC}
+
+
+def _address(text: Any) -> int:
+    return ctypes.cast(text, ctypes.c_void_p).value or 0
+
+
 def _vector(items: List[bytes]) -> Any:
     return (ctypes.c_char_p * (len(items) + 1))(*items, None)
 
@@ -50,7 +60,8 @@ def _vector(items: List[bytes]) -> Any:
 class Nursery:
     """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
 
-    A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``.
+    A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
+    where that can be had; a gated one, which waits before its exec, and one with a manner by fork.
     """
 
     def __init__(
@@ -65,6 +76,26 @@ class Nursery:
         self._pid = os.getpid()
         self._byte = ctypes.create_string_buffer(1)
         self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
+        self._tape = self._plain_tape() if tape.WALK is not None else None
+
+    def _plain_tape(self) -> tape.Tape:
+        # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
+        # every signal is blocked around it, and has its default again before the mask is put back.
+        address = ctypes.addressof
+        self._mask, self._every = (ctypes.c_ulong * 16)(), (ctypes.c_ulong * 16)(*[ctypes.c_ulong(-1).value] * 16)
+        self._default = (ctypes.c_long * 4)()
+        calls = [
+            (tape.SETSID,),
+            (tape.PRCTL, _PR_SET_PDEATHSIG, signal.SIGKILL),
+            *[(tape.DUP2, 0, fd) for fd in range(3)],
+        ]
+        calls += [(tape.CHDIR, _address(self._cwd)), (tape.UMASK, self._umask)]
+        if _descriptors[1]:
+            calls.append((tape.SETRLIMIT, _RLIMIT_NOFILE, address(_descriptors)))
+        calls += [(tape.RT_SIGACTION, number, address(self._default), 0, 8) for number in tape.handled_signals()]
+        calls += [(tape.RT_SIGPROCMASK, signal.SIG_SETMASK, address(self._mask), 0, 8), (tape.PTRACE, _PTRACE_TRACEME)]
+        calls.append((tape.EXECVE, 0, 0, address(self._env)))
+        return tape.Tape(calls)
 
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line as exec wants it; made once and used for many ranks."""
@@ -75,21 +106,43 @@ class Nursery:
         the pids of those before it as ``pids``.
         """
         pids: List[int] = []
-        env, own, fork = self._env, self._own, _fork
+        env, own = self._env, self._own
         for birth in births:
             env[own], env[own + 1] = birth[0], birth[1]
             for place, entry in enumerate(birth[9], own + 2):
                 env[place] = entry
-            pid = fork()
-            if pid == 0:
-                self._become(birth)
-            elif pid < 0:
-                number = _get_errno()
-                error = OSError(number, os.strerror(number))
+            pid = self._by_tape(birth) or self._by_fork(birth)
+            if pid < 0:
+                error = OSError(-pid, os.strerror(-pid))
                 error.pids = pids  # type: ignore[attr-defined]
                 raise error
             pids.append(pid)
         return pids
+
+    def _by_fork(self, birth: Birth) -> int:
+        pid: int = _fork()
+        if pid == 0:
+            self._become(birth)
+        return pid if pid > 0 else -_get_errno()
+
+    def _by_tape(self, birth: Birth) -> int:
+        """The pid of a plain rank, or -errno; 0 where it has to be forked."""
+        calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
+        if calls is None or gated or kept >= 0 or self.manner is not None:
+            return 0
+        for at, fd in enumerate((stdin, out, err), _FIRST_DUP2):
+            calls.put(at, 1, fd)
+        calls.put(-1, 1, _address(path))
+        calls.put(-1, 2, ctypes.addressof(argv))
+        _sigprocmask(signal.SIG_SETMASK, self._every, self._mask)
+        pid, failed, number = calls.run()
+        _sigprocmask(signal.SIG_SETMASK, self._mask, None)
+        if failed == tape.PTRACE:
+            self._tape = None  # not allowed here: ranks wait at the gate
+            return 0
+        if failed >= 0:
+            self._record(rank, _STEPS.get(failed, SETUP), number)
+        return pid
 
     def birth(
         self,

@@ -17,9 +17,10 @@ from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import PctError
 from agents.pct.hosted import Hosted, Kill
-from agents.pct.launch import Host, Launch
+from agents.pct.launch import Host
 from agents.pct.log import Log
 from agents.pct.places import pct_socket, tombstone
+from agents.pct.spares import Spares, serve_launches
 from agents.wire.control import Message
 from agents.wire.messages import PCT
 
@@ -37,7 +38,7 @@ _END_S = 5.0  # for launches to end before they are killed
 class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "state")
+    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "spare_s", "state")
 
     def __init__(
         self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
@@ -45,6 +46,7 @@ class PctConfig:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
         self.failed_s = 30.0  # until a node that failed a load is tried again
+        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
 
 
 def read_config(config: Dict[str, Any], node: str) -> PctConfig:
@@ -56,6 +58,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 list(entry["processors"]), list(entry.get("gpus", [])),
             )  # fmt: skip
             found.failed_s = float(config.get("failed_s", found.failed_s))
+            found.spare_s = float(config.get("spare_s", found.spare_s))
             return found
     raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
 
@@ -83,7 +86,8 @@ class Pct:
         self._loop = Loop()
         self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
         self._address = pct_socket(config.run, config.node)
-        self._door = Door(self._loop, self._fork, self._welcome)
+        self._spares = Spares(self._loop, config.spare_s)
+        self._door = Door(self._loop, self._begin, self._welcome)
         self._server = Server(
             self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
         )
@@ -95,7 +99,7 @@ class Pct:
         self._hosted.adopt()
         tidying.sweep()
         rca = os.path.join(config.run, "rca.sock")
-        self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted))
+        self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted) - len(self._spares))
         self._ending = 0.0
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
 
@@ -119,29 +123,38 @@ class Pct:
     def _welcome(self, sock: socket.socket) -> None:
         self._server.welcome(sock)
 
-    def _fork(self, sock: socket.socket, role: str) -> None:
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._log.write("cannot fork", error=error.strerror)
-            sock.close()  # the parent sees a node that fails
-            return
-        if pid == 0:
-            self._become_launch(sock, role)
-        self._hosted.add(pid)
+    def _begin(self, sock: socket.socket, role: str) -> None:
+        if not self._spares.take(sock, role):
+            self._fork(sock, role)
         sock.close()
 
-    def _become_launch(self, sock: socket.socket, role: str) -> NoReturn:
+    def _fork(self, sock: socket.socket, role: str) -> None:
+        try:
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError as error:
+            self._log.write("cannot fork", error=error.strerror)  # the parent sees a node that fails
+            return
+        if pid == 0:
+            ours.close()
+            self._become_launch(theirs, sock, role)
+        theirs.close()
+        self._hosted.add(pid)
+        self._spares.add(ours)
+
+    def _become_launch(self, line: socket.socket, sock: socket.socket, role: str) -> NoReturn:
         status = 70
         try:
             gc.disable()
+            gc.freeze()  # what came with the fork is never looked at, and so never copied
             self._loop.abandon()
+            self._spares.forget()
             self._door.close()
             self._server.close()
             self._beats.close()
             kernel.become_subreaper()
             kernel.set_name(b"redmesh-launch")
-            Launch(Host(self._config.node, self._config.run, self._log, self._config.gpus), sock, role).run()
+            serve_launches(Host(self._config.node, self._config.run, self._log, self._config.gpus), line, sock, role)
         except Exception as error:
             self._log.write("internal", error=repr(error))
         finally:
@@ -185,6 +198,7 @@ class Pct:
         self._ending = time.monotonic()
         self._log.write("ending", launches=len(self._hosted))
         self._server.close()
+        self._spares.close()
         for pid in self._hosted.pids:
             processes.send_signal(pid, signal.SIGTERM)
         self._wait_for_launches()

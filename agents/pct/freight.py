@@ -118,6 +118,11 @@ class Freight:
         if self._cargo is not None:
             self._cargo.abandon()
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing has travelled with this launch."""
+        return self._plain and self._cargo is None
+
     def close(self) -> int:
         """Remove what came; what a launch child that ends well ends with."""
         if self._cargo is None:

@@ -147,6 +147,12 @@ class Inputs:
         for sink in self._sinks:
             sink.end()
 
+    def close(self) -> None:
+        """Nobody reads any more."""
+        for sink in self._sinks:
+            if not sink.gone:
+                sink.drop()
+
     def settle(self, _sink: object = None) -> None:
         """Give back the credit of what everybody has taken."""
         taken = min((sink.taken for sink in self._sinks if not sink.gone), default=self._came)

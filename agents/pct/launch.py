@@ -87,7 +87,7 @@ class Launch(Listener):
         self._server: Optional[Server] = None
         self._killers = Killers(self._loop, self._terminate, self.noted)
         self._logs_steps = False
-        self._processes_gone = False
+        self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._greeting = control(hello("child", host.node))
         self._freight = Freight(
@@ -97,10 +97,10 @@ class Launch(Listener):
         if self._is_root:
             self._send_up(b"")
 
-    def run(self) -> NoReturn:
-        """Serve until the launch is over, then leave this process."""
+    def run(self) -> None:
+        """Serve until the launch is over; returns when this process may serve another, else leaves it."""
         try:
-            while True:
+            while not self._over:
                 self._loop.run_once(None)
         except Exception as error:  # a bug must not leave ranks behind
             self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
@@ -456,7 +456,6 @@ class Launch(Listener):
         self._local.release()
         if self._parallel is not None:
             self._parallel.released(self._local.pairs)
-        gc.freeze()  # what came with the fork is never looked at again, and so never copied
         gc.enable()
 
     def _pass_on(self, data: bytes) -> None:
@@ -494,6 +493,7 @@ class Launch(Listener):
         self._local.sweep()
 
     def _report_finished(self) -> None:
+        self._finished = True
         self._report(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:
@@ -506,15 +506,42 @@ class Launch(Listener):
                 child.drop()
 
     def _end(self) -> None:
-        self._leave(0)
+        if self._may_serve_again():
+            self._tidy()
+            self._over = True
+        else:
+            self._leave(0)
+
+    def _may_serve_again(self) -> bool:
+        # Only behind a plain launch that ended as it should is this process as it was before.
+        local = self._local
+        return (
+            self._finished and not self._failure and not self._unclean and self._freight.plain
+            and self._parallel is None and local is not None and local.manner is None and self._processes_gone
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of every descriptor, after :meth:`run`."""
+        self._parent.close()
+        for child in self._children:
+            child.drop()
+        self._inputs.close()
+        if self._server is not None:
+            self._server.close()
+        if self._local is not None:
+            self._local.close()
+        self._loop.close()
 
     def _leave(self, status: int) -> NoReturn:
+        self._tidy()
+        os._exit(self._freight.close() or status)
+
+    def _tidy(self) -> None:
         if self._load is not None and self._server is not None:
             clear_files(self._host.run, self._load.name, self._load.launcher)
             self._host.log.write(
                 "launch ended", launcher=self._launcher, seconds=round(time.monotonic() - self._began, 3)
             )
-        os._exit(self._freight.close() or status)
 
     # From the PCT, and whoever adopts
 

@@ -276,6 +276,12 @@ class Local:
             self._swept = True
             self._relay.barrier(self._tell.swept)
 
+    def close(self) -> None:
+        """Let go of every descriptor, when nothing is left here."""
+        self._streams.close()
+        self.ranks.close()
+        os.close(self._null)
+
     def pairs(self) -> List[List[int]]:
         """Rank and pid of every rank that has not been reaped."""
         return [[rank.number, rank.pid] for rank in self.ranks.living]

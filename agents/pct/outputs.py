@@ -153,6 +153,10 @@ class Streams:
             if stream.left == 0:
                 self._close(stream)
 
+    def close(self) -> None:
+        """No more, when every pipe has been closed."""
+        self._epoll.close()
+
     def _watch(self) -> None:
         wanted = bool(self._streams) and self._waiting < LOCAL
         if wanted and not self._reading:

@@ -146,6 +146,11 @@ class Ranks:
             self._commands[segment.first] = known
         return known
 
+    def close(self) -> None:
+        """Let go of the pipes before exec, when no rank is left."""
+        for fd in (self.error_fd, self._error_writer, self._gate_reader, self._gate_writer):
+            os.close(fd)
+
     def on_records(self) -> None:
         """Read what ranks said before their exec."""
         try:

@@ -3,7 +3,9 @@
 import json
 import statistics
 import sys
+import time
 
+from agents.pct import processes
 from tests.bench.meshes import ROOT, mesh, pids, pss_kib, slurm, wait_completing
 from tests.bench.ratios import Bar, Row, in_turn, seconds
 from tests.support.mesh import BIN, PrivateMesh
@@ -64,6 +66,15 @@ def _pct_pids(one: PrivateMesh) -> list[int]:
     return [daemon["pid"] for daemon in one.keeper()["daemons"] if daemon["name"].startswith("n")]
 
 
+def _wait_for_rest(one: PrivateMesh) -> None:
+    """Until the launch children that might have served another launch have ended."""
+    deadline = time.monotonic() + 30
+    while any(processes.children(pid) for pid in _pct_pids(one)):
+        if time.monotonic() > deadline:
+            raise RuntimeError("launch children do not end")
+        time.sleep(0.1)
+
+
 def memory() -> list[Row]:
     """PSS of a PCT at rest, alone and among 64, beside slurmd."""
     rows = []
@@ -78,6 +89,7 @@ def memory() -> list[Row]:
         ):
             with mesh(processors, nodes) as one:
                 seconds([YOD, "-sz", str(nodes), TRUE], one.env)
+                _wait_for_rest(one)
                 mine = statistics.median(pss_kib(pid) for pid in _pct_pids(one)) / 1024
             against = "1 MiB" + (f" (slurmd beside it: {slurmd:.2f} MiB)" if slurmd else "")
             rows.append(Row(what, against, mine, 1.0, bar))

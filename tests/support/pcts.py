@@ -25,7 +25,7 @@ MESH = f"{os.getpid():08x}"  # of this run of the tests alone: leftovers are loo
 class Machine:
     """``count`` PCTs of ``slots`` processors in a private directory; take it down by ``close``."""
 
-    def __init__(self, count: int = 1, slots: int = 4) -> None:
+    def __init__(self, count: int = 1, slots: int = 4, **settings: Any) -> None:
         self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
         self.run = os.path.join(self.directory, "run")
         self.state = os.path.join(self.directory, "state")
@@ -37,7 +37,8 @@ class Machine:
         ]
         self.config = os.path.join(self.directory, "keeper.json")
         with open(self.config, "w", encoding="utf-8") as file:
-            json.dump({"mesh": MESH, "run": self.run, "state": self.state, "boot_id": "b0", "nodes": self.nodes}, file)
+            config = {"mesh": MESH, "run": self.run, "state": self.state, "boot_id": "b0", "nodes": self.nodes}
+            json.dump({**config, **settings}, file)
         self.pcts: dict[str, subprocess.Popen[bytes]] = {}
         self.everybody: set[int] = set()
         for node in self.nodes:

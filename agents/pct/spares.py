@@ -1,0 +1,127 @@
+"""Launch children between two launches: one that has served a plain launch to a good end may serve the next.
+
+Most of what a fresh launch child costs is copying the PCT's memory page by page as it writes to it; one that has done
+a launch has that behind it. It is kept for a few seconds, and only one: a node at rest has none
+(docs/decisions/0007-a-launch-child-serves-again.md).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+
+from agents.link.loop import READ, Loop, Timer
+from agents.pct.launch import Host, Launch
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, NoReturn, Optional
+
+_READY = b"r"
+
+
+class Spares:
+    """The PCT's side: a line to every launch child, and the one that is ready for another launch, for ``spare_s``."""
+
+    def __init__(self, loop: Loop, spare_s: float) -> None:
+        self._loop, self._spare_s = loop, spare_s
+        self._lines: Dict[int, socket.socket] = {}  # by descriptor
+        self._ready: Optional[socket.socket] = None
+        self._timer: Optional[Timer] = None
+
+    def __len__(self) -> int:
+        return int(self._ready is not None)
+
+    def add(self, line: socket.socket) -> None:
+        """The line to a launch child that has just been forked."""
+        fd = line.fileno()
+        line.setblocking(False)
+        self._lines[fd] = line
+        self._loop.watch(fd, READ, lambda _events: self._on_word(fd))
+
+    def take(self, sock: socket.socket, role: str) -> bool:
+        """Hand a new launch's connection to the spare launch child; False when there is none."""
+        line, self._ready = self._ready, None
+        if line is None:
+            return False
+        self._cancel()
+        try:
+            socket.send_fds(line, [role.encode("ascii")], [sock.fileno()])
+            return True
+        except OSError:
+            self._drop(line)  # it has just died
+            return False
+
+    def _on_word(self, fd: int) -> None:
+        line = self._lines[fd]
+        try:
+            word = line.recv(16)
+        except BlockingIOError:
+            return
+        except OSError:
+            word = b""
+        if word != _READY or self._ready is not None or self._spare_s <= 0:
+            self._drop(line)
+            return
+        self._ready = line
+        self._timer = self._loop.after(self._spare_s, self.dismiss)
+
+    def dismiss(self) -> None:
+        """The spare launch child is not needed: it ends."""
+        if self._ready is not None:
+            self._drop(self._ready)
+
+    def _drop(self, line: socket.socket) -> None:
+        if line is self._ready:
+            self._ready = None
+            self._cancel()
+        del self._lines[line.fileno()]
+        self._loop.unwatch(line.fileno())
+        line.close()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """No launch child serves again: the spare one ends now, the others with their launch."""
+        for line in list(self._lines.values()):
+            self._drop(line)
+
+    def forget(self) -> None:
+        """In a forked child: the lines are the PCT's."""
+        for line in self._lines.values():
+            line.close()
+
+
+def serve_launches(host: Host, line: socket.socket, sock: socket.socket, role: str) -> NoReturn:
+    """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
+    before = -1
+    while True:
+        launch = Launch(host, sock, role)
+        launch.run()
+        launch.close()
+        del launch
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        gc.disable()
+        gc.collect()
+        count = len(os.listdir("/proc/self/fd"))
+        if before not in (-1, count):
+            os._exit(0)  # something of the launch is still open: it ends here
+        before = count
+        sock, role = _next(line)
+
+
+def _next(line: socket.socket) -> "tuple[socket.socket, str]":
+    try:
+        line.send(_READY)
+        word, fds, _flags, _address = socket.recv_fds(line, 16, 1)
+    except OSError:
+        os._exit(0)  # the PCT is gone
+    if not word or not fds:
+        os._exit(0)  # it does not need us
+    os.set_inheritable(fds[0], False)  # recv_fds passes its flags to nobody (Python 3.11)
+    return socket.socket(fileno=fds[0]), word.decode("ascii")

@@ -1,0 +1,118 @@
+"""Launch children that serve again: which, for how long, and that nothing of the former launch is left in them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from agents.pct import processes
+from tests.support.pcts import Launcher, Machine, kill_hard, run
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine(3, spare_s=60.0) as made:
+        yield made
+
+
+def spares(machine: Machine) -> list[list[int]]:
+    """The launch children of every node, when no launch is left in RUN."""
+    wait_until(lambda: not machine.leftovers(), "every launch has tidied up")
+    return [machine.launch_children(str(node["name"])) for node in machine.nodes]
+
+
+def one_each(machine: Machine) -> list[int]:
+    """The spare launch child of every node."""
+    wait_until(lambda: [len(found) for found in spares(machine)] == [1, 1, 1], "one spare a node")
+    return [found[0] for found in spares(machine)]
+
+
+def describe(pid: int) -> tuple[list[str], str]:
+    """What a process has open, sorted and without numbers, and its working directory."""
+    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    return sorted(link.partition("[")[0] for link in links), os.readlink(f"/proc/{pid}/cwd")
+
+
+def test_the_same_launch_children_serve_again_and_stay_what_they_were(machine: Machine) -> None:
+    run(machine, ["true"])
+    first = one_each(machine)
+    was = [describe(pid) for pid in first]
+    assert "socket:" in was[0][0] and "pipe:" not in was[0][0] and "anon_inode:" not in was[0][0]
+    for number in range(5):
+        exits, launcher = run(
+            machine, ["sh", "-c", 'echo "$YOD_RANK $MINE"; pwd; exit $YOD_RANK'], per_node=2,
+            env={"PATH": "/bin", "MINE": str(number)}, cwd="/" if number % 2 else "/tmp",
+        )  # fmt: skip
+        assert exits == {rank: rank << 8 for rank in range(6)}
+        assert launcher.stdout(5) == b"5 %d\n%s\n" % (number, b"/" if number % 2 else b"/tmp")
+        assert one_each(machine) == first
+    assert [describe(pid) for pid in first] == was
+
+
+def test_a_rank_inherits_nothing_of_the_line_to_the_pct(machine: Machine) -> None:
+    for _ in range(2):
+        _, launcher = run(machine, ["sh", "-c", "ls /proc/$$/fd | wc -l"], nodes=1)
+        assert launcher.stdout() == b"3\n"
+        one_each(machine)
+
+
+def test_launches_side_by_side_have_a_child_each_and_leave_one(machine: Machine) -> None:
+    both = [Launcher(machine, ["sleep", "0.3"]) for _ in range(2)]
+    for launcher in both:
+        launcher.go()
+    assert [len(machine.launch_children(f"n{n}")) for n in range(3)] == [2, 2, 2]
+    for launcher in both:
+        assert set(launcher.finish().values()) == {0}
+    one_each(machine)
+
+
+def test_a_launch_that_did_not_end_well_ends_its_launch_child(machine: Machine) -> None:
+    run(machine, ["true"])
+    before = one_each(machine)
+    launcher = Launcher(machine, ["/bin/true"], path="/no/such/program")
+    launcher.until("failed")
+    launcher.until("finished")
+    launcher.sock.close()
+    wait_until(lambda: not any(processes.alive(pid) for pid in before), "they are gone")
+    launcher = Launcher(machine, ["sleep", "60"])
+    launcher.go()
+    launcher.sock.close()  # a launcher that is lost
+    wait_until(lambda: spares(machine) == [[], [], []], "nobody waits")
+    exits, _ = run(machine, ["true"])
+    assert set(exits.values()) == {0}
+
+
+def test_a_spare_that_is_killed_is_no_harm(machine: Machine) -> None:
+    run(machine, ["true"])
+    killed = one_each(machine)
+    for pid in killed:
+        kill_hard(pid)
+    wait_until(lambda: not any(processes.alive(pid) for pid in killed), "they are dead")
+    exits, _ = run(machine, ["true"])
+    assert set(exits.values()) == {0}
+
+
+def test_a_killed_pct_takes_its_spare_with_it(machine: Machine) -> None:
+    run(machine, ["true"])
+    spare = one_each(machine)[0]
+    machine.pcts["n0"].kill()
+    machine.pcts["n0"].wait()
+    wait_until(lambda: not processes.alive(spare), "the spare is gone")
+    machine.start("n0")
+    machine.await_pct("n0")
+    exits, _ = run(machine, ["true"])
+    assert set(exits.values()) == {0}
+
+
+def test_a_node_at_rest_has_none() -> None:
+    with Machine(1, spare_s=0.2) as short:
+        run(short, ["true"])
+        wait_until(lambda: not short.launch_children("n0"), "it has ended")
+        exits, _ = run(short, ["true"])
+        assert set(exits.values()) == {0}
+    with Machine(1, spare_s=0) as never:
+        launcher = Launcher(never, ["true"])
+        launcher.go()
+        launcher.finish()
+        wait_until(lambda: not never.launch_children("n0"), "it ends with its launch")
