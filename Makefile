@@ -9,6 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
+# where PYTHONDONTWRITEBYTECODE is set, every start would compile everything it loads
+COMPILE := $(PY) -m compileall -q agents console db redmesh
 
 all: $(READY)
 	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
@@ -20,6 +22,7 @@ $(DEV): $(READY) pyproject.toml constraints.txt
 	@tools/venv.sh $(VENV) '.[dev]'
 
 demo: $(READY)
+	@$(COMPILE)
 	@$(PY) demo/run.py
 
 test: $(DEV)
@@ -33,6 +36,7 @@ check: $(DEV)
 	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations agents/wire agents/link agents/pct agents/keeper
 
 bench: $(DEV)
+	@$(COMPILE)
 	@$(PY) -m tests.bench
 
 screenshots: $(DEV)

@@ -23,5 +23,6 @@ fi
 # Built aside and ready only when whole, so that an interrupted make is simply begun again.
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || { rm -rf "$venv"; python3 -m venv "$venv"; }
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e "$what"
+"$venv/bin/python" -m compileall -q agents console db redmesh
 touch "$venv/.ready"
 if [ "$what" = '.[dev]' ]; then touch "$venv/.dev"; fi
