@@ -107,9 +107,21 @@ class Attached:
             self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
         elif name in ("note", "lost"):
             self._front.status(str(event.get("text") or event.get("reason")))
+        elif name == "held":
+            self._front.status(f"held at its first instruction; yod --release {self._launcher} lets it run")
+        elif name == "backtrace":
+            self._stack(event)
         elif name == "end":
             self._front.output_ended()
             self._status = int(event["exit_status"]) & 0xFF
+
+    def _stack(self, event: dict[str, Any]) -> None:
+        from console.launch.traces import Traces
+
+        traces = Traces()
+        traces.add(event["rank"], event["node"], event)
+        for row in traces.rows():
+            self._front.line(f"yod: {row}")
 
     def _passed(self, _amount: int) -> None:
         if self._paused and self._link is not None and self._waiting < _HELD // 2:
