@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.bench import allocating, imaging, launching, placing, scaling
+from tests.bench import allocating, imaging, launching, placing, scaling, streaming
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -12,6 +12,8 @@ SECTIONS = {
     "memory": launching.memory,
     "allocation": allocating.allocation,
     "placing": placing.placing,
+    "output": streaming.output,
+    "in_sequence": streaming.in_sequence,
     "viewing": scaling.viewing,
     "whole_machine": scaling.whole_machine,
     "four_cpas": scaling.four_cpas,
