@@ -22,10 +22,12 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
     libraries = "bcast-libs" in given
     if libraries and bcast == "never":
         raise UsageError("-bcast-libs and -bcast never exclude each other")
+    directories = []
     for text in given.get("io", ()):
-        directory, _writable = io_directory(text)
+        directory, writable = io_directory(text)
         if not os.path.isdir(directory):
             raise UsageError(f"-io {clean(text)}: no such directory")
+        directories.append(directory if writable else directory + READ_ONLY)  # now: a daemon may stand elsewhere later
     for text in given.get("stage-in", ()):
         stage_in(text)
     for text in given.get("stage-out", ()):
@@ -34,7 +36,7 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
         "bcast": bcast,
         "bcast_libs": libraries,
         "bcast_share": given.get("bcast-per", "host") == "host",
-        "io": tuple(given.get("io", ())),
+        "io": tuple(directories),
         "stage_in": tuple(given.get("stage-in", ())),
         "stage_out": tuple(given.get("stage-out", ())),
     }
