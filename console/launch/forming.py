@@ -21,7 +21,7 @@ SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 GRACE_S = 5.0
 #: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
 #: since a tree whose root's link ends clears itself.
-STEP_S, CLEAR_S = 10.0, 2.0
+STEP_S, CLEAR_S = 9.0, 2.0
 #: The same for a load: a little more than the nodes have to name who keeps them waiting (READY_S of the PCT).
 LOAD_S = 8.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.

@@ -184,6 +184,7 @@ class Launch(Forming):
     def _overdue(self, outstanding: str) -> State:
         self._lose(self.ranks.not_ended_by_node(), outstanding)
         self._do(Do.SAY, f"given up: {outstanding}", "mesh status shows the nodes")
+        self._do(Do.SWEEP)
         self._do(Do.CUT)
         return self._free()
 

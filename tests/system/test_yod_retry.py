@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from agents.link.client import Client
 from tests.support.mesh import MakeMesh, PrivateMesh, Run
 from tests.support.waiting import wait_until
 from tests.support.yods import free, ranks_left
@@ -33,7 +34,7 @@ def stopped(mesh: PrivateMesh, node: str) -> Iterator[int]:
 
 def nothing_left(mesh: PrivateMesh) -> None:
     wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again, on every node", 8.0)
-    wait_until(lambda: not ranks_left(mesh), "no rank is left", 5.0)
+    wait_until(lambda: not ranks_left(mesh), "no rank is left", 10.0)  # a PCT asks for 6 s before it kills
     wait_until(
         lambda: not [name for name in os.listdir(mesh.run_dir) if name.startswith(("launch-", "yod-"))],
         "no socket or file of a launch is left",
@@ -96,6 +97,50 @@ def test_a_pct_that_cannot_be_reached(mesh: MakeMesh, node: str) -> None:
         (private.run_dir / "away").rename(socket)
     ran_elsewhere(done, node, 4)
     private.kill(node)  # nobody could tell it that it was reported: it is out until it has another life
+    nothing_left(private)
+
+
+def launch_child(mesh: PrivateMesh, node: str) -> int:
+    """The launch child on ``node``, once it holds its ranks."""
+
+    def held() -> int:
+        with Client(str(mesh.run_dir / f"{node}.sock"), "admin") as client:
+            launches = client.call({"op": "status"})["launches"]
+        return int(launches[0]["pid"]) if launches and launches[0]["ranks"] else 0
+
+    return wait_until(held, f"a launch has ranks on {node}")
+
+
+def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
+    """Its ranks are held, and nobody hears of it: the tree cannot clear it away, its PCT can."""
+    private = mesh(8, 4, **SOON)
+    root = private.pid_of("n0")
+    with stopped(private, "n2"):  # so that the load is not complete while n1 is stopped
+        process = private.start("yod", "-sz", "6", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = launch_child(private, "n1")
+        os.kill(child, signal.SIGSTOP)
+    began = time.monotonic()
+    out, said = process.communicate(timeout=30)
+    assert root and process.returncode == 0, said
+    assert len(out.splitlines()) == 6
+    assert time.monotonic() - began < 25.0
+    nothing_left(private)
+
+
+def test_a_launch_child_that_stands_still_while_it_is_killed(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, **SOON)
+    process = private.start(
+        "yod", "-sz", "4", "sh", "-c", "touch up$YOD_RANK; sleep 100", stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: all((private.work / f"up{rank}").exists() for rank in range(4)), "every rank runs")
+    os.kill(launch_child(private, "n1"), signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None and "^C again" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=20)
+    assert time.monotonic() - began < 11.0
+    assert process.returncode in (130, 137) and "no word yet from n1" in said and "given up" in said
     nothing_left(private)
 
 
