@@ -155,10 +155,13 @@ def _check(demand: Demand) -> None:
 
 def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
     """The free ids that this request may get, in the order wanted, else ascending."""
+    side = machine.side_of(demand.login) if demand.login else None
     if demand.partition is not None:
         free: Sequence[int] = machine.free_in(demand.partition)
+        if side is not None and machine.side_of_partition(demand.partition) not in (None, side):
+            raise Denied(f"partition {demand.partition} is on another side of the machine than {demand.login}")
     else:
-        free = machine.free(demand.user, service=demand.wanted is not None)
+        free = machine.free(demand.user, service=demand.wanted is not None, side=side)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -196,7 +199,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     elif demand.wanted is not None:
         where, most = " of those listed", len(demand.wanted)
     else:
-        where, most = "", machine.usable(demand.user)
+        side = machine.side_of(demand.login) if demand.login else None
+        where, most = "", machine.usable(demand.user, side=side)
     message = f"{asked} processors asked for, {free} are free{where}"
     if asked > most:
         return NotEnough(message, f"there are {most}{where or ' for you'} at most", free=free, never=True)

@@ -14,8 +14,10 @@ from db.errors import Invalid
 
 Read = Callable[..., list[Row]]
 UP = "up"
-#: Where a processor may be given out: role of its node, alloc mode, user it is reserved for.
-Key = tuple[str, str, str | None]
+#: To whom a processor may be given: role of its node, alloc mode, user it is reserved for.
+Use = tuple[str, str, str | None]
+#: The same, and the side of the machine that its node is on (db/sides.py).
+Key = tuple[Use, int]
 NAMED_IN_AN_ERROR = 5
 
 
@@ -28,7 +30,8 @@ class Placed(NamedTuple):
     processors: list[int]
 
     def as_message(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "address": self.address, "processors": self.processors}
+        node, name, address, processors = self
+        return {"id": node, "name": name, "address": address, "processors": processors}
 
 
 class _Node(NamedTuple):
@@ -36,6 +39,7 @@ class _Node(NamedTuple):
     role: str
     address: str
     state: str
+    side: int
 
 
 class _Processor(NamedTuple):
@@ -98,12 +102,12 @@ class Machine:
         self.boot_id, self.counter = boot_id, counter
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
-        for row in read("SELECT id, name, role, address, state FROM node WHERE changed > ?", (since,)):
+        for row in read("SELECT id, name, role, address, state, side FROM node WHERE changed > ?", (since,)):
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
-            if before is not None and (before.state == UP) != (after.state == UP):
-                self._refile(self._on_node.get(row[0], ()), before.state == UP)
+            if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
+                self._refile(self._on_node.get(row[0], ()), before, after)
         for node, name, total, in_use in read(
             "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
         ):
@@ -116,45 +120,51 @@ class Machine:
         Nothing is taken in when the picture is not the one right before it: it catches up by reading.
         """
         if self.counter == stamp - 1:
-            rows, new = self._processors, _Processor.__new__
-            self._put({one: new(_Processor, *rows[one][:3], partition, launcher) for one in ids})
+            rows, make = self._processors, tuple.__new__
+            self._put({one: make(_Processor, (*rows[one][:3], partition, launcher)) for one in ids})
             self.counter = stamp
 
     def _put(self, rows: Mapping[int, _Processor]) -> None:
         """Stores rows of processors and moves their ids between the free lists and partitions."""
+        known, key_of = self._processors, self._key
         gone: dict[Key, set[int]] = {}
         come: dict[Key, list[int]] = {}
+        left: dict[int, list[int]] = {}
+        joined: dict[int, list[int]] = {}
         for one, row in rows.items():
-            before = self._processors.get(one)
-            self._processors[one] = row
+            before = known.get(one)
+            known[one] = row
             old = old_partition = None
             if before is None:
                 self._on_node.setdefault(row.node, []).append(one)
             else:
                 old_partition = before.partition
                 if old_partition is None:
-                    old = self._key(before)
-            new = self._key(row) if row.partition is None else None
+                    old = key_of(before)
+            new = key_of(row) if row.partition is None else None
             if old != new:
                 if old is not None:
                     gone.setdefault(old, set()).add(one)
                 if new is not None:
                     come.setdefault(new, []).append(one)
             if old_partition != row.partition:
-                self._move_member(one, old_partition, row.partition)
+                if old_partition is not None:
+                    left.setdefault(old_partition, []).append(one)
+                if row.partition is not None:
+                    joined.setdefault(row.partition, []).append(one)
         self._refill(gone, come)
+        self._move_members(left, joined)
 
-    def _refile(self, ids: Iterable[int], was_up: bool) -> None:
-        """The node of these processors came up, or is up no longer."""
+    def _refile(self, ids: Iterable[int], before: _Node, after: _Node) -> None:
+        """The node of these processors came up, is up no longer, or changed sides."""
         gone: dict[Key, set[int]] = {}
         come: dict[Key, list[int]] = {}
         for one in ids:
-            key = self._key(self._processors[one], anyway=True)
-            if key is not None:
-                if was_up:
-                    gone.setdefault(key, set()).add(one)
-                else:
-                    come.setdefault(key, []).append(one)
+            row = self._processors[one]
+            if before.state == UP and (old := _key_on(before, row)) is not None:
+                gone.setdefault(old, set()).add(one)
+            if after.state == UP and (new := _key_on(after, row)) is not None:
+                come.setdefault(new, []).append(one)
         self._refill(gone, come)
 
     def _refill(self, gone: Mapping[Key, set[int]], come: Mapping[Key, list[int]]) -> None:
@@ -165,52 +175,64 @@ class Machine:
             free.extend(more)
             free.sort()
 
-    def _move_member(self, one: int, old: int | None, new: int | None) -> None:
-        if old is not None:
-            members = self._members.get(old)
+    def _move_members(self, left: Mapping[int, list[int]], joined: Mapping[int, list[int]]) -> None:
+        for partition, ids in left.items():
+            members = self._members.get(partition)
             if members is not None:
-                members.discard(one)
+                members.difference_update(ids)
                 if not members:
-                    del self._members[old]
-        if new is not None:
-            self._members.setdefault(new, set()).add(one)
+                    del self._members[partition]
+        for partition, ids in joined.items():
+            self._members.setdefault(partition, set()).update(ids)
 
-    def _key(self, row: _Processor, anyway: bool = False) -> Key | None:
-        """In which free list a processor is; None for none. ``anyway``: whatever its node's state."""
-        if row.partition is not None or row.launcher is not None:
-            return None
+    def _key(self, row: _Processor) -> Key | None:
+        """In which free list a processor is; None for none."""
         node = self._nodes.get(row.node)
-        if node is None or (node.state != UP and not anyway):
-            return None
-        return (node.role, row.alloc_mode, row.reserved_for)
+        return _key_on(node, row) if node is not None and node.state == UP else None
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
-    def free(self, user: str, batch: bool = False, interactive: bool = True, service: bool = False) -> list[int]:
+    def free(
+        self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
+    ) -> list[int]:
         """Ids, ascending, that ``user`` may be given now.
 
         ``batch``: for the batch system, which alone gets processors of mode batch; ``interactive``: those of mode
-        interactive; ``service``: those of service nodes too.
+        interactive; ``service``: those of service nodes too; ``side``: of one side of the machine alone.
         """
-        lists = [self._free[key] for key in _keys(user, batch, interactive, service) if self._free.get(key)]
+        uses = _uses(user, batch, interactive, service)
+        lists = [ids for key, ids in self._free.items() if ids and key[0] in uses and side in (None, key[1])]
         if len(lists) == 1:
             return lists[0]
         return sorted(one for ids in lists for one in ids)
 
-    def usable(self, user: str, batch: bool = False, service: bool = False) -> int:
+    def usable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> int:
         """How many processors ``user`` could ever be given, were nothing running and every node up."""
-        keys = frozenset(_keys(user, batch, True, service))
-        return sum(
-            (self._nodes[row.node].role, row.alloc_mode, row.reserved_for) in keys for row in self._processors.values()
-        )
+        uses = _uses(user, batch, True, service)
+        return sum(self._use(row) in uses and self._on(side, row) for row in self._processors.values())
 
-    def may_have(self, one: int, user: str, service: bool = False) -> bool:
+    def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """Whether ``user`` could be given this processor, were nothing running; its node is up."""
         row = self._processors.get(one)
         if row is None or self._nodes[row.node].state != UP:
             return False
-        key = (self._nodes[row.node].role, row.alloc_mode, row.reserved_for)
-        return key in _keys(user, False, True, service)
+        return self._use(row) in _uses(user, False, True, service) and self._on(side, row)
+
+    def _use(self, row: _Processor) -> Use:
+        return (self._nodes[row.node].role, row.alloc_mode, row.reserved_for)
+
+    def _on(self, side: int | None, row: _Processor) -> bool:
+        return side is None or self._nodes[row.node].side == side
+
+    def side_of(self, node: str) -> int:
+        """The side of the machine that a node is on. Invalid."""
+        return self._nodes[self.node_id(node)].side
+
+    def side_of_partition(self, partition: int) -> int | None:
+        """The side that a partition's processors are on; None when it has none."""
+        for one in self._members.get(partition, ()):
+            return self._nodes[self._processors[one].node].side
+        return None
 
     def free_in(self, partition: int) -> list[int]:
         """Ids, ascending, in a partition that no launcher has and whose node is up."""
@@ -259,12 +281,14 @@ class Machine:
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors run by run: a node that occurs again after another has another entry."""
         runs: list[Placed] = []
+        rows, make, last = self._processors, tuple.__new__, -1
+        there: list[int] = []
         for one in ids:
-            node = self._processors[one].node
-            if not runs or runs[-1].id != node:
-                row = self._nodes[node]
-                runs.append(Placed(node, row.name, row.address, []))
-            runs[-1].processors.append(one)
+            node = rows[one].node
+            if node != last:
+                last, row, there = node, self._nodes[node], []
+                runs.append(make(Placed, (node, row.name, row.address, there)))
+            there.append(one)
         return runs
 
     def nodes_of(self, ids: Iterable[int]) -> list[Placed]:
@@ -346,7 +370,14 @@ def _list(wanted: Mapping[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _keys(user: str, batch: bool, interactive: bool, service: bool) -> list[Key]:
+def _key_on(node: _Node, row: _Processor) -> Key | None:
+    """In which free list a processor of ``node`` would be; None while somebody has it."""
+    if row.partition is not None or row.launcher is not None:
+        return None
+    return ((node.role, row.alloc_mode, row.reserved_for), node.side)
+
+
+def _uses(user: str, batch: bool, interactive: bool, service: bool) -> set[Use]:
     modes = [mode for mode, there in (("interactive", interactive), ("batch", batch)) if there]
     roles = ("compute", "service") if service else ("compute",)
-    return [(role, mode, whose) for role in roles for mode in modes for whose in (None, user)]
+    return {(role, mode, whose) for role in roles for mode in modes for whose in (None, user)}

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from db.connection import Store, Transaction
 from db.errors import Invalid
 from db.node_states import NodeEvent, NodeState, after, is_late
+from db.sides import kept_open, sides_of
+from db.topology import Mesh
 
 LOST_IN_REBOOT = "lost in reboot"
 NOT_YET = "its PCT has not registered yet"
@@ -72,15 +74,23 @@ def _check(specs: Sequence[NodeSpec]) -> None:
 def _define(
     t: Transaction, name: str, boot_id: str, specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None
 ) -> None:
+    before = t.row("SELECT topology FROM mesh WHERE id = 1")
+    topology = kept_open(topology, before[0] if before else None)
     if t.boot_id == boot_id:
         _refuse_another(t, specs)
     else:
         _end_all(t, LOST_IN_REBOOT)
-        _replace_nodes(t, specs)
+        _replace_nodes(t, specs, _sides(specs, topology))
         _replace_processors(t, specs)
         t.event("boot", f"mesh {name}: {len(specs) - 1} nodes, boot {boot_id}")
         t.change("UPDATE mesh SET boot_id = ?, booted_at = ? WHERE id = 1", (boot_id, t.now))
     t.change("UPDATE mesh SET name = ?, topology = ? WHERE id = 1", (name, _json(topology)))
+
+
+def _sides(specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None) -> dict[int, int]:
+    if topology is None or topology.get("kind") != Mesh.kind:
+        return {}
+    return sides_of(Mesh(dict(topology)), {spec.id: list(spec.processors) for spec in specs})
 
 
 def _json(topology: Mapping[str, Any] | None) -> str | None:
@@ -131,7 +141,7 @@ def _end_all(t: Transaction, reason: str) -> None:
     t.change("DELETE FROM waiting")
 
 
-def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec]) -> None:
+def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int, int]) -> None:
     out_of_service = {
         row[0]: row[1:] for row in t.rows("SELECT name, reason, `by` FROM node WHERE state IN ('draining', 'drained')")
     }
@@ -145,9 +155,10 @@ def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec]) -> None:
             state, reason, by = "up", "", ""
         else:
             state, reason, by = "down", NOT_YET, ""
-        rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, "", 0, "", t.now))
-    columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "state_at"]
-    t.insert_rows("node", columns, rows)
+        life = ("", 0, "", t.now, sides.get(spec.id, 1))
+        rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, *life))
+    columns = ["id", "name", "role", "address", "state", "reason", "by"]
+    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "state_at", "side"], rows)
     resources = [(spec.id, what, total, 0) for spec in specs for what, total in spec.resources.items()]
     t.insert_rows("node_resource", ("node", "name", "total", "in_use"), resources)
 

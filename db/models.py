@@ -53,6 +53,7 @@ class Node(pw.Model):
     incarnation = pw.BigIntegerField()
     agent = pw.CharField(max_length=64)
     state_at = pw.DoubleField()
+    side = pw.IntegerField(default=1)
     changed = pw.BigIntegerField(index=True)
 
     class Meta:

@@ -29,6 +29,7 @@ class PartitionDemand(NamedTuple):
     size: int
     wanted: Sequence[int] | None = None
     exclude: Sequence[int] = ()
+    login: str = ""  # the login processor it is asked for on: its side's processors alone
 
 
 class Created(NamedTuple):
@@ -83,9 +84,8 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
 
 def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: Choose) -> list[int]:
     waiting = t.rows("SELECT COUNT(*) FROM waiting WHERE `partition` IS NULL")[0][0]
-    free: Sequence[int] = machine.free(
-        demand.user, batch=True, interactive=not waiting, service=demand.wanted is not None
-    )
+    side, listed = machine.side_of(demand.login) if demand.login else None, demand.wanted is not None
+    free: Sequence[int] = machine.free(demand.user, batch=True, interactive=not waiting, service=listed, side=side)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -101,7 +101,7 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
             f"{waiting} interactive requests are waiting for processors" if waiting else "ask for fewer, or wait",
             free=len(free),
             waiting=int(waiting),
-            never=demand.size > machine.usable(demand.user, batch=True, service=demand.wanted is not None),
+            never=demand.size > machine.usable(demand.user, batch=True, service=listed, side=side),
         )
     if len(chosen) != demand.size or len(set(chosen)) != demand.size or not set(chosen).issubset(free):
         raise StoreError("the placement chose processors that are not free", "use another placement")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 MeshRow = namedtuple("MeshRow", "boot_id name topology schema_version counter trimmed_to booted_at")
-NodeRow = namedtuple("NodeRow", "id name role address state reason by boot_id incarnation agent state_at changed")
+NodeRow = namedtuple("NodeRow", "id name role address state reason by boot_id incarnation agent state_at side changed")
 ProcessorRow = namedtuple("ProcessorRow", "id node slot alloc_mode reserved_for partition launcher changed")
 PartitionRow = namedtuple(
     "PartitionRow",

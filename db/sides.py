@@ -1,0 +1,219 @@
+"""Sides: the pieces of a machine of cabinets between open switch columns (row A10). One function, one transaction.
+
+Which switches are open stands in ``mesh.topology``; every node's side follows from it and stands in its row, so that
+an allocation finds the processors of one side alone. Nothing that runs may ever span two sides, and a processor
+comes within reach of other login and service processors only when nobody has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from db.connection import Store, Transaction
+from db.errors import Invalid, StoreError
+from db.folded import conditions, fold
+from db.topology import Mesh, from_json
+
+#: Nodes that are drained until a switch may move have this reason.
+DRAINED_FOR_SIDES = "a side of the machine is to change"
+NAMED_IN_AN_ERROR = 3
+
+
+class InUse(StoreError):
+    """Something runs that the new sides would cut, or show to others."""
+
+    code = "unavailable"
+
+
+class Place(NamedTuple):
+    """A node that changed sides, and where its PCT listens."""
+
+    id: int
+    name: str
+    address: str
+
+
+class _Node(NamedTuple):
+    id: int
+    name: str
+    address: str
+    state: str
+    column: int
+
+
+def mesh_of(text: str | None) -> Mesh:
+    """The mesh in a ``topology`` column. Invalid when the machine has no cabinets."""
+    topology = from_json(text)
+    if not isinstance(topology, Mesh):
+        raise Invalid("this machine has no switches", "describe its cabinets in [topology]")
+    return topology
+
+
+def sides_of(mesh: Mesh, nodes: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """The side of every node, by its id, from its processors' ids; one without any stands at column 0."""
+    return {node: mesh.side_of_column(column_of(mesh, processors)) for node, processors in nodes.items()}
+
+
+def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
+    """The cabinet column of a node with these processors; 0 for one without any that the topology knows."""
+    known = [one for one in processors[:1] if one < mesh.size]
+    return mesh.place(known[0])[0] if known else 0
+
+
+def set_open(store: Store, names: Sequence[str], by: str, *, drain: bool = False) -> list[Place]:
+    """Opens exactly these switches; the nodes whose reach changed.
+
+    InUse while a partition spans the cut or has processors that would come within others' reach; with ``drain`` those
+    columns then get nothing new until the switches could be set. Invalid, TopologyError.
+    """
+    try:
+        return store.run(lambda t: _set_open(t, names, by))
+    except InUse:
+        if drain:
+            store.run(lambda t: _drain(t, names, by))
+        raise
+
+
+def undrain(store: Store, by: str) -> None:
+    """Gives up waiting: what ``set_open`` drained is in service again."""
+    store.run(lambda t: _undrain(t, by))
+
+
+def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
+    mesh = mesh_of(_topology(t))
+    new = mesh.with_open(tuple(names))
+    if new.open == mesh.open:
+        return []
+    nodes = _nodes(t, mesh)
+    _refuse(t, mesh, new, nodes)
+    by_side: dict[int, list[int]] = {}
+    for node in nodes.values():
+        by_side.setdefault(new.side_of_column(node.column), []).append(node.id)
+    for side, ids in by_side.items():
+        for condition in conditions(ids):
+            t.change(f"UPDATE node SET side = ?, changed = ? WHERE {condition} AND side <> ?", (side, t.stamp, side))
+    t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
+    _undrain(t, by)
+    shown = ", ".join(sorted(new.open)) or "none"
+    t.event("sides", f"open switches: {shown}, by {by}; {len(new.sides)} sides")
+    changed = changed_columns(mesh, new)
+    return [Place(node.id, node.name, node.address) for node in nodes.values() if node.column in changed]
+
+
+def _topology(t: Transaction) -> str | None:
+    row = t.row("SELECT topology FROM mesh WHERE id = 1")
+    assert row is not None
+    return row[0]  # type: ignore[no-any-return]
+
+
+def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
+    first: dict[int, int] = {row[0]: row[1] for row in t.rows("SELECT node, MIN(id) FROM processor GROUP BY node")}
+    return {
+        row[0]: _Node(row[0], row[1], row[2], row[3], column_of(mesh, [first[row[0]]] if row[0] in first else []))
+        for row in t.rows("SELECT id, name, address, state FROM node")
+    }
+
+
+def reach(mesh: Mesh) -> dict[int, frozenset[int]]:
+    """For every cabinet column, the service columns whose users reach it."""
+    found = {}
+    for side in mesh.sides:
+        service = frozenset(column for column in mesh.service_columns if column in side)
+        found.update(dict.fromkeys(range(side.first, side.last + 1), service))
+    return found
+
+
+def changed_columns(mesh: Mesh, new: Mesh) -> set[int]:
+    """The columns that other service columns reach than before."""
+    before, after = reach(mesh), reach(new)
+    return {column for column in before if before[column] != after[column]}
+
+
+def _refuse(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
+    """InUse, naming partitions, unless everything that runs stays whole and with those who could reach it."""
+    before, after = reach(mesh), reach(new)
+    columns: dict[int, set[int]] = {}
+    for partition, node in t.rows("SELECT DISTINCT `partition`, node FROM processor WHERE `partition` IS NOT NULL"):
+        columns.setdefault(partition, set()).add(nodes[node].column)
+    logins: dict[int, set[int]] = {}
+    for partition, login in t.rows("SELECT `partition`, login_processor FROM launcher WHERE ended_at IS NULL"):
+        logins.setdefault(partition, set()).add(nodes[login].column)
+    cut: list[int] = []
+    shown: list[int] = []
+    for partition, where in sorted(columns.items()):
+        pieces = {new.side_of_column(column) for column in where | logins.get(partition, set())}
+        if len(pieces) > 1:
+            cut.append(partition)
+        elif any(after[column] - before[column] for column in where):
+            shown.append(partition)
+    if cut:
+        raise InUse(f"{_named(cut)} would be cut in two", "wait for it, end it, or use --wait")
+    if shown:
+        raise InUse(f"{_named(shown)} would come within reach of others", "wait for it, end it, or use --wait")
+
+
+def _named(partitions: Sequence[int]) -> str:
+    few = ", ".join(map(str, partitions[:NAMED_IN_AN_ERROR])) + (" …" if len(partitions) > NAMED_IN_AN_ERROR else "")
+    return f"partition {few}" if len(partitions) == 1 else f"{len(partitions)} partitions ({few})"
+
+
+def _drain(t: Transaction, names: Sequence[str], by: str) -> None:
+    mesh = mesh_of(_topology(t))
+    changed = changed_columns(mesh, mesh.with_open(tuple(names)))
+    ids = [node.id for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
+    for condition in conditions(ids):
+        t.change(
+            "UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ?"
+            f" WHERE {condition} AND role <> 'login'",
+            (DRAINED_FOR_SIDES, by, t.now, t.stamp),
+        )
+    if ids:
+        t.event("sides", f"{len(ids)} nodes get nothing new: {DRAINED_FOR_SIDES}, by {by}")
+
+
+def _undrain(t: Transaction, by: str) -> None:
+    for state, guard in (("up", "boot_id <> ''"), ("down", "boot_id = ''")):
+        t.change(
+            "UPDATE node SET state = ?, reason = '', `by` = ?, state_at = ?, changed = ?"
+            f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",
+            (state, by, t.now, t.stamp, DRAINED_FOR_SIDES),
+        )
+
+
+def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str, Any] | None:
+    """A topology that is defined anew with the switches open that were: a boot closes nothing behind anybody's back."""
+    if section is None or section.get("kind") != Mesh.kind or not before:
+        return None if section is None else dict(section)
+    old = json.loads(before)
+    there = {switch["name"] for switch in section.get("switches", [])}
+    was = {switch["name"] for switch in old.get("switches", [])}
+    # one that is new in the description is as the description has it
+    still = {name for name in old.get("open", []) if name in there}
+    new = {name for name in section.get("open", []) if name not in was}
+    return {**section, "open": sorted(still | new)}
+
+
+def shown(mesh: Mesh, nodes: Iterable[Any], processors: Mapping[int, Sequence[int]]) -> list[dict[str, Any]]:
+    """Every side for people: its columns, its processors (folded), and who logs in there."""
+    found = []
+    everybody = list(nodes)
+    for side in mesh.sides:
+        here = [node for node in everybody if column_of(mesh, processors.get(node.id, ())) in side]
+        ids = {role: [] for role in ("compute", "service")}  # type: dict[str, list[int]]
+        for node in here:
+            ids.setdefault(node.role, []).extend(processors.get(node.id, ()))
+        found.append(
+            {
+                "side": side.number,
+                "first": side.first,
+                "last": side.last,
+                "compute": fold(sorted(ids["compute"])),
+                "compute_processors": len(ids["compute"]),
+                "service": fold(sorted(ids["service"])),
+                "service_processors": len(ids["service"]),
+                "logins": [node.name for node in here if node.role == "login"],
+            }
+        )
+    return found
