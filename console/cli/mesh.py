@@ -1,13 +1,10 @@
 """``mesh``: bring a mesh up and down, look after it, administer it. What each subcommand does stands beside it."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
-from agents.wire.errors import AgentError
-from console.cli.words import complain
-from console.errors import ConsoleError
+from console.cli.endings import guarded
 from console.settings import Settings, load
 
 Command = Callable[[Settings, argparse.Namespace], int]
@@ -20,26 +17,23 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit status. Nothing but a bug ends in a traceback."""
+    """Run the command; its exit status."""
+    return guarded("mesh", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "database")}
-        settings = load(given, config=options.config or "")
-        command: Command = options.command
-        status = command(settings, options)
-        sys.stdout.flush()
-        return status
-    except (ConsoleError, AgentError) as error:
-        return complain("mesh", error)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has gone: nothing more to say
-        return 0
-    except Exception as error:
-        if hasattr(error, "hint"):  # the database's errors, whose module is loaded only with it
-            return complain("mesh", error)
-        raise
+    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "database")}
+    settings = load(given, config=options.config or "")
+    command: Command = options.command
+    return command(settings, options)
+
+
+def _how_many(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text} is no number of rows")
+    return number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands)
     _add_administration(commands)
     _add_machine(commands)
+    _add_replay(commands)
     _add_completion(commands)
     return top
 
@@ -82,7 +77,7 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     status = commands.add_parser("status", help="daemons, nodes, launches", description="How the mesh is.")
     status.set_defaults(command=_lazily("mesh_looks", "status"))
     history = commands.add_parser("history", help="launches that have ended", description="Ended launches.")
-    history.add_argument("-n", "--last", metavar="N", type=int, default=20, help="how many (default: 20)")
+    history.add_argument("-n", "--last", metavar="N", type=_how_many, default=20, help="how many (default: 20)")
     history.set_defaults(command=_lazily("mesh_looks", "history"))
     for one in (status, history):
         one.add_argument("--json", action="store_true", help="for programs")
@@ -138,6 +133,17 @@ def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(command=_lazily("mesh_topology", name))
+
+
+def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    replay = commands.add_parser("replay", help="jobs of a trace, many times real time", description="Replay jobs.")
+    replay.add_argument("trace", nargs="?", metavar="FILE", help="a Standard Workload Format file (default: made up)")
+    replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many are made up (default: 1000)")
+    replay.add_argument("--load", metavar="L", type=float, default=0.8, help="how busy they keep it (default: 0.8)")
+    replay.add_argument("--seed", metavar="S", type=int, default=1, help="what chance begins with (default: 1)")
+    replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
+    replay.add_argument("--json", action="store_true", help="for programs")
+    replay.set_defaults(command=_lazily("mesh_replay", "replay"))
 
 
 def _lazily(module: str, name: str) -> Command:
