@@ -411,9 +411,12 @@ class Engine:
         launch = self.launch
         if self._went:
             self._print_completion()
-        if self._plan is not None:
-            self._log_usage(self._plan)  # now, while the CPA frees the processors
         elapsed = round(time.monotonic() - self._begun, 6)
+        if self._plan is not None:  # now, while the CPA frees the processors
+            from console.launch.report import log_usage
+
+            path = f"{self._state_dir}/usage.log"
+            log_usage(path, launch, self._plan, self._request, user(), self._begun_at, elapsed)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
 
     def _print_completion(self) -> None:
@@ -425,23 +428,6 @@ class Engine:
 
             for row in completion_rows(launch.ranks, whole=request.verbose):
                 self.front.line(f"yod: {row}")
-
-    def _log_usage(self, plan: plans.Plan) -> None:
-        from console.launch.report import append_usage
-
-        entry = {
-            "at": round(self._begun_at, 3),
-            "launcher": self.launch.launcher,
-            "uid": os.getuid(),
-            "user": user(),
-            "nodes": [node.name for node in plan.nodes],
-            "processors": sum(len(node.processors) for node in plan.nodes),
-            "ranks": plan.size,
-            "seconds": round(time.monotonic() - self._begun, 3),
-            "exit_status": self.launch.exit_status,
-            "command": self._request.command,
-        }
-        append_usage(f"{self._state_dir}/usage.log", entry)
 
     def _last_words(self) -> None:
         """Let our reader, and observers that are nearly up to date, have the rest."""
@@ -474,19 +460,6 @@ class Engine:
 
     def _output_broken(self, message: str, exit_status: int) -> None:
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
-
-    # ^\: another process goes on with the launch (leaving.py)
-
-    def take_front(self, front: Any) -> None:
-        """From now on ``front`` is what the launch is seen by."""
-        self.front = front
-        self.stream.front = front.event
-        self._doing[Do.STATUS] = front.status
-
-    def take_registration(self, rca: Registration) -> None:
-        """We are another process, registered anew."""
-        self._rca = rca
-        self._doing[Do.UNREGISTER] = rca.unregister
 
     def _leave_terminal(self) -> None:
         from console.launch.leaving import leave

@@ -11,6 +11,7 @@ import os
 import signal
 
 from agents.wire.control import control
+from console.launch.forming import Do
 from console.launch.registration import Registration
 from console.launch.spool import SpoolFront
 
@@ -107,7 +108,8 @@ def _register(engine: Engine, pid: int, began: int) -> None:
     if old._caller is not None:
         old._caller.close()  # the socket lives on in the old process, which unregisters
     new = Registration(engine._loop, f"{engine._run_dir}/rca.sock", pid, began, engine.launch.launcher)
-    engine.take_registration(new)
+    engine._rca = new
+    engine._doing[Do.UNREGISTER] = new.unregister
 
 
 def _spool(engine: Engine) -> None:
@@ -122,9 +124,10 @@ def _spool(engine: Engine) -> None:
     sinks: list[Sink] = [engine.front.out, engine.front.err]
     if isinstance(engine.front, FilesFront):
         engine.front.take_inner(spool)
-        engine.take_front(engine.front)
     else:
-        engine.take_front(spool)
+        engine.front = spool  # type: ignore[assignment]
+    engine.stream.front = spool.event
+    engine._doing[Do.STATUS] = spool.status
     engine.stream.emit({"event": "note", "node": "", "text": "detached: what came before went to a terminal"})
     for sink in sinks:
         engine._passed(sink.abandon())

@@ -8,7 +8,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from console.launch.machine import Launch
+    from console.launch.plan import Plan
     from console.launch.ranks import End, Ranks
+    from console.launch.request import Request
 
 
 _LONGEST = 60  # characters of a folded list
@@ -102,6 +105,25 @@ def _words(end: End) -> str:
 def _seconds(elapsed: list[float]) -> str:
     low, high = f"{min(elapsed):.1f}", f"{max(elapsed):.1f}"
     return f"{low} s" if low == high else f"{low} to {high} s"
+
+
+def log_usage(
+    path: str, launch: Launch, plan: Plan, request: Request, user: str, begun_at: float, seconds: float
+) -> None:
+    """The line of one launch, in the log that ``path`` names."""
+    entry = {
+        "at": round(begun_at, 3),
+        "launcher": launch.launcher,
+        "uid": os.getuid(),
+        "user": user,
+        "nodes": [node.name for node in plan.nodes],
+        "processors": sum(len(node.processors) for node in plan.nodes),
+        "ranks": plan.size,
+        "seconds": round(seconds, 3),
+        "exit_status": launch.exit_status,
+        "command": request.command,
+    }
+    append_usage(path, entry)
 
 
 def append_usage(path: str, entry: dict[str, Any]) -> None:
