@@ -1,0 +1,141 @@
+"""redmesh.launch over a real mesh: in one line, event by event, asynchronously, and gone when its block is left."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+import redmesh
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, ranks_left, yods
+
+__all__ = ["one_mesh", "yods"]
+
+
+@pytest.fixture
+def here(yods: PrivateMesh, monkeypatch: pytest.MonkeyPatch) -> PrivateMesh:
+    """The mesh is the one that this process's environment names."""
+    for name, value in yods.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(yods.work)
+    return yods
+
+
+def test_one_line(here: PrivateMesh) -> None:
+    result = redmesh.run(["sh", "-c", "echo $YOD_RANK; echo e >&2"], size=4)
+    assert sorted(result.text.split()) == ["0", "1", "2", "3"] and result.stderr == b"e\n" * 4
+    assert result.by_rank == {rank: b"%d\n" % rank for rank in range(4)}
+    assert result.exit_status == 0 and list(result.exits) == [0, 1, 2, 3] and result.launcher > 0
+    assert {one.node for one in result.exits.values()} == {"n0", "n1"}
+
+
+def test_events_as_they_come(here: PrivateMesh) -> None:
+    with redmesh.launch(["sh", "-c", "echo out; read line; echo $line; exit 3"], size=2, stdin=redmesh.PIPE) as job:
+        kinds = []
+        for event in job:
+            kinds.append(event.kind)
+            if isinstance(event, redmesh.Started):
+                assert len(event.pids) == 2 and event.nodes == ("n0", "n0") and job.started
+            if isinstance(event, redmesh.Output) and event.text == "out\n":
+                job.write(b"answer\n")
+            if isinstance(event, redmesh.Exit):
+                assert (event.status, event.signal, event.by_yod) == (3, 0, False)
+        assert kinds[:3] == ["allocated", "loading", "started"] and kinds[-1] == "end" and kinds.count("exit") == 2
+        result = job.wait(check=False)
+        assert result.exit_status == 3 and result.stdout == b"", "what was iterated over is not kept"
+
+
+def test_input_is_bytes(here: PrivateMesh) -> None:
+    data = os.urandom(1 << 20)
+    assert redmesh.run("cat", stdin=data).stdout == data
+    assert redmesh.run("cat", stdin=data, size=2, options=["-input", "all"]).by_rank == {0: data, 1: data}
+    assert redmesh.run("cat").stdout == b""
+    with redmesh.launch("cat") as job, pytest.raises(redmesh.RedmeshError, match=r"stdin=redmesh\.PIPE"):
+        job.write(b"x")
+
+
+def test_what_fails_is_said(here: PrivateMesh) -> None:
+    with pytest.raises(redmesh.NotLaunched, match="no such program in PATH") as refused:
+        redmesh.run("nosuchprogram")
+    assert refused.value.exit_status == 127
+    with pytest.raises(redmesh.NotLaunched, match="9 processors asked for, 8 are free"):
+        redmesh.run("true", size=9)
+    with pytest.raises(redmesh.LaunchFailed, match="rank 1 on n0: exit 4") as failed:
+        redmesh.run(["sh", "-c", "exit $((4 * YOD_RANK))"], size=2)
+    assert failed.value.exit_status == 4 and failed.value.result.exits[1].status == 4
+    assert redmesh.run("false", check=False).exit_status == 1
+
+
+def test_signals(here: PrivateMesh) -> None:
+    script = "trap 'echo caught; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
+    with redmesh.launch(["sh", "-c", script], size=3) as job:
+        ready = 0
+        for event in job:
+            ready += isinstance(event, redmesh.Output) and event.text == "ready\n"
+            if ready == 3:
+                job.signal(signal.SIGUSR1)
+                break
+        assert job.wait().text == "caught\n" * 3
+
+
+def test_nothing_is_left_when_the_block_is(here: PrivateMesh) -> None:
+    with pytest.raises(KeyError), redmesh.launch(["sh", "-c", "trap '' TERM; sleep 60 & wait; wait"], size=4) as job:
+        next(event for event in job if isinstance(event, redmesh.Started))
+        raise KeyError
+    wait_until(lambda: not ranks_left(here), "no rank is left", 3.0)
+    with redmesh.launch(["sleep", "60"], size=2):
+        pass  # left before anything of it ran
+    with redmesh.launch(["yes"], size=2) as job:
+        next(event for event in job if isinstance(event, redmesh.Output))  # and nobody reads the rest
+
+
+async def test_several_side_by_side(here: PrivateMesh) -> None:
+    async def one(number: int) -> str:
+        async with redmesh.launch(["sh", "-c", f"sleep 0.3; echo {number}"], size=2) as job:
+            return (await job.finished()).text
+
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.02)
+            ticks += 1
+
+    ticker = asyncio.create_task(tick())
+    assert await asyncio.gather(*(one(number) for number in range(4))) == [f"{number}\n" * 2 for number in range(4)]
+    ticker.cancel()
+    assert ticks > 5, "the event loop was held up"
+
+
+async def test_asynchronous_events_and_a_cancelled_task(here: PrivateMesh) -> None:
+    seen = asyncio.Event()
+
+    async def follow() -> None:
+        async with redmesh.launch(["sh", "-c", "echo one; sleep 60"], size=2) as job:
+            async for event in job:
+                if isinstance(event, redmesh.Output):
+                    seen.set()
+
+    task = asyncio.create_task(follow())
+    await asyncio.wait_for(seen.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(wait_until, lambda: not ranks_left(here), "no rank is left", 3.0)
+    with pytest.raises(redmesh.NotLaunched):
+        await redmesh.launch("nosuchprogram").finished()
+
+
+def test_following_a_launch_that_somebody_else_began(here: PrivateMesh) -> None:
+    number = int(here.run("yod", "-sz", "2", "-detach", "sh", "-c", "echo told; sleep 0.5", check=True).stdout)
+    with redmesh.attach(number) as follower:
+        result = follower.wait()
+    assert result.stdout == b"told\n" * 2 and result.launcher == number
+    endless = int(here.run("yod", "-detach", "sleep", "60", check=True).stdout)
+    with redmesh.attach(endless):
+        pass
+    assert ranks_left(here), "leaving a follower's block ends nothing"
+    here.run("yod", "-signal", "KILL", str(endless), check=True)

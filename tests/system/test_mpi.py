@@ -1,0 +1,252 @@
+"""MPI programs under plain yod: they find each other, share memory, and end together, whatever one of them does."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.mpis import ROOT, compiled, needs_mpich, python_with
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+CLIENT = [sys.executable, str(ROOT / "tests" / "system" / "mpi" / "pmi_client.py")]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled("tests/system/mpi/ranks.c", tmp_path_factory.mktemp("mpi"))
+
+
+@needs_mpich
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_an_mpi_program_without_a_flag(yods: PrivateMesh, ranks: str, size: int) -> None:
+    done = yods.run("yod", "-sz", str(size), ranks, check=True)
+    assert sorted(done.stdout.splitlines()) == [
+        f"{rank} of {size}: sum {size * (size - 1) // 2}, token {(rank - 1) % size}, {size} share memory"
+        for rank in range(size)
+    ]
+    assert done.stderr == ""
+
+
+@needs_mpich
+def test_over_four_nodes_in_any_order_and_with_a_narrow_tree(yods: PrivateMesh, ranks: str) -> None:
+    for options in (
+        ["-distribution", "cyclic"],
+        ["--fanout", "2"],
+        ["-list", "7,0,3..5"],
+        ["-overcommit", "-sz", "12"],
+    ):
+        size = {"-list": 5, "-overcommit": 12}.get(options[0], 8)
+        with_size = options if options[0] in ("-list", "-overcommit") else ["-sz", str(size), *options]
+        assert len(yods.run("yod", *with_size, ranks, check=True).stdout.splitlines()) == size
+
+
+@needs_mpich
+def test_sixteen_nodes(mesh_of_sixteen: PrivateMesh, ranks: str) -> None:
+    done = mesh_of_sixteen.run("yod", "-sz", "16", ranks, check=True)
+    assert "0 of 16: sum 120, token 15, 16 share memory" in done.stdout.splitlines()
+    aborted = mesh_of_sixteen.run("yod", "-sz", "16", ranks, "abort", "7")
+    assert aborted.returncode == 7 and "yod: rank 15 on n15 called MPI_Abort with 7" in aborted.stderr
+
+
+@pytest.fixture
+def mesh_of_sixteen(mesh):  # type: ignore[no-untyped-def]
+    return mesh(16, 16)
+
+
+@needs_mpich
+@pytest.mark.parametrize("how", [[], ["-batch"], ["-kill"]], ids=["interactive", "batch", "kill"])
+@pytest.mark.parametrize(
+    ("when", "status", "cause"),
+    [
+        ("before 5", 5, "rank 1 ended before MPI_Init, in which the others wait"),
+        ("before s9", 137, "rank 1 ended before MPI_Init, in which the others wait"),
+        ("before 0", 1, "rank 1 ended before MPI_Init, in which the others wait"),
+        ("in 6", 6, "rank 1 on n0 ended with 6 between MPI_Init and MPI_Finalize"),
+        ("in s9", 137, "rank 1 on n0 died of SIGKILL between MPI_Init and MPI_Finalize"),
+        ("in 0", 1, "rank 1 on n0 ended with 0 between MPI_Init and MPI_Finalize"),
+        ("abort 7", 7, "rank 7 on n3 called MPI_Abort with 7"),
+        ("after 4", 4, ""),
+        ("after s9", 137, ""),
+    ],
+)
+def test_a_rank_that_dies_ends_the_launch_with_its_cause(
+    yods: PrivateMesh, ranks: str, how: list[str], when: str, status: int, cause: str
+) -> None:
+    done = yods.run("yod", "-sz", "8", *how, ranks, *when.split(), timeout_s=30)
+    assert done.returncode == status, done.stderr
+    # -batch and -kill end the job for the bad exit itself; the table behind it says whose it was
+    ended_for_its_exit = bool(how) and when not in ("before 0", "in 0", "abort 7")
+    if cause and not ended_for_its_exit:
+        assert f"yod: {cause}" in done.stderr.splitlines()
+    elif when.startswith(("before", "in")):
+        assert "rank 1 on n0: " in done.stderr
+    if not cause and not how:
+        assert "SIGTERM" not in done.stderr, "who has finalised holds nobody up"
+
+
+@needs_mpich
+@pytest.mark.parametrize("when", ["publish", "spawn"])
+def test_names_and_a_refused_spawn(yods: PrivateMesh, ranks: str, when: str) -> None:
+    assert len(yods.run("yod", "-sz", "4", ranks, when, check=True).stdout.splitlines()) == 4
+
+
+@needs_mpich
+def test_a_shell_between_and_a_load_file(yods: PrivateMesh, ranks: str) -> None:
+    done = yods.run("yod", "-sz", "3", "sh", "-c", f"exec 3</dev/null; {ranks} x; echo $?", check=True)
+    assert done.stdout.split().count("0") >= 3 and "0 of 3: sum 3" in done.stdout
+    (yods.work / "both").write_text(f"-sz 2 {ranks}\n-sz 3 {ranks}\n")
+    assert "4 of 5: sum 10, token 3, 5 share memory" in yods.run("yod", "both", check=True).stdout
+
+
+@needs_mpich
+def test_mpi_none_is_n_programs(yods: PrivateMesh, ranks: str) -> None:
+    done = yods.run("yod", "-sz", "3", "--mpi=none", ranks, check=True)
+    assert done.stdout.splitlines() == ["0 of 1: sum 0, token 0, 1 share memory"] * 3
+
+
+def test_python_with_mpi4py(yods: PrivateMesh) -> None:
+    python = python_with("mpi4py.MPI")
+    script = (
+        "import os; from mpi4py import MPI; c = MPI.COMM_WORLD;"
+        " os.write(1, b'%d %d %d\\n' % (c.rank, c.size, c.allreduce(c.rank)))"
+    )
+    done = yods.run("yod", "-sz", "4", python, "-c", script, check=True)
+    assert sorted(done.stdout.splitlines()) == [f"{rank} 4 6" for rank in range(4)]
+
+
+@pytest.mark.skipif(not Path("/usr/include/slurm/pmi2.h").exists(), reason="no libpmi2 here (Debian: libpmi2-0-dev)")
+def test_pmi_2_by_slurms_library(yods: PrivateMesh, tmp_path: Path) -> None:
+    program, source = str(tmp_path / "pmi2"), str(ROOT / "tests" / "system" / "mpi" / "pmi2.c")
+    subprocess.run(["gcc", "-Wall", "-o", program, source, "-lpmi2"], check=True)
+    for options in ([], ["--mpi=pmi2"]):
+        done = yods.run("yod", "-sz", "8", *options, program, check=True)
+        assert done.stdout.splitlines()[-1] == "fine" and "mapping (vector,(0,1,8))" in done.stdout
+    aborted = yods.run("yod", "-sz", "8", program, "abort")
+    assert aborted.returncode == 1 and "called MPI_Abort with 1: no more" in aborted.stderr
+    refused = yods.run("yod", "-sz", "2", "--mpi=pmi1", program)
+    assert refused.returncode == 3 and "asks for PMI-2, which this launch refuses" in refused.stderr
+
+
+# By hand, where no MPI goes
+
+
+def test_many_keys_and_long_values_over_a_deep_tree(yods: PrivateMesh) -> None:
+    yods.run("yod", "-sz", "24", "-overcommit", "--fanout", "2", *CLIENT, "fences", "1000", "3", check=True)
+    yods.run("yod", "-sz", "8", *CLIENT, "fences", "70000", "0", check=True)
+
+
+def test_names_are_the_launchs(yods: PrivateMesh) -> None:
+    yods.run("yod", "-sz", "8", *CLIENT, "names", check=True)
+
+
+def test_a_spawn_is_refused_in_words(yods: PrivateMesh) -> None:
+    done = yods.run("yod", "-sz", "2", *CLIENT, "spawn", check=True)
+    assert done.stdout == "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n"
+    assert "rank 0 asked for more processes (MPI_Comm_spawn): yod starts all at once, with -sz" in done.stderr
+
+
+def test_a_rank_that_ends_while_the_others_wait(yods: PrivateMesh) -> None:
+    done = yods.run("yod", "-sz", "8", *CLIENT, "absent", timeout_s=30)
+    assert done.returncode == 1 and done.stdout == "waits\n" * 7
+    assert "yod: rank 7 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
+
+
+def test_who_speaks_something_else_ends_its_launch(yods: PrivateMesh) -> None:
+    done = yods.run("yod", "-sz", "2", *CLIENT, "nonsense", timeout_s=30)
+    assert done.returncode == 125
+    assert "rank 0 on n0: its PMI is not understood: an unknown command: 'GET / HTTP/1.0'" in done.stderr
+
+
+def test_a_lost_node_ends_an_mpi_program_and_no_other(yods: PrivateMesh) -> None:
+    def lose(*command: str) -> tuple[int, str]:
+        process = yods.start("yod", "-sz", "8", *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(8):
+            assert process.stdout.readline() == "waits\n"
+        launch = next(iter(_launches(yods, "n2")))
+        subprocess.run(["kill", "-9", str(launch)], check=True)
+        return process.wait(30), process.stderr.read()
+
+    status, told = lose(*CLIENT, "lost")
+    assert status != 0 and "lost n2 with ranks of an MPI program" in told
+    status, told = lose("sh", "-c", "echo waits; sleep 1")
+    assert "MPI" not in told
+
+
+def _launches(yods: PrivateMesh, node: str) -> list[int]:
+    from agents.link.client import Client
+
+    with Client(str(yods.run_dir / f"{node}.sock"), "admin") as client:
+        return [int(launch["pid"]) for launch in client.call({"op": "status"})["launches"]]
+
+
+# What a plain program sees
+
+
+def test_the_variables_of_a_rendezvous(yods: PrivateMesh) -> None:
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT"
+    script = f'for n in {names}; do eval echo -n "\\$$n,"; done; echo'
+    theirs = {"RANK": "mine", "MASTER_PORT": "1"}
+    rows = sorted(row.split(",") for row in yods.run("yod", "-sz", "4", "sh", "-c", script, env=theirs).stdout.split())
+    assert [row[:5] for row in rows] == [[str(rank), "4", str(rank % 2), "2", str(rank // 2)] for rank in range(4)]
+    assert {row[5] for row in rows} == {"127.0.0.1"} and len({row[6] for row in rows}) == 1
+    assert 20_000 <= int(rows[0][6]) < 32_000
+    plain = yods.run("yod", "-sz", "1", "--rendezvous=none", "--mpi=none", "env", env=theirs, check=True).stdout
+    assert "RANK=mine\n" in plain and "MASTER_PORT=1\n" in plain and "PMI" not in plain and "WORLD_SIZE" not in plain
+
+
+def test_ranks_meet_at_the_rendezvous(yods: PrivateMesh) -> None:
+    script = (
+        "import os, socket, time\n"
+        "place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    s = socket.create_server(place)\n"
+        "    print(sorted(int(s.accept()[0].recv(9)) for _ in range(int(os.environ['WORLD_SIZE']) - 1)))\n"
+        "else:\n"
+        "    for _ in range(500):\n"
+        "        try: s = socket.create_connection(place); break\n"
+        "        except OSError: time.sleep(0.02)\n"
+        "    s.send(os.environ['RANK'].encode())\n"
+    )
+    assert yods.run("yod", "-sz", "8", sys.executable, "-c", script, check=True).stdout == "[1, 2, 3, 4, 5, 6, 7]\n"
+
+
+def test_no_rank_holds_anothers_descriptor(yods: PrivateMesh) -> None:
+    done = yods.run("yod", "-sz", "6", "sh", "-c", "ls -l /proc/$$/fd | grep -c socket:; echo fd", check=True)
+    assert done.stdout.split().count("1") == 6
+    none = yods.run(
+        "yod", "-sz", "2", "--mpi=none", "sh", "-c", "ls -l /proc/$$/fd | grep -c socket:; true", check=True
+    )
+    assert none.stdout.split() == ["0", "0"]
+
+
+def test_a_program_of_open_mpi_is_told_before_it_runs(yods: PrivateMesh, tmp_path: Path) -> None:
+    """Linked by hand against a library of that name: what is asked for is looked at, not what is installed."""
+    (tmp_path / "mpi.c").write_text("int MPI_Init(int *a, char ***b) { return 0; }\n")
+    (tmp_path / "main.c").write_text("int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }\n")
+    library = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", "libmpi.so.40", "mpi.c"]
+    program = ["gcc", "-o", "main", "main.c", "./libmpi.so.40", "-Wl,-rpath,$ORIGIN"]
+    for command in (library, program):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    one = str(tmp_path / "main")
+    refused = yods.run("yod", "-sz", "2", one)
+    assert refused.returncode == 125 and refused.stderr.count("\n") == 1
+    assert "main is linked against Open MPI, which needs PMIx" in refused.stderr and "mpicc.mpich" in refused.stderr
+    yods.run("yod", "-sz", "1", one, check=True)
+    yods.run("yod", "-sz", "2", "--mpi=none", one, check=True)
+    script = f"import ctypes, time; ctypes.CDLL('{tmp_path}/libmpi.so.40'); time.sleep(1.6)"
+    loaded = yods.run("yod", "-sz", "2", sys.executable, "-c", script, check=True)
+    assert "rank 0 has loaded Open MPI, which needs PMIx and finds none here" in loaded.stderr
+
+
+@needs_mpich
+def test_the_event_stream_names_the_cause(yods: PrivateMesh, ranks: str) -> None:
+    done = yods.run("yod", "-json", "-sz", "2", ranks, "abort", "3")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (told,) = [event for event in events if event["event"] == "aborted"]
+    assert told["rank"] == 1 and told["node"] == "n0" and "MPI_Abort with 3" in told["text"]
+    assert events[-1]["event"] == "end" and events[-1]["exit_status"] == 3 == done.returncode
