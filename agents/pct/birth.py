@@ -44,7 +44,7 @@ _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
 
 
-#: Where on the tape the three dup2 are; and where a call's failure belongs, everything else being SETUP.
+#: Where on the tape the three dup2 and the fcntl are; and where a call's failure belongs, everything else being SETUP.
 _FIRST_DUP2 = 2
 _STEPS = {tape.CHDIR: CHDIR, tape.EXECVE: EXEC}
 
@@ -88,6 +88,7 @@ class Nursery:
             (tape.SETSID,),
             (tape.PRCTL, _PR_SET_PDEATHSIG, signal.SIGKILL),
             *[(tape.DUP2, 0, fd) for fd in range(3)],
+            (tape.FCNTL, 0, _F_SETFD, 0),
         ]
         calls += [(tape.CHDIR, _address(self._cwd)), (tape.UMASK, self._umask)]
         if _descriptors[1]:
@@ -128,10 +129,11 @@ class Nursery:
     def _by_tape(self, birth: Birth) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
-        if calls is None or gated or kept >= 0 or self.manner is not None:
+        if calls is None or gated or self.manner is not None:
             return 0
         for at, fd in enumerate((stdin, out, err), _FIRST_DUP2):
             calls.put(at, 1, fd)
+        calls.put(_FIRST_DUP2 + 3, 1, max(kept, 0))  # 0 is kept anyhow
         calls.put(-1, 1, _address(path))
         calls.put(-1, 2, ctypes.addressof(argv))
         _sigprocmask(signal.SIG_SETMASK, self._every, self._mask)

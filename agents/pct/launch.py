@@ -514,11 +514,11 @@ class Launch(Listener):
 
     def _may_serve_again(self) -> bool:
         # Only behind a plain launch that ended as it should is this process as it was before.
-        local = self._local
-        return (
-            self._finished and not self._failure and not self._unclean and self._freight.plain
-            and self._parallel is None and local is not None and local.manner is None and self._processes_gone
-        )  # fmt: skip
+        if self._local is None or self._local.manner is not None or not self._processes_gone:
+            return False
+        if self._parallel is not None and not self._parallel.silent:
+            return False
+        return self._finished and not self._failure and not self._unclean and self._freight.plain
 
     def close(self) -> None:
         """Let go of every descriptor, after :meth:`run`."""

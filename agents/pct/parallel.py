@@ -67,6 +67,11 @@ class Parallel:
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
 
+    @property
+    def silent(self) -> bool:
+        """Whether no rank here or below has said a word: they were no MPI program."""
+        return not self._clients and self._world is None
+
     # what a rank is born with
 
     def environment(self) -> "Dict[bytes, bytes]":
