@@ -163,6 +163,10 @@ class Pct:
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "kill_launch":
             self._kill_launch(session, message)
+        elif op == "wipe":
+            from agents.pct.wiping import Wipe  # once in the life of most machines, if ever
+
+            Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
         else:
@@ -174,9 +178,14 @@ class Pct:
         self._loop.after(self._config.failed_s, self._beats.register_again)
         session.reply(message, {})
 
+    def _renew(self) -> None:
+        self._incarnation = next_incarnation(self._config.run, self._config.node)
+        self._log.write("wiped", incarnation=self._incarnation)
+        self._beats.register_again()
+
     def _kill_launch(self, session: Session, message: Message) -> None:
         launcher = message["launcher"]
-        notice = {key: message[key] for key in ("grace_s", "reason") if key in message}
+        notice: Message = {key: message[key] for key in ("grace_s", "reason") if key in message}
         if not notice.get("grace_s"):
             self._bury(launcher)
         self._log.write("kill_launch", launcher=launcher, **notice)

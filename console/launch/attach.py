@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from console.launch.front import Front
     from console.launch.request import Request
+    from console.launch.traces import Traces
 
 _HELD = 4 << 20  # bytes our reader may be behind before we stop reading ourselves
 _SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
@@ -51,6 +52,7 @@ class Attached:
         self._received = 0
         self._inode = 0  # of the spool that ``_received`` counts in; 0: the first there was
         self._status: int | None = None
+        self._traces: Traces | None = None
         self._paused = False
         self._greeted = False
         self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool))
@@ -113,14 +115,18 @@ class Attached:
             self._stack(event)
         elif name == "end":
             self._front.output_ended()
+            self._tell_stacks()
             self._status = int(event["exit_status"]) & 0xFF
 
     def _stack(self, event: dict[str, Any]) -> None:
-        from console.launch.traces import Traces
+        if self._traces is None:
+            from console.launch.traces import Traces
 
-        traces = Traces()
-        traces.add(event["rank"], event["node"], event)
-        for row in traces.rows():
+            self._traces = Traces()
+        self._traces.add(event["rank"], event["node"], event)
+
+    def _tell_stacks(self) -> None:
+        for row in self._traces.rows() if self._traces is not None else ():
             self._front.line(f"yod: {row}")
 
     def _passed(self, _amount: int) -> None:

@@ -1,4 +1,4 @@
-"""yod beyond the plain way, through the real commands: stacks, hold, sleep, strace, log, priority, terminal, binding."""
+"""yod beyond the plain way, by the real commands: stacks, hold, sleep, strace, log, priority, terminal, binding."""
 
 import json
 import os
@@ -164,6 +164,33 @@ def test_ctrl_c_ends_a_held_launch(yods: PrivateMesh) -> None:
     assert yod.wait(10) == 130
 
 
+def test_held_ranks_go_with_their_yod(yods: PrivateMesh) -> None:
+    yod = start(yods, "yod", "--hold", "-sz", "2", "sleep", "100")
+    pids = held(yods, yod, 2)
+    yod.kill()
+    for pid in pids.values():
+        wait_until(lambda pid=pid: not processes.alive(pid), "it is gone", 10.0)
+
+
+def test_a_detached_launch_is_held_and_its_stack_is_kept(yods: PrivateMesh, crash: str) -> None:
+    launcher = yods.run("yod", "--detach", "--hold", "-sz", "2", "echo", "ran", check=True).stdout.strip()
+    yods.run("yod", "--release", launcher, check=True)
+    done = yods.run("yod", "--attach", launcher, check=True)
+    assert done.stdout == "ran\nran\n" and f"yod --release {launcher}" in done.stderr
+    launcher = yods.run("yod", "--detach", "-bt", "-sz", "2", crash, check=True).stdout.strip()
+    done = yods.run("yod", "--attach", launcher)
+    assert done.returncode == 139 and done.stderr.count("rank 0-1 on n0: stack") == 1
+
+
+def test_ctrl_c_while_a_rank_is_looked_at(yods: PrivateMesh, crash: str) -> None:
+    yod = start(yods, "yod", "-bt", "-overcommit", "-sz", "100", crash)
+    wait_until(lambda: any(processes.state(pid) == "T" for pid in ranks_left(yods)), "a rank is parked")
+    for _ in range(2):
+        yod.send_signal(signal.SIGINT)
+    yod.communicate(timeout=20)
+    assert yod.returncode in (130, 139)
+
+
 def test_a_launch_that_is_not_held_is_not_released(yods: PrivateMesh) -> None:
     yod = start(yods, "yod", "sleep", "100")
     wait_until(lambda: any(name.startswith("yod-") for name in os.listdir(yods.run_dir)), "its socket is there")
@@ -232,7 +259,8 @@ def test_nice_ranks_have_a_nice_value(yods: PrivateMesh) -> None:
 
 def test_ranks_are_bound_to_cores(yods: PrivateMesh) -> None:
     allowed = sorted(os.sched_getaffinity(0))
-    code = "import os;print(os.environ['YOD_RANK'],*sorted(os.sched_getaffinity(0)))"
+    code = "import os;w=' '.join(map(str,[os.environ['YOD_RANK'],*sorted(os.sched_getaffinity(0))]));"
+    code += "os.write(1,w.encode()+b'\\n')"
     free = yods.run("yod", "-cpu-bind", "none", sys.executable, "-c", code, check=True)
     assert free.stdout.split()[1:] == list(map(str, allowed))
     bound = yods.run("yod", "-cpu-bind", "core", "-sz", "4", sys.executable, "-c", code, check=True)
