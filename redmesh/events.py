@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, ``at`` seconds UTC. ``kind`` and ``fields`` are the stream's own, also of newer kinds."""
+    """Something that happened, ``at`` seconds UTC; ``kind`` and ``fields`` are the stream's own."""
 
     kind: str
     at: float
