@@ -1,19 +1,17 @@
 """``pingd``: a row for every processor, in the form of the first one; straight from the database."""
 
-import os
 import sys
 
-from agents.wire.errors import AgentError
 from console.cli import watching
+from console.cli.endings import guarded
 from console.cli.mesh_drawing import elapsed
 from console.cli.mesh_reading import by_node, counts, elapsed_s, login, ranks_by_processor
 from console.cli.pingd_selection import Selection
 from console.cli.pingd_words import ABOUT, EXTRA, SELECTORS, USAGE, VERBS, WORDS
-from console.cli.words import complain, help_text, parse
-from console.errors import ConsoleError, UsageError
+from console.cli.words import help_text, parse
+from console.errors import UsageError
 from console.launch.sanitise import clean
 from console.settings import load
-from db.errors import StoreError
 from db.views import Picture
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
@@ -24,21 +22,15 @@ if TYPE_CHECKING:
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run the command; its exit status."""
-    try:
-        given = parse(WORDS, sys.argv[1:] if arguments is None else arguments, stop=False)
-        if "help" in given.values or "xtrahelp" in given.values:
-            print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
-            return 0
-        return _run(given.values, given.rest)
-    except (ConsoleError, StoreError) as error:
-        return complain("pingd", error)
-    except AgentError as error:  # what a CPA refused
-        return complain("pingd", error)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has gone: nothing more to say
+    return guarded("pingd", lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: "Sequence[str]") -> int:
+    given = parse(WORDS, arguments, stop=False)
+    if "help" in given.values or "xtrahelp" in given.values:
+        print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
         return 0
+    return _run(given.values, given.rest)
 
 
 def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
@@ -57,9 +49,7 @@ def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
     every_s = max(0.1, float(str(given.get("every", 1)))) if "watch" in given else 0.0
     view = View(selection, verbose="verbose" in given, summary="summary" in given)
     render = view.as_json if "json" in given else view.as_words if "parse" in given else view.as_text
-    status = watching.look(settings.database, render, every_s=every_s)
-    sys.stdout.flush()
-    return status
+    return watching.look(settings.database, render, every_s=every_s)
 
 
 class View:

@@ -1,16 +1,15 @@
 """``showmesh``: the machine as a map, straight from the system database; it needs no CPA."""
 
-import os
 import sys
 
 from console.cli import watching
+from console.cli.endings import guarded
 from console.cli.mesh_drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
 from console.cli.mesh_reading import by_node, counts, elapsed_s, login, topology_of
-from console.cli.words import Word, complain, help_text, parse
-from console.errors import ConsoleError
+from console.cli.words import Word, help_text, parse
+from console.errors import UsageError
 from console.launch.sanitise import clean
 from console.settings import load
-from db.errors import StoreError
 from db.views import Picture
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
@@ -39,32 +38,24 @@ _NAMED = 10
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run the command; its exit status."""
-    try:
-        given = parse(WORDS, sys.argv[1:] if arguments is None else arguments, stop=False)
-        if "help" in given.values:
-            print(help_text("showmesh [options]", ABOUT, WORDS), end="")
-            return 0
-        if given.rest:
-            from console.errors import UsageError
+    return guarded("showmesh", lambda: _run(sys.argv[1:] if arguments is None else arguments))
 
-            raise UsageError(f"showmesh takes no {given.rest[0]!r}", "showmesh --help")
-        settings = load(config=str(given.values.get("config", "")))
-        every_s = max(0.1, float(str(given.values.get("every", 1)))) if "watch" in given.values else 0.0
-        render: Render = as_text
-        if "json" in given.values:
-            render = as_json
-        elif "full" in given.values:
-            render = as_full_text
-        status = watching.look(settings.database, render, every_s=every_s)
-        sys.stdout.flush()
-        return status
-    except (ConsoleError, StoreError) as error:
-        return complain("showmesh", error)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has gone: nothing more to say
+
+def _run(arguments: "Sequence[str]") -> int:
+    given = parse(WORDS, arguments, stop=False)
+    if "help" in given.values:
+        print(help_text("showmesh [options]", ABOUT, WORDS), end="")
         return 0
+    if given.rest:
+        raise UsageError(f"showmesh takes no {given.rest[0]!r}", "showmesh --help")
+    settings = load(config=str(given.values.get("config", "")))
+    every_s = max(0.1, float(str(given.values.get("every", 1)))) if "watch" in given.values else 0.0
+    render: Render = as_text
+    if "json" in given.values:
+        render = as_json
+    elif "full" in given.values:
+        render = as_full_text
+    return watching.look(settings.database, render, every_s=every_s)
 
 
 def as_text(picture: Picture, width: int) -> list[str]:

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 
+from console.cli.endings import open_standard_descriptors, refused
 from console.cli.words import complain, help_text, parse
 from console.cli.yod_words import ABOUT, CARRIED, CONDUCT, EXTRAS, LATER, MANNER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _guarded(arguments: Sequence[str]) -> int:
     try:
-        _open_standard_descriptors()
+        open_standard_descriptors()
         return _run(arguments)
     except KeyboardInterrupt:
         return 130
@@ -46,25 +47,11 @@ def _guarded(arguments: Sequence[str]) -> int:
         if hasattr(error, "hint") and hasattr(error, "exit_status"):
             return complain("yod", error)
         if isinstance(error, OSError):
-            return complain("yod", ConsoleError(f"{error.filename or 'system'}: {error.strerror}"))
+            return complain("yod", refused(error))
         if "REDMESH_DEBUG" in os.environ:
             raise
         told = f"this is a bug in yod: {type(error).__name__}: {error}"
         return complain("yod", ConsoleError(told, "REDMESH_DEBUG=1 shows where; the RCA cleans up"))
-
-
-def _open_standard_descriptors() -> None:
-    # A socket that got number 1 because stdout was closed would be written to.
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    # Python has None for what was closed, and print() would then write errors to stdout
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -267,7 +254,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
             settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
         )
     loop = Loop()
-    rca = Registration(loop, f"{run}/rca.sock", pid, began)
+    rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
     cpa = Authority(loop, run, pid, sock)
     allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
     cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + request.wait_s)
