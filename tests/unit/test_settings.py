@@ -174,3 +174,19 @@ def test_it_is_light_to_import(place: dict[str, str]) -> None:
     got = subprocess.run([sys.executable, "-S", "-c", code], env={**place, "PYTHONPATH": str(ROOT)}, text=True,
                          capture_output=True, check=True)  # fmt: skip
     assert set(ast.literal_eval(got.stdout)) <= {"__future__", "binascii"}
+
+
+@pytest.mark.parametrize(("written", "meant"), [('"auto"', "auto"), ("0", 0), ("4", 4)])
+def test_gpus_are_a_number_or_auto(place: dict[str, str], tmp_path: Path, written: str, meant: int | str) -> None:
+    file = tmp_path / "gpus.toml"
+    file.write_text(f"gpus = {written}\n")
+    assert load(config=str(file), environ=place).gpus == meant
+    assert load(environ={**place, "REDMESH_GPUS": written.strip('"')}).gpus == meant
+
+
+@pytest.mark.parametrize("written", ['"some"', "-1", "true", "1.5", "[1]"])
+def test_gpus_are_nothing_else(place: dict[str, str], tmp_path: Path, written: str) -> None:
+    file = tmp_path / "gpus.toml"
+    file.write_text(f"gpus = {written}\n")
+    with pytest.raises(ConfigurationError):
+        load(config=str(file), environ=place)
