@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands)
     _add_administration(commands)
     _add_machine(commands)
+    _add_replay(commands)
     _add_completion(commands)
     return top
 
@@ -132,6 +133,17 @@ def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(command=_lazily("mesh_topology", name))
+
+
+def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    replay = commands.add_parser("replay", help="jobs of a trace, many times real time", description="Replay jobs.")
+    replay.add_argument("trace", nargs="?", metavar="FILE", help="a Standard Workload Format file (default: made up)")
+    replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many are made up (default: 1000)")
+    replay.add_argument("--load", metavar="L", type=float, default=0.8, help="how busy they keep it (default: 0.8)")
+    replay.add_argument("--seed", metavar="S", type=int, default=1, help="what chance begins with (default: 1)")
+    replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
+    replay.add_argument("--json", action="store_true", help="for programs")
+    replay.set_defaults(command=_lazily("mesh_replay", "replay"))
 
 
 def _lazily(module: str, name: str) -> Command:
