@@ -287,6 +287,11 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
         {"op": "node_down", **life, "reason": ""},
         {"op": "idle"},
         {**finish(mine), "cookie": "0" * 16},
+        {"op": "signal_launchers", "launchers": [mine["launcher"]], "signal": 15},
+        {"op": "kill_launchers", "launchers": [mine["launcher"]]},
+        {"op": "reset", "launchers": [mine["launcher"]], "nodes": ["n0"]},
+        {"op": "drain", "nodes": ["n0"]},
+        {"op": "moved", "launcher": mine["launcher"], "cookie": "0" * 16, "pid": 1, "pid_started": 1},
         {**allocation(1), "key": allocation_key(one)},
     ]
     allowed = allocation(2)

@@ -57,7 +57,7 @@ def requests(draw: st.DrawFn) -> Message:
             message[key] = draw(st.one_of([BY_TYPE[each] for each in types]))
     if draw(st.integers(0, 9)) == 0:
         message[draw(st.sampled_from(sorted(message)))] = draw(anything)
-    if message.get("wait_s") and message["wait_s"] > 0:
+    if isinstance(message.get("wait_s"), (int, float)) and message["wait_s"] > 0:
         message["wait_s"] = 0.05  # nobody has the time
     return message
 
