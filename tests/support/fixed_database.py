@@ -93,6 +93,7 @@ class FixedDatabase:
                     "abnormal": False,
                     "reason": "",
                     "resources": "{}",
+                    "nice": False,
                     "request_key": f"l{number}",
                 },
             )
