@@ -47,6 +47,8 @@ AT_GATE, SETUP, CHDIR, EXEC = range(4)
 #: Where on the tape the three dup2 and the fcntl are; and where a call's failure belongs, everything else being SETUP.
 _FIRST_DUP2 = 2
 _STEPS = {tape.CHDIR: CHDIR, tape.EXECVE: EXEC}
+#: Signals with a handler, which a launch child sets before its first rank and never changes: asked for once.
+_handled: List[int] = []
 
 
 def _address(text: Any) -> int:
@@ -81,6 +83,8 @@ class Nursery:
     def _plain_tape(self) -> tape.Tape:
         # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
         # every signal is blocked around it, and has its default again before the mask is put back.
+        if not _handled:
+            _handled.extend(tape.handled_signals())
         address = ctypes.addressof
         self._mask, self._every = (ctypes.c_ulong * 16)(), (ctypes.c_ulong * 16)(*[ctypes.c_ulong(-1).value] * 16)
         self._default = (ctypes.c_long * 4)()
@@ -93,7 +97,7 @@ class Nursery:
         calls += [(tape.CHDIR, _address(self._cwd)), (tape.UMASK, self._umask)]
         if _descriptors[1]:
             calls.append((tape.SETRLIMIT, _RLIMIT_NOFILE, address(_descriptors)))
-        calls += [(tape.RT_SIGACTION, number, address(self._default), 0, 8) for number in tape.handled_signals()]
+        calls += [(tape.RT_SIGACTION, number, address(self._default), 0, 8) for number in _handled]
         calls += [(tape.RT_SIGPROCMASK, signal.SIG_SETMASK, address(self._mask), 0, 8), (tape.PTRACE, _PTRACE_TRACEME)]
         calls.append((tape.EXECVE, 0, 0, address(self._env)))
         return tape.Tape(calls)
