@@ -182,6 +182,8 @@ class Local:
 
     def release(self) -> None:
         """GO."""
+        if self._faults is not None and any(rank.at_gate for rank in self.ranks.living):
+            self._tell.noted("no stacks of ranks here: they get privilege at their exec, or may not be traced")
         self.ranks.release()
         self._check_drained()
 

@@ -200,6 +200,16 @@ def test_a_launch_that_is_not_held_is_not_released(yods: PrivateMesh) -> None:
     yod.wait(10)
 
 
+def test_a_program_that_gets_privilege_at_its_exec_keeps_it(yods: PrivateMesh) -> None:
+    program = yods.work / "privileged"
+    shutil.copy("/usr/bin/id", program)
+    program.chmod(0o4755)
+    done = yods.run("yod", "--hold", "-release-after", "0.2", "./privileged", "-u", check=True)
+    assert done.stdout == f"{os.geteuid()}\n" and "held" in done.stderr
+    done = yods.run("yod", "-bt", "./privileged", "-u", check=True)
+    assert "no stacks of ranks here" in done.stderr
+
+
 # --- sleep
 
 
