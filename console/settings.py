@@ -55,6 +55,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
     ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
     ("nice_grace_s", SECONDS, 300.0, 0, "seconds from the SIGTERM to the SIGKILL of a -nice launch that gives way"),
+    ("login", TEXT, "", 0, "the login processor this is, by its name in the mesh; empty: the one the mesh began with"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
 )
@@ -89,6 +90,7 @@ class Settings:
     silent_s: float
     failed_s: float
     placement: str
+    login: str
     nice_grace_s: float
     history_days: int
     history_rows: int

@@ -18,6 +18,8 @@ from db.topology import Mesh, from_json
 
 #: Nodes that are drained until a switch may move have this reason.
 DRAINED_FOR_SIDES = "a side of the machine is to change"
+#: What is said of nodes that changed sides, until their PCTs have wiped them.
+TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
 
 
@@ -40,6 +42,7 @@ class _Node(NamedTuple):
     name: str
     address: str
     state: str
+    role: str
     column: int
 
 
@@ -85,6 +88,7 @@ def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
     mesh = mesh_of(_topology(t))
     new = mesh.with_open(tuple(names))
     if new.open == mesh.open:
+        _undrain(t, by)
         return []
     nodes = _nodes(t, mesh)
     _refuse(t, mesh, new, nodes)
@@ -99,7 +103,19 @@ def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {len(new.sides)} sides")
     changed = changed_columns(mesh, new)
-    return [Place(node.id, node.name, node.address) for node in nodes.values() if node.column in changed]
+    there = [node for node in nodes.values() if node.column in changed and node.role != "login"]
+    _begin_anew(t, [node.id for node in there if node.state not in ("down", "drained")], by)
+    return [Place(node.id, node.name, node.address) for node in there if node.state != "down"]
+
+
+def _begin_anew(t: Transaction, ids: Sequence[int], by: str) -> None:
+    """They are down until their PCTs have wiped them and begun a new life; news of the earlier one is late from now."""
+    for condition in conditions(ids):
+        t.change(
+            "UPDATE node SET state = 'down', reason = ?, `by` = ?, state_at = ?, incarnation = incarnation + 1,"
+            f" changed = ? WHERE {condition}",
+            (TO_BE_WIPED, by, t.now, t.stamp),
+        )
 
 
 def _topology(t: Transaction) -> str | None:
@@ -111,8 +127,10 @@ def _topology(t: Transaction) -> str | None:
 def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
     first: dict[int, int] = {row[0]: row[1] for row in t.rows("SELECT node, MIN(id) FROM processor GROUP BY node")}
     return {
-        row[0]: _Node(row[0], row[1], row[2], row[3], column_of(mesh, [first[row[0]]] if row[0] in first else []))
-        for row in t.rows("SELECT id, name, address, state FROM node")
+        row[0]: _Node(
+            row[0], row[1], row[2], row[3], row[4], column_of(mesh, [first[row[0]]] if row[0] in first else [])
+        )
+        for row in t.rows("SELECT id, name, address, state, role FROM node")
     }
 
 

@@ -15,6 +15,7 @@ from agents.cpa.outage import Outage
 from agents.cpa.presence import is_there
 from agents.cpa.queue import Queue
 from agents.cpa.rights import Rights
+from agents.cpa.switching import OP, Switching
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -44,10 +45,11 @@ class Cpa:
         self.loop, self.config, self.name, self.store, self.journal = loop, config, name, store, journal
         self.rights = Rights(owner, config.admins, config.batch_accounts)
         self.outage = Outage(time.monotonic)
-        self.operations = Operations(store, self.rights, config.placement)
+        self.operations = Operations(store, self.rights, config.placement, config.login)
         cleanups = Cleanups(loop, list(config.cleanup))
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
         self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
+        self.switching = Switching(loop, self.operations, self.outage, journal)
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.queue.make_room = self.giving_way.make_room
@@ -116,6 +118,8 @@ class Cpa:
     def _do(self, session: Session, op: str, message: Message) -> None:
         if op == "launcher_lost":
             self._launcher_lost(session, message)
+        elif op == OP:
+            self.switching.do(session.peer.uid, message, lambda reply: self._switched(session, message, reply))
         elif op in Interventions.OPERATIONS:
             self._intervene(session, message)
         elif op == "partition_destroy" and message.get("force"):
@@ -126,6 +130,10 @@ class Cpa:
             self._allocate_now(session, message)
         else:
             self._transact(session, message)
+
+    def _switched(self, session: Session, message: Message, reply: Message) -> None:
+        session.reply(message, reply)
+        self._released()
 
     def _transact(self, session: Session, message: Message) -> None:
         uid, op = session.peer.uid, message["op"]

@@ -34,8 +34,10 @@ class Answer(NamedTuple):
 class Operations:
     """The operations over one database. Each takes the caller's uid and the request."""
 
-    def __init__(self, store: Store, rights: Rights, default_placement: str = placement.DEFAULT) -> None:
-        self.store, self.rights, self.default_placement = store, rights, default_placement
+    def __init__(
+        self, store: Store, rights: Rights, default_placement: str = placement.DEFAULT, login: str = ""
+    ) -> None:
+        self.store, self.rights, self.default_placement, self.login = store, rights, default_placement, login
         self.machine = Machine()
         self._geometry: tuple[str, placement.Geometry] = ("", None)
 
@@ -104,7 +106,7 @@ class Operations:
 
     def _would_allocate(self, uid: int, message: Message) -> Answer:
         """A launch's dry run: decided like an allocation, and nothing taken."""
-        whoever = {"key": "0" * 32, "login": "", "pid": 1, "pid_started": 0, "command": ""}
+        whoever = {"key": "0" * 32, "login": self.login, "pid": 1, "pid_started": 0, "command": ""}
         nodes, devices = allocation.consider(
             self.store, self.machine, self.demand(uid, {**message, **whoever}), self._choose(message)
         )
@@ -203,6 +205,7 @@ class Operations:
                 size=len(wanted or ()) if size is None else size,
                 wanted=wanted,
                 exclude=self.machine.resolve(message.get("exclude")) or (),
+                login=message.get("login", self.login),
             ),
             self._choose(message),
         )

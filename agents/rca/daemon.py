@@ -73,7 +73,9 @@ class Rca:
         pid, pid_started = message["pid"], message["pid_started"]
         if session.peer.pid != pid or pid_started <= 0 or not alive(pid, pid_started):
             raise AgentError("a launcher registers itself, with its own pid and start time", code="denied")
-        launcher = launchers.Launcher(pid, pid_started, message.get("launcher"), time.monotonic())
+        launcher = launchers.Launcher(
+            pid, pid_started, message.get("launcher"), time.monotonic(), message.get("login", "")
+        )
         self.launchers[id(session)] = (launcher, session)
         self.unregistered.pop((pid, pid_started), None)
         session.reply(message, {})
@@ -208,12 +210,16 @@ class Rca:
 
     def _act(self, launcher: launchers.Launcher, actions: tuple[launchers.Action, ...], now: float) -> None:
         if launchers.Action.REPORT_LOST in actions:
-            self._report_lost(launcher.pid, launcher.pid_started, launcher.launcher, launcher.reason, now)
+            self._report_lost(
+                launcher.pid, launcher.pid_started, launcher.launcher, launcher.reason, now, launcher.login
+            )
 
-    def _report_lost(self, pid: int, pid_started: int, launcher: int | None, reason: str, now: float) -> None:
+    def _report_lost(
+        self, pid: int, pid_started: int, launcher: int | None, reason: str, now: float, login: str = ""
+    ) -> None:
         message = {
             "op": "launcher_lost",
-            "login": self.config.login,
+            "login": login or self.config.login,
             "pid": pid,
             "pid_started": pid_started,
             "reason": reason,

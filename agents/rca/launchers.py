@@ -69,9 +69,10 @@ OVER = frozenset((State.LOST, State.GONE))  # nothing that comes later changes t
 class Launcher:
     """One registered launcher. ``now`` is monotonic seconds, always the caller's."""
 
-    __slots__ = ("heard_at", "launcher", "pid", "pid_started", "reason", "state")
+    __slots__ = ("heard_at", "launcher", "login", "pid", "pid_started", "reason", "state")
 
-    def __init__(self, pid: int, pid_started: int, launcher: int | None, now: float) -> None:
+    def __init__(self, pid: int, pid_started: int, launcher: int | None, now: float, login: str = "") -> None:
+        self.login = login  # the login processor it runs on; "": the RCA's own
         self.pid, self.pid_started, self.launcher = pid, pid_started, launcher
         self.heard_at = now
         self.state = State.REGISTERED

@@ -30,6 +30,7 @@ class StandIn:
     def __init__(self, loop: Loop, config: dict[str, Any], name: str) -> None:
         self._loop, self._name, self._boot_id = loop, name, str(config["boot_id"])
         run, state = str(config["run"]), str(config["state"])
+        self._run = run
         share = _share(os.path.join(state, f"{name}.json"))
         self._nodes: list[str] = [str(node) for node in share["nodes"]]
         self._processors = int(share["processors"])
@@ -79,6 +80,11 @@ class StandIn:
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "kill_launch":
             session.reply(message, {"clean": True, "killed": self._kill(message["launcher"])})
+        elif op == "wipe":
+            session.reply(message, {"clean": True, "killed": self._wipe(frozenset(message.get("nodes", self._nodes)))})
+        elif op == "failed":
+            self._loop.after(1.0, self._beats.register_again)
+            session.reply(message, {})
         elif op == "status":
             session.reply(message, self._status())
         else:
@@ -89,6 +95,13 @@ class StandIn:
         self._host.killed = {one: at for one, at in self._host.killed.items() if now - at < TOMBSTONE_S}
         self._host.killed[launcher] = now
         return sum(launch.kill() for launch in list(self._host.launches.get(launcher, ())))
+
+    def _wipe(self, nodes: frozenset[str]) -> int:
+        here = [one for those in self._host.launches.values() for one in those if one.node in nodes]
+        killed = sum(launch.kill() for launch in here)
+        self._incarnation = next_incarnation(self._run, self._name)
+        self._beats.register_again()
+        return killed
 
     def _status(self) -> Message:
         launches = [

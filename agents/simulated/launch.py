@@ -94,6 +94,11 @@ class Launch:
             self._send_up(b"")
 
     @property
+    def node(self) -> str:
+        """The node's name; "" before its load."""
+        return self._load.name if self._load is not None else ""
+
+    @property
     def state(self) -> str:
         """The state's name, as a PCT's status has it."""
         return self._machine.state.value

@@ -58,7 +58,7 @@ class Running:
 
 
 class Player:
-    """Replays ``jobs`` on a machine of ``processors`` that nobody else uses. ``sockets``: the CPAs', ``rca``: the RCA's."""
+    """Replays jobs on a machine of ``processors`` that nobody else uses, through the sockets of CPAs and an RCA."""
 
     def __init__(
         self, sockets: Sequence[str], rca: str | None, login: str, processors: int, placement: str = "default"

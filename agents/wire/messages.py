@@ -109,13 +109,14 @@ CPA: Dict[str, Shape] = {
     ),
     "node_suspect": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "node_down": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "set_switches": _shape({"drain": _bool}, open=_list),
     "idle": _shape(),
     "mesh_down": _shape(boot_id=_str, reason=_str),
 }
 
 #: What an RCA is told by launchers and PCTs, and asked by anybody of this mesh.
 RCA: Dict[str, Shape] = {
-    "register": _shape({"launcher": (int, _none)}, pid=_int, pid_started=_int),
+    "register": _shape({"launcher": (int, _none), "login": _str}, pid=_int, pid_started=_int),
     "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
     "launcher": _shape(launcher=_int),
     "unregister": _shape(),
@@ -138,6 +139,7 @@ PCT: Dict[str, Shape] = {
     "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
     "fetch": _shape(number=_int, digest=_str, offset=_int),
+    "wipe": _shape({"nodes": _list}),
 }
 
 KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}

@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands)
     _add_administration(commands)
     _add_machine(commands)
+    _add_sides(commands)
     _add_replay(commands)
     _add_completion(commands)
     return top
@@ -133,6 +134,18 @@ def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(command=_lazily("mesh_topology", name))
+
+
+def _add_sides(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    side = commands.add_parser("side", help="switch columns and the sides between them", description="Sides.")
+    which = side.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("show", help="which switches are open, who is on which side")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(command=_lazily("mesh_side", "show"))
+    change = which.add_parser("set", help="open and close switches, in one transaction")
+    change.add_argument("switch", nargs="+", metavar="SWITCH=open|closed")
+    change.add_argument("--wait", metavar="S", type=float, help="give nothing new out there, and wait for what runs")
+    change.set_defaults(command=_lazily("mesh_side", "set_switches"))
 
 
 def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -254,7 +254,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
             settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
         )
     loop = Loop()
-    rca = Registration(loop, f"{run}/rca.sock", pid, began)
+    rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
     cpa = Authority(loop, run, pid, sock)
     allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
     cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + request.wait_s)

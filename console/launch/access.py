@@ -54,6 +54,8 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
 
 def login_name(settings: Settings) -> str:
     """What this login processor is called in its mesh."""
+    if settings.login:
+        return settings.login
     import json
 
     try:

@@ -21,7 +21,10 @@ HAND_S = 2.0
 class Registration:
     """Registers this process, beats once a second, and tells the launcher's id when there is one."""
 
-    def __init__(self, loop: Loop, path: str, pid: int, pid_started: int, launcher: int | None = None) -> None:
+    def __init__(
+        self, loop: Loop, path: str, pid: int, pid_started: int, launcher: int | None = None, login: str = ""
+    ) -> None:
+        self._login = login  # the login processor we are on, where that is not the RCA's own
         self._loop, self._path = loop, path
         self._pid, self._pid_started = pid, pid_started
         self._launcher = launcher
@@ -67,8 +70,9 @@ class Registration:
         except (OSError, AgentError):
             return
         self._caller = Caller(self._loop, sock, "launcher", self._on_end)
+        message = {"op": "register", "pid": self._pid, "pid_started": self._pid_started, "launcher": self._launcher}
         self._caller.call(
-            {"op": "register", "pid": self._pid, "pid_started": self._pid_started, "launcher": self._launcher},
+            {**message, "login": self._login} if self._login else message,
             lambda _reply, _error: None,
         )
 

@@ -1,0 +1,149 @@
+"""Red Storm's side changes, step by step as the patent (US 7,454,595) has them, with launches on both sides."""
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+
+#: A Red Storm of two rows: columns 0 and 1 and 7 and 8 for service, 1, 2 and 2 compute columns between the switches.
+MACHINE = """[topology]
+kind = "mesh"
+rows = 2
+columns = 9
+cages = 1
+boards = 3
+service_columns = [0, 1, 7, 8]
+switches = [
+    { name = "left", after = 1 },
+    { name = "left-quarter", after = 2 },
+    { name = "right-quarter", after = 4 },
+    { name = "right", after = 6 },
+]
+"""
+EACH = 2 * 3 * 4  # processors of a compute column
+ALL = 5 * EACH
+#: Login processors: service nodes at both ends.
+LEFT, RIGHT = {"REDMESH_LOGIN": "c0-0c0s0n0"}, {"REDMESH_LOGIN": "c8-0c0s0n0"}
+
+
+@pytest.fixture
+def storm(mesh: MakeMesh) -> PrivateMesh:
+    made = mesh(up=False)
+    (made.work / "storm.toml").write_text(MACHINE)
+    made.run("mesh", "up", "--cpas", "2", "--simulate", "storm.toml", check=True)
+    return made
+
+
+def columns(storm: PrivateMesh, login: dict[str, str], size: int) -> set[int]:
+    """The cabinet columns of a launch of so many ranks from there."""
+    names = storm.run("yod", "-sz", str(size), "hostname", env=login, check=True).stdout.split()
+    return {int(name[1:].partition("-")[0]) for name in names}
+
+
+def most(storm: PrivateMesh, login: dict[str, str]) -> int:
+    """How many processors a launch from there could have at most, as yod tells."""
+    refused = storm.run("yod", "-sz", "9999", "true", env=login)
+    assert refused.returncode == 125
+    return int(refused.stderr.rpartition("there are ")[2].split()[0])
+
+
+def started(storm: PrivateMesh, login: dict[str, str], size: int) -> "subprocess.Popen[Any]":
+    before = storm.json("showmesh")["states"]["busy"]
+    yod = storm.start("yod", "-sz", str(size), "sleep", "1000", env=login, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == before + size, "it runs")
+    return yod
+
+
+def sides(storm: PrivateMesh) -> list[tuple[int, int, int]]:
+    return [
+        (one["first"], one["last"], one["compute_processors"]) for one in storm.json("mesh", "side", "show")["sides"]
+    ]
+
+
+def set_switches(storm: PrivateMesh, *switches: str) -> None:
+    storm.run("mesh", "side", "set", *switches, check=True)
+    wait_until(lambda: storm.json("showmesh")["states"]["down"] == 0, "all nodes are wiped and up")
+
+
+def end(yod: "subprocess.Popen[Any]") -> None:
+    yod.terminate()
+    yod.wait(20)
+
+
+def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
+    # all closed: everything is there for everybody
+    assert sides(storm) == [(0, 8, ALL)]
+    assert most(storm, LEFT) == most(storm, RIGHT) == ALL
+    # the right switch opened: all compute cabinets are the left's, the right has its service cabinets alone
+    set_switches(storm, "right=open")
+    assert sides(storm) == [(0, 6, ALL), (7, 8, 0)]
+    assert most(storm, LEFT) == ALL and most(storm, RIGHT) == 0
+    assert columns(storm, LEFT, ALL) == {2, 3, 4, 5, 6}
+    # right closed and right-quarter opened, in one step: the right gets its quarter, though the left is at work
+    left = started(storm, LEFT, 3 * EACH - 1)
+    refused = storm.run("mesh", "side", "set", "right=closed", "right-quarter=open")
+    if refused.returncode:  # the launch had processors of that quarter
+        assert "partition" in refused.stderr and sides(storm) == [(0, 6, ALL), (7, 8, 0)]
+        end(left)
+        wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 0, "it is gone")
+        set_switches(storm, "right=closed", "right-quarter=open")
+        left = started(storm, LEFT, 3 * EACH - 1)
+    assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
+    right = started(storm, RIGHT, 2 * EACH - 1)
+    assert most(storm, LEFT) == 3 * EACH and most(storm, RIGHT) == 2 * EACH
+    # nobody crosses: neither by number, nor by name, nor by asking for more, nor by opening the wall under a launch
+    refused = storm.run("yod", "-list", "0", "true", env=RIGHT)
+    assert refused.returncode == 125 and storm.run("yod", "-list", str(ALL - 1), "true", env=LEFT).returncode == 125
+    assert storm.run("yod", "-sz", "1", "-list", "c2-0c0s0n0", "true", env=RIGHT).returncode == 125
+    assert storm.run("yod", "-sz", "3", "true", env=RIGHT).returncode == 125  # one is left there, and one on the left
+    for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):
+        refused = storm.run("mesh", "side", "set", *change)
+        assert refused.returncode != 0 and "partition" in refused.stderr, change
+        assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
+    # the other launches go on through a change that does not concern them
+    end(left)
+    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 2 * EACH - 1, "the left is idle")
+    set_switches(storm, "left-quarter=open")
+    assert sides(storm) == [(0, 2, EACH), (3, 4, 2 * EACH), (5, 8, 2 * EACH)]
+    assert right.poll() is None
+    assert most(storm, LEFT) == EACH
+    shown = storm.run("showmesh", check=True).stdout
+    assert any(line.count("|") == 2 for line in shown.splitlines())
+    end(right)
+
+
+def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
+    yod = storm.start("yod", "-sz", str(ALL), "sleep", "2", env=LEFT)
+    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == ALL, "it runs")
+    assert storm.run("mesh", "side", "set", "left=open").returncode != 0
+    storm.run("mesh", "side", "set", "left=open", "--wait", "30", check=True)
+    assert yod.wait(10) == 0
+    assert sides(storm) == [(0, 1, 0), (2, 8, ALL)]
+    wait_until(
+        lambda: most(storm, RIGHT) == ALL and columns(storm, RIGHT, ALL) == {2, 3, 4, 5, 6}, "all is the right's"
+    )
+
+
+def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
+    set_switches(storm, "right-quarter=open")
+    storm.run("mesh", "down", check=True)
+    storm.run("mesh", "up", "--simulate", "storm.toml", check=True)
+    assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
+    assert most(storm, RIGHT) == 2 * EACH
+
+
+def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
+    made = mesh(8, 2, up=False)
+    (made.work / "mesh.toml").write_text(
+        '[topology]\nkind = "mesh"\nrows = 1\ncolumns = 2\ncages = 1\nboards = 1\n'
+        'switches = [{ name = "cut", after = 0 }]\n'
+    )
+    made.up()
+    made.run("yod", "-sz", "8", "true", check=True)
+    assert made.run("mesh", "side", "set", "nonsense=open").returncode == 2
+    made.run("mesh", "side", "set", "cut=open", check=True)
+    assert made.run("yod", "-sz", "8", "true").returncode == 125
+    made.run("yod", "-sz", "4", "true", check=True)
