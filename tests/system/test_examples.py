@@ -1,0 +1,82 @@
+"""Every example does what its page says."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from tests.support.mesh import PrivateMesh
+from tests.support.mpis import ROOT, compiled, needs_mpich, python_with
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+EXAMPLES = ROOT / "examples"
+
+
+@needs_mpich
+def test_heat(yods: PrivateMesh, tmp_path: Path) -> None:
+    heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
+    means = []
+    for size in (1, 4, 8):
+        told = yods.run("yod", "-sz", str(size), heat, "64", "100", check=True).stdout
+        found = re.fullmatch(rf"64 x 64 plate on {size} ranks: mean temperature ([\d.]+) after 100 steps\n", told)
+        assert found, told
+        means.append(float(found[1]))
+    assert max(means) - min(means) < 1e-5 and 5 < means[0] < 30
+    small = yods.run("yod", "-sz", "4", heat, "3")
+    assert small.returncode == 2 and "heat: 3 rows are not enough for 4 ranks" in small.stderr
+
+
+@needs_mpich
+def test_a_solver_and_a_watcher(yods: PrivateMesh, tmp_path: Path) -> None:
+    for name in ("solver", "watcher"):
+        compiled(f"examples/coupled/{name}.c", tmp_path, "-lm")
+    shutil.copy(EXAMPLES / "coupled" / "load", tmp_path / "load")
+    told = yods.run("yod", "load", cwd=tmp_path, check=True).stdout.splitlines()
+    assert [line.split(":")[0] for line in told] == [f"step {step} of 3 solvers" for step in (5, 10, 15, 20)]
+    assert told[-1].endswith("mean 1.414213562")
+
+
+@needs_mpich
+def test_a_deadlock_ends_with_its_time(yods: PrivateMesh, tmp_path: Path) -> None:
+    deadlock = compiled("examples/deadlock/deadlock.c", tmp_path, "-g")
+    done = yods.run("yod", "-sz", "4", "-time", "4s", deadlock)
+    assert done.returncode == 124
+    places = [f"rank {rank} waits for {'news' if rank == 1 else 'everybody'}" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == places
+    assert "rank 0-3 on n0-n1: SIGTERM (Terminated) from yod" in done.stderr
+
+
+def test_pi_with_mpi4py(yods: PrivateMesh) -> None:
+    python = python_with("mpi4py.MPI")
+    told = yods.run("yod", "-sz", "4", python, str(EXAMPLES / "mpi4py" / "pi.py"), check=True).stdout
+    assert told == "pi is 3.1415926536, by 4 ranks\n"
+
+
+def test_ddp(yods: PrivateMesh) -> None:
+    python = python_with("torch.distributed")
+    told = yods.run("yod", "-sz", "4", python, str(EXAMPLES / "torch" / "ddp.py"), check=True).stdout
+    found = re.fullmatch(r"4 ranks, the same weights: True, off by ([\d.]+), at 127.0.0.1\n", told)
+    assert found and float(found[1]) < 0.05
+
+
+def test_a_farm(yods: PrivateMesh, tmp_path: Path) -> None:
+    farm = str(EXAMPLES / "farm" / "farm.sh")
+    told = yods.run("yod", "-sz", "3", farm, str(EXAMPLES / "farm" / "tasks"), check=True).stdout
+    assert sorted(told.splitlines()) == sorted(
+        ["one", "two", "21", "four", *(f"task {n} on n{(n - 1) % 3 // 2}: done" for n in (1, 2, 3, 4))]
+    )
+    (tmp_path / "bad").write_text("exit 9\ntrue\nexit 1\nfalse")
+    bad = yods.run("yod", "-sz", "2", farm, str(tmp_path / "bad"))
+    assert bad.returncode == 2 and "task 1 on n0: failed with 9" in bad.stderr
+    assert "task 4 on n0: failed with 1" in bad.stderr, "a last line without an end counts"
+
+
+def test_a_sweep(yods: PrivateMesh) -> None:
+    told = yods.run(sys.executable, str(EXAMPLES / "python" / "sweep.py"), check=True).stdout
+    assert sorted(told.splitlines()) == ["100: 0 100 200 300", "10: 0 10 20 30", "1: 0 1 2 3"]
+
+
+def test_dask_workers(yods: PrivateMesh) -> None:
+    python = python_with("distributed, redmesh")
+    assert yods.run(python, str(EXAMPLES / "python" / "dask_workers.py"), "2", check=True).stdout == "328350\n"
