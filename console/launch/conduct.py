@@ -22,6 +22,7 @@ TOPICS = (
     "comm", "phase1", "phase2",
 )  # fmt: skip
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would take more
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -150,7 +151,7 @@ def duration(text: str) -> float | None:
     As srun has them, and ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which is no limit. UsageError.
     """
     try:
-        seconds = _seconds(text)
+        seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e9:
