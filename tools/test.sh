@@ -5,10 +5,12 @@ set -u
 python=$1; shift
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
-declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [tmux]=tmux)
+declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [tmux]=tmux [gcc]='gcc libc6-dev'
+  [mpicc.mpich]='mpich libmpich-dev' [/usr/include/slurm/pmi2.h]='libpmi2-0 libpmi2-0-dev')
 missing=()
 for program in "${!provider[@]}"; do
-  PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${provider[$program]}")
+  # shellcheck disable=SC2206  # several packages for one program are several words
+  [ -e "$program" ] || PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=(${provider[$program]})
 done
 
 policy=/usr/sbin/policy-rc.d
