@@ -93,7 +93,8 @@ class Images:
     def store(self) -> Store:
         """This launch child's place in the RAM disk. ImageError where there is none."""
         if self._store is None:
-            self._store = Store(f"{self._around.node}-{self._around.load.launcher}", store_of_images.RAM_DISK)
+            load = self._around.load
+            self._store = Store(f"{load.mesh}-{load.name}-{load.launcher}", store_of_images.RAM_DISK)
         return self._store
 
     def begin(self, then: Callable[[], None]) -> None:

@@ -21,18 +21,16 @@ STORE = Path(f"/dev/shm/redmesh-{os.geteuid()}")
 WHERE = "readlink /proc/$$/exe"
 
 
-def stored(mesh: PrivateMesh, store: Path = STORE) -> list[str]:
-    """Directories of launch children of this mesh, told by its sockets' path in their ranks' or own environment."""
-    found = []
-    for name in os.listdir(store) if store.exists() else []:
-        if name.startswith("launch-"):
-            try:
-                environ = Path(f"/proc/{name.split('-')[2]}/environ").read_bytes()
-            except OSError:
-                environ = b""
-            if not environ or f"XDG_STATE_HOME={mesh.env['XDG_STATE_HOME']}".encode() in environ.split(b"\0"):
-                found.append(name)
-    return found
+MESH_IDS: dict[Path, str] = {}
+
+
+def stored(mesh: PrivateMesh) -> list[str]:
+    """Directories of launch children of this mesh: ``launch-NAMESPACE-PID-STARTED-MESH-NODE-LAUNCHER``."""
+    if mesh.home not in MESH_IDS:
+        told = mesh.run("yod", "sh", "-c", "echo $REDMESH_LAUNCH", check=True).stdout
+        MESH_IDS[mesh.home] = told.split("/")[0]
+    names = os.listdir(STORE) if STORE.exists() else []
+    return [name for name in names if name.startswith("launch-") and name.split("-")[4] == MESH_IDS[mesh.home]]
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> Path:
@@ -132,6 +130,7 @@ def test_a_writer_elsewhere_on_the_host_that_stands_still_stops_nobody(yods: Pri
 def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> None:
     job = script(yods.work / "sleeper", "#!/bin/sh\nsleep 60\n" + "#" * (3 << 20))
     for whom in ("yod", "launch child"):
+        assert not stored(yods)
         yod = yods.start("yod", "-quiet", "-bcast", "always", "-sz", "8", str(job), stderr=subprocess.DEVNULL)
         wait_until(lambda: len(stored(yods)) == 4, "every node has its copy")
         victim = yod.pid if whom == "yod" else int(stored(yods)[1].split("-")[2])
@@ -196,6 +195,7 @@ def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewh
 
 def test_a_stopped_node_in_the_middle_is_named_in_time(mesh: MakeMesh, tmp_path: Path) -> None:
     private = mesh(8, 8)
+    assert not stored(private)
     huge = tmp_path / "huge"
     huge.write_bytes(b"#!/bin/sh\nexit 0\n" + b"\0" * (100 << 20))
     huge.chmod(0o755)
