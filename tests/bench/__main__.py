@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.bench import allocating, imaging, launching, placing, scaling, streaming
+from tests.bench import allocating, imaging, launching, parallel, placing, scaling, streaming
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -12,6 +12,8 @@ SECTIONS = {
     "memory": launching.memory,
     "allocation": allocating.allocation,
     "placing": placing.placing,
+    "mpi": parallel.mpi,
+    "fence": parallel.fence,
     "output": streaming.output,
     "in_sequence": streaming.in_sequence,
     "viewing": scaling.viewing,
