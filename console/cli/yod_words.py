@@ -223,4 +223,6 @@ MANNER = frozenset(
     + ("pty", "pty-rank", "cpu-bind")
 )
 #: Words about the time while and after the processes run (console/launch/conduct.py); -signal only as SIG@T.
-CONDUCT = frozenset("time wait stdin output error gather file D d timing signal spool spool-limit".split())
+CONDUCT = frozenset(
+    ("time", "wait", "stdin", "output", "error", "gather", "file", "D", "d", "timing", "signal", "spool", "spool-limit")
+)

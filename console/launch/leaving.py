@@ -11,6 +11,7 @@ import os
 import signal
 
 from agents.wire.control import control
+from console.launch.access import start_time
 from console.launch.forming import Do
 from console.launch.registration import Registration
 from console.launch.spool import SpoolFront
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from console.launch.sink import Sink
 
 _ANSWER_S = 3.0
+_PATIENCE_S = 60.0
 
 
 def leave(engine: Engine) -> None:
@@ -38,7 +40,8 @@ def leave(engine: Engine) -> None:
         return
     reader, writer = os.pipe()
     wakeup = signal.set_wakeup_fd(-1)  # ours and the child's are one pipe: a ^C here is not for the child
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.close(reader)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         _take_over(engine, writer)
@@ -49,7 +52,10 @@ def leave(engine: Engine) -> None:
     if taken:
         _go(engine)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    os.wait()
+    os.waitpid(child, 0)
+    # a CPA may have taken note all the same, and its answer been lost
+    again = engine._cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
+    engine._cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
     front.status("not detached: no CPA has taken note of it")
 
 
@@ -78,7 +84,6 @@ def _go(engine: Engine) -> NoReturn:
 def _take_over(engine: Engine, writer: int) -> None:
     from agents.link.client import Client
     from agents.wire.errors import AgentError
-    from console.launch.access import start_time
     from console.launch.authority import cpa_sockets
 
     pid = os.getpid()

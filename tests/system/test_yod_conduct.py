@@ -277,3 +277,20 @@ def test_who_took_it_over_is_watched_by_the_rca(yods: PrivateMesh) -> None:
     row = yods.run("pingd", "-parse", "-mine", check=True).stdout.split()
     os.kill(int(row[6]), signal.SIGKILL)
     wait_until(lambda: yods.run("pingd", "-parse", "-mine").stdout == "", "the RCA had it cleaned up", 8.0)
+
+
+def test_quit_without_a_cpa_changes_nothing(yods: PrivateMesh) -> None:
+    script = "for i in $(seq 1 50); do echo $i; sleep 0.1; done; exit 3"
+    process = yods.start("yod", "-sz", "2", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: [n for n in os.listdir(yods.run_dir) if n.startswith("yod-")], "it runs")
+    cpa = yods.pid_of("cpa-0")
+    os.kill(cpa, signal.SIGSTOP)
+    try:
+        process.send_signal(signal.SIGQUIT)
+        assert process.stderr is not None
+        assert b"not detached" in process.stderr.readline()
+    finally:
+        os.kill(cpa, signal.SIGCONT)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert sorted(map(int, out.split())) == sorted(list(range(1, 51)) * 2)
