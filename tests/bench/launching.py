@@ -1,5 +1,6 @@
 """Launches beside srun's, the launcher's and the viewers' start-up, and what a PCT weighs."""
 
+import contextlib
 import json
 import statistics
 import sys
@@ -66,6 +67,15 @@ def _pct_pids(one: PrivateMesh) -> list[int]:
     return [daemon["pid"] for daemon in one.keeper()["daemons"] if daemon["name"].startswith("n")]
 
 
+def _weights(processes_of: list[int]) -> list[int]:
+    """PSS of those that are still there: a slurmd forks helpers under its own name."""
+    found = []
+    for pid in processes_of:
+        with contextlib.suppress(OSError, RuntimeError):
+            found.append(pss_kib(pid))
+    return found
+
+
 def _wait_for_rest(one: PrivateMesh) -> None:
     """Until the launch children that might have served another launch have ended."""
     deadline = time.monotonic() + 30
@@ -82,7 +92,7 @@ def memory() -> list[Row]:
         slurmd = None
         if peer is not None:
             wait_completing(peer)
-            slurmd = statistics.median(pss_kib(pid) for pid in pids("slurmd")) / 1024
+            slurmd = statistics.median(_weights(pids("slurmd"))) / 1024
         for processors, nodes, what, bar in (
             (2, 1, "PCT at rest, alone: PSS (MiB; bar in MiB)", Bar(5.0, 4.0)),
             (64, 64, "PCT at rest, one of 64: PSS (MiB; bar in MiB)", Bar(3.0, 2.4)),
