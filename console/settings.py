@@ -29,6 +29,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("cpa_database_file", PATH, "", 0, "a file of mode 0600 with the URL the CPAs open; empty: the same as `database`"),
     ("processors", COUNT, 0, 0, "processors of a personal mesh; 0: as many as this machine has cores"),
     ("nodes", COUNT, 1, 1, "PCTs the processors of a personal mesh are spread over"),
+    ("service_nodes", COUNT, 0, 0, "how many of the nodes are service nodes: in no pool, reached by `yod -service`"),
+    ("service_memory_mb", COUNT, 0, 0, "address space in MiB that a process on a service node may have; 0: any"),
     ("cpas", COUNT, 1, 1, "CPAs of a personal mesh"),
     (
         "gpus",
@@ -77,6 +79,8 @@ class Settings:
     cpa_database_file: str
     processors: int
     nodes: int
+    service_nodes: int
+    service_memory_mb: int
     cpas: int
     gpus: int | str
     hosts: tuple[str, ...]

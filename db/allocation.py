@@ -161,7 +161,7 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
         if side is not None and machine.side_of_partition(demand.partition) not in (None, side):
             raise Denied(f"partition {demand.partition} is on another side of the machine than {demand.login}")
     else:
-        free = machine.free(demand.user, service=demand.wanted is not None, side=side)
+        free = machine.free(demand.user, service=_names_processors(demand), side=side)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -171,6 +171,11 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
     if demand.resources:
         free = machine.with_resources(free, demand.resources)
     return free
+
+
+def _names_processors(demand: Demand) -> bool:
+    segments = demand.shape.segments if demand.shape is not None else ()
+    return demand.wanted is not None or any(segment.wanted is not None for segment in segments)
 
 
 def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:

@@ -114,15 +114,45 @@ class Machine:
             self._left.setdefault(node, {})[name] = total - in_use
             self._totals.setdefault(node, {})[name] = total
 
-    def assigned(self, ids: Iterable[int], partition: int | None, launcher: int | None, stamp: int) -> None:
+    def assigned(self, ids: Sequence[int], partition: int | None, launcher: int | None, stamp: int) -> None:
         """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
 
         Nothing is taken in when the picture is not the one right before it: it catches up by reading.
         """
-        if self.counter == stamp - 1:
-            rows, make = self._processors, tuple.__new__
-            self._put({one: make(_Processor, (*rows[one][:3], partition, launcher)) for one in ids})
-            self.counter = stamp
+        if self.counter != stamp - 1:
+            return
+        rows, make = self._processors, tuple.__new__
+        had_none: list[int] = []
+        left: dict[int, list[int]] = {}
+        for one in ids:
+            before = rows[one]
+            rows[one] = make(_Processor, (before[0], before[1], before[2], partition, launcher))
+            if before[3] is None:
+                had_none.append(one)
+            else:
+                left.setdefault(before[3], []).append(one)
+        if partition is not None:
+            self._take_out(had_none)
+            self._move_members(left, {partition: [*had_none, *(one for those in left.values() for one in those)]})
+        else:
+            self._take_out(had_none)  # a launcher's, without a partition: there are none
+            come: dict[Key, list[int]] = {}
+            for one in ids:
+                key = self._key(rows[one])
+                if key is not None:
+                    come.setdefault(key, []).append(one)
+            self._refill({}, come)
+            self._move_members(left, {})
+        self.counter = stamp
+
+    def _take_out(self, ids: Sequence[int]) -> None:
+        """These are in no free list any more."""
+        if not ids:
+            return
+        gone = set(ids)
+        for key, free in self._free.items():
+            if not gone.isdisjoint(free):
+                self._free[key] = [one for one in free if one not in gone]
 
     def _put(self, rows: Mapping[int, _Processor]) -> None:
         """Stores rows of processors and moves their ids between the free lists and partitions."""
@@ -274,6 +304,17 @@ class Machine:
         """How much of a resource all nodes have."""
         return sum(totals.get(name, 0) for totals in self._totals.values())
 
+    def is_service(self, one: int) -> bool:
+        """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
+        return self._nodes[self._processors[one].node].role == "service"
+
+    def service(self) -> list[int]:
+        """Every processor of service nodes. Invalid when there is none."""
+        found = [one for node, ids in self._on_node.items() if self._nodes[node].role == "service" for one in ids]
+        if not found:
+            raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
+        return found
+
     def nodes_with_processors(self) -> int:
         """How many nodes ranks can run on at all."""
         return len(self._on_node)
@@ -344,6 +385,8 @@ class Machine:
             if not on_node:
                 raise Invalid(f"node {name} has no processors", "showmesh shows which have")
             ids.update(dict.fromkeys(sorted(on_node)))
+        if wanted.get("service"):
+            ids.update(dict.fromkeys(sorted(self.service())))
         return list(ids)
 
     def _range(self, part: Any) -> Iterable[int]:

@@ -141,7 +141,10 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
         for number, segment in enumerate(shape.segments):
             if (segment.wanted is not None) is not listed:
                 continue
-            order = free if segment.wanted is None else [one for one in segment.wanted if one in there]
+            if segment.wanted is None:
+                order: Sequence[int] = [one for one in free if not machine.is_service(one)]
+            else:
+                order = [one for one in segment.wanted if one in there]
             room = _tasks_of(machine, shape, [one for one in order if one not in taken], used)
             enough = sum(map(len, room.values())) >= segment.tasks
             chosen = _pick(room, segment.tasks, choose, listed=listed) if enough else None

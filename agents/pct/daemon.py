@@ -38,13 +38,14 @@ _END_S = 5.0  # for launches to end before they are killed
 class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "spare_s", "state")
+    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "service", "spare_s", "state")
 
     def __init__(
         self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
     ) -> None:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
+        self.service: Any = None  # what a service node asks of its launches (agents/pct/service.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
         self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
 
@@ -57,6 +58,10 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
                 list(entry["processors"]), list(entry.get("gpus", [])),
             )  # fmt: skip
+            if entry.get("role") == "service":
+                from agents.pct.service import Service  # few nodes are
+
+                found.service = Service(config)
             found.failed_s = float(config.get("failed_s", found.failed_s))
             found.spare_s = float(config.get("spare_s", found.spare_s))
             return found
@@ -154,6 +159,8 @@ class Pct:
             self._beats.close()
             kernel.become_subreaper()
             kernel.set_name(b"redmesh-launch")
+            if self._config.service is not None:
+                self._config.service.begin()
             serve_launches(Host(self._config.node, self._config.run, self._log, self._config.gpus), line, sock, role)
         except Exception as error:
             self._log.write("internal", error=repr(error))

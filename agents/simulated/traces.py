@@ -52,7 +52,7 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
 
 
 def generated(processors: int, jobs: int, *, load: float = 0.8, seed: int = 1) -> list[Job]:
-    """Jobs that keep ``load`` of the machine busy: mostly powers of two, evenly over the magnitudes, up to half of it.
+    """Jobs that keep ``load`` of the machine busy: mostly powers of two, evenly over the magnitudes to a tenth of it.
 
     Run times are log-normal (median 20 minutes, cut at two days); more is submitted at noon than at midnight.
     Sizes and daily cycle after Lublin and Feitelson (JPDC 63, 2003), simplified.
@@ -71,7 +71,7 @@ def generated(processors: int, jobs: int, *, load: float = 0.8, seed: int = 1) -
 
 
 def _size(chance: random.Random, processors: int) -> int:
-    most = max(1, processors // 2)
+    most = max(1, processors // 10)
     exponent = chance.uniform(0.0, math.log2(most))
     size = 2 ** round(exponent) if chance.random() < 0.75 else round(2**exponent)
     return max(1, min(most, size))

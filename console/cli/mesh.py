@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "database")}
+    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "service_nodes", "database")}
     settings = load(given, config=options.config or "")
     command: Command = options.command
     return command(settings, options)
@@ -64,6 +64,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
     up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
     up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
+    up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
     up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
     up.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")

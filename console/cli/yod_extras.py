@@ -25,6 +25,8 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         from console.launch.lists import parse_list
 
         request.exclude = parse_list(given["exclude"])
+    if "service" in given:
+        request.wanted = {"processors": [], "nodes": [], "service": True}
     if "hostfile" in given:
         _hosts(request, given["hostfile"], sized="sz" in given)
     if "nodes" in given or "tasks-per-node" in given:
@@ -47,6 +49,9 @@ def _refuse_pairs(given: dict[str, Any]) -> None:
         ("hostfile", "list"),
         ("gpus-per-task", "overcommit"),
         ("placement", "shape"),
+        ("service", "list"),
+        ("service", "hostfile"),
+        ("service", "shape"),
         ("shape", "list"),
         ("shape", "hostfile"),
     ):

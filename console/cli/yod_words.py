@@ -22,6 +22,9 @@ WORDS = (
         "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "", "w", "L",
         True, _WHERE, ("nodelist",),
     ),
+    Word(
+        "service", "flag", "on service processors, which are in no pool; also in a line of a load file", group=_WHERE,
+    ),
     Word("exclude", "text", "not these processors or nodes", letter="x", metavar="L", group=_WHERE),
     Word(
         "hostfile", "text", "nodes from a file: a line `node`, `node slots=N` or `node:N`, N ranks there at most",
@@ -213,6 +216,7 @@ EXTRAS = frozenset(
         "pid",
         "placement",
         "shape",
+        "service",
         "mpi",
         "rendezvous",
     ]

@@ -53,6 +53,17 @@ def spread(size: Size) -> list[dict[str, Any]]:
     return nodes
 
 
+def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The same nodes, the last ``count`` of them service nodes. UsageError when no compute node would be left."""
+    if count >= len(nodes) > 0 and count:
+        raise UsageError(
+            f"{count} of {len(nodes)} nodes for service leave none to compute", "mesh up with more --nodes"
+        )
+    for node in nodes[len(nodes) - count :]:
+        node["role"] = "service"
+    return nodes
+
+
 def login_name(nodes: list[dict[str, Any]]) -> str:
     """The login processor's name: this machine's, unless a node has it already."""
     name = os.uname().nodename.partition(".")[0] or "login"
@@ -70,7 +81,7 @@ def size_of(config: dict[str, Any]) -> Size:
 
 def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -> dict[str, Any]:
     """What ``keeper.json`` says (docs/architecture.md)."""
-    nodes = spread(size)
+    nodes = with_service(spread(size), settings.service_nodes)
     for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
         if devices:
             node["gpus"] = devices
@@ -92,6 +103,7 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "cleanup": settings.cleanup or None,
         "batch_accounts": list(settings.batch_accounts),
         "admins": list(settings.admins),
+        "service_memory_mb": settings.service_memory_mb,
         "topology": described(settings),
         "placement": settings.placement,
         "nice_grace_s": settings.nice_grace_s,

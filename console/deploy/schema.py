@@ -27,7 +27,7 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
 
 def _spec(node: dict[str, Any]) -> NodeSpec:
     resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
-    return NodeSpec(node["id"], node["name"], node["processors"], resources=resources)
+    return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)
 
 
 def close_down(url: str, boot_id: str) -> None:

@@ -22,11 +22,18 @@ MOST = 16 << 20
 MOST_RANKS = (1 << 32) - 1
 _HEAD = 4096
 
-#: Every spelling of a line's own options. A further word of the original (-service) is a row here.
+#: Every spelling of a line's own options.
 _OPTIONS = {
     **dict.fromkeys(("-sz", "-n", "--size", "--ntasks"), "sz"),
     **dict.fromkeys(("-list", "-lis", "-li", "-l", "-w", "--list", "--nodelist"), "list"),
+    **dict.fromkeys(("-service", "--service"), "service"),
 }
+#: Those without a value.
+_FLAGS = frozenset(("service",))
+
+
+#: Any service processors, as the protocol has it.
+SERVICE = {"processors": [], "nodes": [], "service": True}
 
 
 class Segment:
@@ -104,10 +111,13 @@ def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, cpu
             break
         option = _OPTIONS.get(spelled)
         if option is None:
-            raise UsageError(f"a line knows no option {clean(spelled)}", "it may begin with -sz N and -list L")
+            raise UsageError(f"a line knows no option {clean(spelled)}", "it may begin with -sz N, -list L or -service")
         if option in own:
             raise UsageError(f"{spelled} stands here twice")
-        if not equals:
+        if option in _FLAGS:
+            if equals:
+                raise UsageError(f"{spelled} takes no value")
+        elif not equals:
             if at == len(words):
                 raise UsageError(f"{spelled} needs a value")
             value = words[at].decode("utf-8", "replace")
@@ -117,6 +127,10 @@ def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, cpu
         raise UsageError("no program on this line", "a line is: [-sz N] [-list L] program arguments")
     if not words[at]:
         raise UsageError("the program's name is empty")
+    if "service" in own:
+        if "list" in own:
+            raise UsageError("-service and -list exclude each other")
+        return Segment(number, _size(own.get("sz"), None, cpus_per_task), dict(SERVICE), words[at:])
     lines_own = parse_list(own["list"]) if "list" in own else None
     return Segment(number, _size(own.get("sz"), lines_own, cpus_per_task), lines_own or wanted, words[at:])
 

@@ -71,7 +71,9 @@ def test_a_rank_of_several_processors_takes_them_from_the_list() -> None:
         (b"-sz 2 -n 3 p", 1, "twice"),
         (b"-list 3..1 p", 1, "backwards"),
         (b"-list n[1-2] p", 1, "needs -sz"),
-        (b"-service p", 1, "no option -service"),
+        (b"-servic p", 1, "no option -servic"),
+        (b"-service=1 p", 1, "no value"),
+        (b"-service -list 3 p", 1, "exclude"),
         (b"p 'a\nb\nc", 1, "has no end"),
         (b'p\np \\\n"a\nb', 3, "has no end"),
         (b"p\na\0b", 2, "NUL"),
@@ -164,3 +166,10 @@ def test_reading_says_what_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "job"
     path.write_text("-sz 2 hostname\n")
     assert [s.argv for s in read(os.fsencode(path))] == [[b"hostname"]]
+
+
+def test_a_line_may_ask_for_service_processors() -> None:
+    compute, service = parse(b"-sz 4 solver\n--service -sz 2 viewer -service\n", "f")
+    assert compute.wanted is None
+    assert (service.size, service.wanted) == (2, {"processors": [], "nodes": [], "service": True})
+    assert service.argv == [b"viewer", b"-service"]
