@@ -168,7 +168,7 @@ DOWN: Dict[str, Shape] = {
     "eof": _shape(),
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
-    "images": _shape({"push": _bool, "share": _bool, "names": _list}, images=_list),
+    "images": _shape({"push": _bool, "share": _bool, "in_place": _bool, "names": _list}, images=_list),
     "image_at": _shape(number=_int, path=_str),
 }
 

@@ -107,7 +107,7 @@ class Attached:
         elif name == "skipped":
             why = "dropped from the spool, the oldest first" if event.get("dropped") else "the reader was too slow"
             self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
-        elif name in ("note", "lost"):
+        elif name in ("note", "lost", "aborted"):
             self._front.status(str(event.get("text") or event.get("reason")))
         elif name == "held":
             self._front.status(f"held at its first instruction; yod --release {self._launcher} lets it run")

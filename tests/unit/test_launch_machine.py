@@ -101,8 +101,12 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "killed from outside": ([*RUN, E.KILL, (E.EXITS, exits(*[9] * 4)), *END], S.ENDED, 137),
     "time is up": ([*RUN, (E.LIMIT, "time is up", 124), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 124),
     "an MPI rank aborts": ([*RUN, (E.ABORTED, "MPI_Abort", 7), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 7),
-    "an MPI rank dies": ([*RUN, (E.EXITS, exits(9)), (E.ABORTED, "died", None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 137),
-    "an MPI rank ends too early": ([*RUN, (E.EXITS, exits(0)), (E.ABORTED, "ended", None), (E.EXITS, exits(0, *[15] * 3)), *END], S.ENDED, 1),
+    "an MPI rank dies": (
+        [*RUN, (E.EXITS, exits(9)), (E.ABORTED, "died", None), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 137,
+    ),
+    "an MPI rank ends too early": (
+        [*RUN, (E.EXITS, exits(0)), (E.ABORTED, "ended", None), (E.EXITS, exits(0, *[15] * 3)), *END], S.ENDED, 1,
+    ),
     "ranks that yod ends are no cause": (
         [*RUN, (E.TERMINATE, 15), (E.ABORTED, "died", 7), (E.EXITS, exits(*[15] * 4)), *END], S.ENDED, 143,
     ),
