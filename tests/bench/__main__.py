@@ -19,6 +19,7 @@ SECTIONS = {
     "viewing": scaling.viewing,
     "whole_machine": scaling.whole_machine,
     "four_cpas": scaling.four_cpas,
+    "replay": scaling.replay,
     "broadcast": imaging.broadcast,
     "files": imaging.files,
 }

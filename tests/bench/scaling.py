@@ -207,3 +207,12 @@ def four_cpas() -> list[Row]:
         Row(f"{what} (a second)", "the bare pool-lock transaction", mine, other, Bar(0.6, 0.9, at_least=True)),
         Row(f"{what}: p99 of a pair (ms)", "1 ms", 1000 * statistics.median(latest), 1.0, Bar(30, 20)),
     ]
+
+
+def replay() -> list[Row]:
+    """Made-up jobs over the machine through one CPA, on SQLite."""
+    with simulated() as one:
+        one.run("yod", "-sz", "1", "true", check=True)
+        told = one.json("mesh", "replay", "--jobs", "3000")
+    rate_now = told["jobs"] / told["seconds"]
+    return [Row("trace replay, SQLite (jobs a second)", "one job", rate_now, 1.0, Bar(300, 600, at_least=True))]

@@ -1,0 +1,109 @@
+"""Sides in the database: one transaction, nothing that runs is cut or shown to others, an old life's news is late."""
+
+import pytest
+
+from db.allocation import Allocation, Demand, allocate
+from db.connection import Store
+from db.ending import finish
+from db.errors import Denied, NotEnough
+from db.free import Machine
+from db.machine import NodeSpec, define_machine, node_up
+from db.many_nodes import nodes_up
+from db.sides import InUse, set_open
+from db.topology import TopologyError
+
+SECTION = {
+    "kind": "mesh", "rows": 1, "columns": 4, "cages": 1, "boards": 1, "service_columns": [0, 3],
+    "switches": [{"name": "left", "after": 0}, {"name": "middle", "after": 1}, {"name": "right", "after": 2}],
+}  # fmt: skip
+#: Compute processors 0..3 in column 1, 4..7 in column 2; service 8, 9 in column 0, 10, 11 in column 3.
+NODES = [NodeSpec(n + 1, f"p{n}", [n], "compute" if n < 8 else "service") for n in range(12)]
+LEFT, RIGHT = "p8", "p10"
+
+
+@pytest.fixture
+def machine(store: Store) -> Machine:
+    define_machine(store, "m", "b1", "login1", NODES, SECTION)
+    nodes_up(store, [node.name for node in NODES], "b1", 1, "/x")
+    return Machine()
+
+
+def demand(login: str, size: int, key: str, wanted: list[int] | None = None) -> Demand:
+    return Demand(key * 32, 1000, "ada", login, 77, 1, "x", size, wanted=wanted)
+
+
+def take(
+    store: Store, machine: Machine, login: str, size: int, key: str, wanted: list[int] | None = None
+) -> Allocation:
+    return allocate(store, machine, demand(login, size, key, wanted), lambda free, count: free[:count])
+
+
+def wiped(store: Store) -> None:
+    nodes_up(store, [node.name for node in NODES], "b1", 9, "/x")
+
+
+def test_an_allocation_stays_on_its_login_processors_side(store: Store, machine: Machine) -> None:
+    assert len(set_open(store, ["middle"], "root")) == 12
+    wiped(store)
+    assert take(store, machine, LEFT, 4, "a").processors == [0, 1, 2, 3]
+    assert take(store, machine, RIGHT, 4, "b").processors == [4, 5, 6, 7]
+    with pytest.raises(NotEnough, match="1 processors asked for, 0 are free"):
+        take(store, machine, LEFT, 1, "c", wanted=[4])
+    with pytest.raises(NotEnough) as too_many:
+        take(store, machine, RIGHT, 5, "d")
+    assert too_many.value.never
+
+
+def test_what_runs_is_neither_cut_nor_shown(store: Store, machine: Machine) -> None:
+    both = take(store, machine, LEFT, 8, "a")
+    with pytest.raises(InUse, match="cut in two"):
+        set_open(store, ["middle"], "root")
+    finish(store, both.launcher, both.cookie, 0, machine=machine)
+    far = take(store, machine, RIGHT, 1, "b", wanted=[0])  # on the left's processor, from the right
+    with pytest.raises(InUse, match="cut in two"):
+        set_open(store, ["middle"], "root")
+    finish(store, far.launcher, far.cookie, 0, machine=machine)
+    set_open(store, ["middle"], "root")
+    wiped(store)
+    left = take(store, machine, LEFT, 2, "c")
+    with pytest.raises(InUse, match="within reach of others"):
+        set_open(store, [], "root")
+    set_open(store, ["middle", "right"], "root")  # the right alone is cut off from its quarter
+    finish(store, left.launcher, left.cookie, 0, machine=machine)
+    with pytest.raises(TopologyError):
+        set_open(store, ["nowhere"], "root")
+
+
+def test_nodes_that_changed_sides_wait_for_a_new_life(store: Store, machine: Machine) -> None:
+    set_open(store, ["right"], "root")
+    with pytest.raises(NotEnough):
+        take(store, machine, LEFT, 1, "a")
+    assert not node_up(store, "p0", "b1", 1, "/x")  # what its old life says is late
+    with pytest.raises(NotEnough):
+        take(store, machine, LEFT, 1, "b")
+    assert node_up(store, "p0", "b1", 2, "/x")
+    assert take(store, machine, LEFT, 1, "c").processors == [0]
+
+
+def test_waiting_keeps_new_launches_out_until_it_is_done_or_given_up(store: Store, machine: Machine) -> None:
+    one = take(store, machine, LEFT, 1, "a")
+    with pytest.raises(InUse):
+        set_open(store, ["left"], "root", drain=True)
+    with pytest.raises(NotEnough):
+        take(store, machine, RIGHT, 1, "b")
+    set_open(store, [], "root")  # as it is: gives up
+    assert take(store, machine, RIGHT, 1, "c").processors
+    finish(store, one.launcher, one.cookie, 0, machine=machine)
+
+
+def test_a_partition_of_the_other_side_is_denied(store: Store, machine: Machine) -> None:
+    from db.partitions import PartitionDemand, create
+
+    set_open(store, ["middle"], "root")
+    wiped(store)
+    ask = PartitionDemand("e" * 32, "1.pbs", "ada", 1000, 4, login=LEFT)
+    made = create(store, machine, ask, lambda free, count: free[:count])
+    assert made.processors == [0, 1, 2, 3]
+    inside = demand(RIGHT, 1, "f")._replace(partition=made.partition, cookie=made.allocation_cookie)
+    with pytest.raises(Denied, match="another side"):
+        allocate(store, machine, inside, lambda free, count: free[:count])
