@@ -52,6 +52,7 @@ class Attached:
         self._received = 0
         self._inode = 0  # of the spool that ``_received`` counts in; 0: the first there was
         self._status: int | None = None
+        self._told = ""
         self._traces: Traces | None = None
         self._paused = False
         self._greeted = False
@@ -108,7 +109,10 @@ class Attached:
             why = "dropped from the spool, the oldest first" if event.get("dropped") else "the reader was too slow"
             self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
         elif name in ("note", "lost", "aborted"):
-            self._front.status(str(event.get("text") or event.get("reason")))
+            text = str(event.get("text") or event.get("reason"))
+            if text != self._told:  # what yod said stands in a spool too, beside the event that made it
+                self._front.status(text)
+            self._told = text
         elif name == "held":
             self._front.status(f"held at its first instruction; yod --release {self._launcher} lets it run")
         elif name == "backtrace":
