@@ -1,6 +1,13 @@
 """Fixtures that every test may use."""
 
+import os
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import hypothesis
@@ -16,6 +23,7 @@ __all__ = [
     "machine",
     "make_daemons",
     "mesh",
+    "nobodys_own_mesh",
     "pytest_configure",
     "pytest_terminal_summary",
     "sql_database",
@@ -29,12 +37,33 @@ hypothesis.settings.register_profile("shared machine", deadline=None)
 hypothesis.settings.load_profile("shared machine")
 
 
+#: Where this process, and what it starts without directories of its own, would have its personal mesh.
+HOME = Path(tempfile.mkdtemp(prefix="rm-home-", dir="/tmp"))
+
+
+@pytest.fixture(autouse=True)
+def nobodys_own_mesh() -> Iterator[None]:
+    """No test starts the mesh of whoever runs the tests: one that starts any outside its own directories fails."""
+    yield
+    if (HOME / "redmesh").exists():
+        mesh = [sys.executable, "-m", "console.cli.mesh", "down", "--force"]
+        subprocess.run(mesh, stdin=subprocess.DEVNULL, capture_output=True)
+        shutil.rmtree(HOME / "redmesh")
+        pytest.fail("a personal mesh was started; tests have meshes in directories of their own")
+
+
+def pytest_unconfigure() -> None:
+    """The directories of the personal mesh that nobody started."""
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A run that is told to end (a time limit, a cancelled job) takes its meshes down like one that is interrupted."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt("SIGTERM")
 
+    os.environ.update(dict.fromkeys(("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"), str(HOME)))
     signal.signal(signal.SIGTERM, interrupt)
     # under nohup, or in the background of a script, these are ignored, and so they would be in all that tests start
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -43,15 +43,15 @@ def test_trees_of_any_shape(machine: Machine, fanout: int) -> None:
 
 
 def test_environment_of_a_rank(machine: Machine) -> None:
-    outer = {
-        "PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "SLURM_PROCID": "4", "PMI_RANK": "1", "PMIX_NAMESPACE": "x",
-        "PALS_RANKID": "2", "OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_btl": "tcp", "MPI_LOCALRANKID": "0",
-        "YOD_RANK": "99",        "REDMESH_LAUNCH": "other/n0/1",
-    }  # fmt: skip
-    _, launcher = run(machine, ["env"], per_node=2, nodes=2, env=outer)
-    seen = dict(line.split("=", 1) for line in launcher.stdout(3).decode("utf-8", "surrogateescape").splitlines())
+    forwarded = {"PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "SLURM_PROCID": "4", "OMPI_MCA_btl": "tcp"}
+    stale = {"YOD_RANK": "99", "REDMESH_LAUNCH": "other/n0/1"}
+    _, launcher = run(machine, ["env"], per_node=2, nodes=2, env={**forwarded, **stale})
+    lines = launcher.stdout(3).decode("utf-8", "surrogateescape").splitlines()
+    seen = dict(line.split("=", 1) for line in lines)
+    assert len(seen) == len(lines), "no variable stands there twice"
+    # what is forwarded at all is the launcher's business (--export); what we tell replaces what it had of ours
     assert seen == {
-        "PATH": "/bin:/usr/bin", "MINE": "a=b\xff", "OMPI_MCA_btl": "tcp",
+        **forwarded,
         "YOD_RANK": "3", "YOD_SIZE": "4", "YOD_LOCAL_RANK": "1", "YOD_LOCAL_SIZE": "2", "YOD_NODE": "n1",
         "YOD_NNODES": "2", "YOD_LAUNCHER_ID": str(launcher.number), "YOD_PARTITION_ID": "1",
         "YOD_RANK_MAP": f"{machine.run}/launch-n1-{launcher.number}.ranks",
@@ -205,14 +205,21 @@ def test_launches_side_by_side(machine: Machine) -> None:
 
 def test_a_pct_leaks_nothing(machine: Machine) -> None:
     pct = machine.pcts["n0"].pid
+
+    def at_rest() -> int:
+        """Descriptors of the PCT, when no launch is left and one launch child waits for the next."""
+        wait_until(lambda: not machine.leftovers(), "every launch has tidied up")
+        wait_until(lambda: len(processes.children(pct)) == 1, "one launch child is spare")
+        return len(os.listdir(f"/proc/{pct}/fd"))
+
     run(machine, ["true"])
-    wait_until(lambda: not processes.children(pct), "the launch child has gone")
-    before = len(os.listdir(f"/proc/{pct}/fd"))
+    before = at_rest()
     for _ in range(10):
         run(machine, ["true"])
+    assert at_rest() == before
     Launcher(machine, ["/no/such"]).until("finished")
-    wait_until(lambda: not processes.children(pct), "the launch children have gone")
-    assert len(os.listdir(f"/proc/{pct}/fd")) == before
+    run(machine, ["true"])
+    assert at_rest() == before
 
 
 def test_strangers_are_told_what_is_wrong(machine: Machine) -> None:

@@ -131,13 +131,22 @@ def test_messages_are_what_the_protocol_says() -> None:
 
 
 def test_what_is_not_forwarded() -> None:
-    ours = {b"PATH": b"/bin", b"OMP_NUM_THREADS": b"2", b"YODRETRYCOUNT": b"1", b"PMIXTURE": b"x"}
+    ours = {
+        b"PATH": b"/bin",
+        b"OMP_NUM_THREADS": b"2",
+        b"YODRETRYCOUNT": b"1",
+        b"PMIXTURE": b"x",
+        b"OMPI_MCA_btl": b"tcp",
+    }
     theirs = {
         b"SLURM_JOB_ID": b"1",
         b"PMI_RANK": b"0",
         b"PMIX_NAMESPACE": b"n",
         b"YOD_RANK": b"3",
         b"REDMESH_ALLOCATION_COOKIE": b"secret",
+        b"PALS_RANKID": b"2",
+        b"MPI_LOCALRANKID": b"0",
         b"OMPI_COMM_WORLD_RANK": b"1",
+        b"REDMESH_LAUNCH": b"other/n0/1",
     }
     assert dict(forwarded({**ours, **theirs})) == ours
