@@ -98,12 +98,13 @@ def _read(rows: Sequence[Sequence[object]]) -> list[Nice]:
 def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
     out = set(demand.exclude)
     listed = None if demand.wanted is None else set(demand.wanted)
+    side = machine.side_of(demand.login) if demand.login else None
 
     def useful(ids: Sequence[int]) -> int:
         return sum(
             one not in out
             and (listed is None or one in listed)
-            and machine.may_have(one, demand.user, service=listed is not None)
+            and machine.may_have(one, demand.user, service=listed is not None, side=side)
             for one in ids
         )
 
