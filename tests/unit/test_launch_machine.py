@@ -139,7 +139,9 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "^C on a reader that stands still": ([*RUN, FINISHED, E.FREED, E.INTERRUPT], S.ENDED, 0),
     "told to end with a reader that stands still": ([*RUN, FINISHED, E.FREED, TERM], S.ENDED, 0),
     "another try: a node fails": ([*FAILED_TRY, *RUN, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
-    "another try: the root goes meanwhile": ([ALLOCATED, NODE_FAILED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the root goes meanwhile": (
+        [ALLOCATED, NODE_FAILED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
     "another try: the tree does not end": ([ALLOCATED, LOST, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: the root cannot be reached": ([ALLOCATED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: the root stands still": ([ALLOCATED, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
@@ -154,10 +156,14 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "another try: the fourth was the last": (
         [*FAILED_TRY, *FAILED_TRY, *FAILED_TRY, ALLOCATED, NODE_FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125,
     ),
-    "another try: the program is at fault": ([*FAILED_TRY, ALLOCATED, FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 126),
+    "another try: the program is at fault": (
+        [*FAILED_TRY, ALLOCATED, FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 126,
+    ),
     "another try: ^C while retreating": ([ALLOCATED, LOST, E.INTERRUPT, FINISHED, E.FREED, E.DRAINED], S.ENDED, 130),
     "another try: told to end while retreating": ([ALLOCATED, LOST, HUP, FINISHED, E.FREED, E.DRAINED], S.ENDED, 129),
-    "another try: stdout broken while retreating": ([ALLOCATED, LOST, BROKEN, FINISHED, E.FREED, E.DRAINED], S.ENDED, 141),
+    "another try: stdout broken while retreating": (
+        [ALLOCATED, LOST, BROKEN, FINISHED, E.FREED, E.DRAINED], S.ENDED, 141,
+    ),
     "another try: ^C while returning": ([ALLOCATED, LOST, FINISHED, E.INTERRUPT, E.FREED, E.DRAINED], S.ENDED, 130),
     "another try: told to end while returning": ([ALLOCATED, LOST, FINISHED, TERM, E.FREED, E.DRAINED], S.ENDED, 143),
     "another try: stdout broken while returning": ([ALLOCATED, LOST, FINISHED, FULL, E.FREED, E.DRAINED], S.ENDED, 125),

@@ -92,8 +92,8 @@ PREFIXES = {
     "h": "help", "v": "vhelp", "L": "Log", "f": "file", "al": "alloc", "at": "attach", "ba": "batch", "bt": "bt",
     "g": "g", "N": "N", "NO": "NOBUF", "sl": "sleep", "sh": "show", "ni": None, "nic": "nice", "nid": "nid",
     "p": "pid", "b": None, "s": None, "str": None, "straceo": "straceoptions", "n": "sz", "c": "cpus-per-task",
-    "w": "list", "x": "exclude", "o": "output", "ov": "overcommit", "de": "detach", "dis": "distribution", "si": "signal",
-    "la": "label", "verb": "verbose", "j": "json",
+    "w": "list", "x": "exclude", "o": "output", "ov": "overcommit", "de": "detach", "dis": "distribution",
+    "si": "signal", "la": "label", "verb": "verbose", "j": "json",
 }  # fmt: skip
 
 
