@@ -158,6 +158,13 @@ class Keeper:
             processes.send_signal(kept.pid, signal.SIGTERM)
 
     def _spawn(self, kept: Kept) -> None:
+        # One that a killed keeper had just started may have come up meanwhile, and keeps ours from listening.
+        pid = self._find(kept)
+        if pid:
+            kept.pid = pid
+            self._log.write("adopted", name=kept.name, pid=pid)
+            self._watch(kept)
+            return
         try:
             kept.pid = kept.spawn()
         except OSError as error:

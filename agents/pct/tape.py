@@ -2,7 +2,7 @@
 
 After fork every page that parent or child writes is copied; after vfork(2) they share all memory and the parent stands
 still until the exec, so nothing is. Between the two no code of ours may run, for it would spoil the parent's memory: so
-what the child does is laid out before as a list of system calls, and fifty bytes of machine code walk it
+what the child does is laid out before as a list of system calls, and 72 bytes of machine code walk it
 (docs/decisions/0008-ranks-by-vfork.md). Where they cannot run (another processor, no executable memory) WALK is None,
 and ranks are forked as agents/pct/birth.py has it.
 """
