@@ -295,7 +295,7 @@ def _spooled(
     settings: Settings, request: Request, on_running: Callable[[int], None]
 ) -> tuple[Callable[..., Any], Callable[[int], None]]:
     """How a detached launch makes its front, and what it does as soon as it runs."""
-    from console.launch.engine import user
+    from console.launch.access import user
     from console.launch.spool import LIMIT, SpoolFront
 
     limit, drops = LIMIT, False

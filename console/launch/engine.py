@@ -15,6 +15,7 @@ from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, fra
 from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
+from console.launch.access import user
 from console.launch.forming import CLEAR_S, LOAD_S, STEP_S, Do, Event, State
 from console.launch.machine import Launch
 from console.launch.stream import Stream, stamped
@@ -175,17 +176,6 @@ class Engine:
         again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self._request.wait_s))
         self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"])
 
-    def _allocated_event(self) -> dict[str, Any]:
-        assert self._plan is not None
-        return {
-            "event": "allocated",
-            "launcher": self._reply["launcher"],
-            "partition": self._reply["partition"],
-            "command": self._request.command,
-            "size": self._plan.size,
-            "nodes": [{"name": node.name, "processors": node.processors} for node in self._plan.nodes],
-        }
-
     # the tree
 
     def _load(self) -> None:
@@ -194,7 +184,7 @@ class Engine:
         if self._cargo is not None:
             self._cargo.close()  # of a load that failed; this one has its own
             self._cargo = None
-        self.stream.emit(self._allocated_event())
+        self.stream.emit(plans.allocated_event(self._plan, self._reply, self._request.command))
         try:
             sock = connect(root.address, 5.0)
         except (OSError, AgentError) as error:
@@ -327,13 +317,9 @@ class Engine:
 
     def _observe(self) -> None:
         if self._observers is None and self.launch.state is State.RUNNING:
-            from console.launch.observers import Observers
+            from console.launch.observers import observe
 
-            path = f"{self._run_dir}/yod-{self.launch.launcher}.sock"
-            try:
-                self._observers = Observers(self._loop, path, self)
-            except (OSError, AgentError) as error:
-                self.front.status(f"nobody can observe this launch: {error}")
+            self._observers = observe(self._loop, f"{self._run_dir}/yod-{self.launch.launcher}.sock", self)
 
     def end_input(self) -> None:
         """Standard input ends here for the ranks."""
@@ -420,14 +406,10 @@ class Engine:
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
 
     def _print_completion(self) -> None:
-        launch, request = self.launch, self._request
-        told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
-        # 141: our reader has gone, and a filter goes quietly
-        if told and not request.quiet and launch.verdict != 141:
-            from console.launch.report import completion_rows
+        from console.launch.report import told_rows
 
-            for row in completion_rows(launch.ranks, whole=request.verbose):
-                self.front.line(f"yod: {row}")
+        for row in told_rows(self.launch, self._request):
+            self.front.line(f"yod: {row}")
 
     def _last_words(self) -> None:
         """Let our reader, and observers that are nearly up to date, have the rest."""
@@ -435,12 +417,8 @@ class Engine:
         deadline = time.monotonic() + (0.1 if hurry else _LAST_WORDS_S)
         while not self.front.drained and time.monotonic() < deadline:
             self._loop.run_once(deadline - time.monotonic())
-        if self._observers is None:
-            return
-        deadline = time.monotonic() + (0 if hurry else _OBSERVERS_LAST_S)
-        while self._observers.behind and time.monotonic() < deadline:
-            self._loop.run_once(deadline - time.monotonic())
-        self._observers.close()
+        if self._observers is not None:
+            self._observers.finish(0.0 if hurry else _OBSERVERS_LAST_S)
 
     # output credit
 
@@ -507,16 +485,6 @@ class Engine:
         from console.launch.progress import outstanding
 
         return outstanding(self.launch, self._request)
-
-
-def user() -> str:
-    """Our name for people; what decides is the uid."""
-    import pwd  # built in; a lookup in LDAP is paid only by those who ask
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _told(error: AgentError | None) -> tuple[str, str, int]:

@@ -119,7 +119,7 @@ def _register(engine: Engine, pid: int, began: int) -> None:
 
 def _spool(engine: Engine) -> None:
     """From here on a spool is our front; standard input goes on if it is no terminal."""
-    from console.launch.engine import user
+    from console.launch.access import user
     from console.launch.output_files import FilesFront
 
     hello = {"command": engine._request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}

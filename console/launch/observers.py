@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from agents.link.link import Link
 from agents.link.loop import READ
@@ -54,6 +55,13 @@ class Observers:
         """Whether somebody has not got everything yet."""
         return any(observer.behind for observer in self.connected)
 
+    def finish(self, seconds: float) -> None:
+        """Serve those that are behind for so long at most, then :meth:`close`."""
+        deadline = time.monotonic() + seconds
+        while self.behind and time.monotonic() < deadline:
+            self.loop.run_once(deadline - time.monotonic())
+        self.close()
+
     def close(self) -> None:
         """No more observers; those there are get what the kernel takes at once."""
         self.loop.unwatch(self._sock.fileno())
@@ -64,6 +72,15 @@ class Observers:
             pass
         for observer in list(self.connected):
             observer.close()
+
+
+def observe(loop: Loop, path: str, engine: Engine) -> Observers | None:
+    """Open the launch's socket; None, and the user is told, when that cannot be."""
+    try:
+        return Observers(loop, path, engine)
+    except (OSError, AgentError) as error:
+        engine.front.status(f"nobody can observe this launch: {error}")
+        return None
 
 
 class Observer:

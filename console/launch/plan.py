@@ -228,6 +228,18 @@ def identity(path: bytes) -> list[int]:
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
+def allocated_event(plan: Plan, reply: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """The event that tells followers where the launch is."""
+    return {
+        "event": "allocated",
+        "launcher": reply["launcher"],
+        "partition": reply["partition"],
+        "command": command,
+        "size": plan.size,
+        "nodes": [{"name": node.name, "processors": node.processors} for node in plan.nodes],
+    }
+
+
 def _common(request: Request, size: int) -> dict[str, Any]:
     environ = request.environ.items() if request.exported else forwarded(request.environ)
     message: dict[str, Any] = {

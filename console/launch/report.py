@@ -70,6 +70,15 @@ def completion_rows(ranks: Ranks, *, whole: bool = False) -> list[str]:
     return rows
 
 
+def told_rows(launch: Launch, request: Request) -> list[str]:
+    """The rows that yod prints at the end: none when all went well and nobody asked."""
+    told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+    # 141: our reader has gone, and a filter goes quietly
+    if not told or request.quiet or launch.verdict == 141:
+        return []
+    return completion_rows(launch.ranks, whole=request.verbose)
+
+
 def completion_lines(ranks: Ranks) -> list[str]:
     """How every rank ended, a line for each: ``rank 3 on n1: exit 0, 1.204 s``."""
     lines = []
