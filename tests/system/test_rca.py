@@ -54,7 +54,8 @@ def mesh_of_two(make_daemons: Make, tmp_path: Path) -> Daemons:
     script = tmp_path / "cleanup"
     script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/cleaned\n")
     script.chmod(0o755)
-    made = make_daemons(8, 2, cleanup=str(script), suspect_s=0.6, down_s=1.2, silent_s=1.5)
+    # the nodes have no PCTs here, and on a slow machine a test may outlive the time an RCA gives them to register
+    made = make_daemons(8, 2, cleanup=str(script), suspect_s=0.6, down_s=1.2, silent_s=1.5, register_again_s=120.0)
     for name in ("cpa-0", "cpa-1", "rca"):
         made.start(name)
     made.nodes_up()
