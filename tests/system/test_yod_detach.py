@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,15 @@ def over(yods: PrivateMesh, launcher: int) -> bool:
 
 
 def test_detached_and_attached_while_it_runs(yods: PrivateMesh) -> None:
-    begun = time.monotonic()
-    launcher = detach(yods, "-sz", "2", "sh", "-c", "echo first$YOD_RANK; sleep 1; echo last$YOD_RANK; exit 3")
-    assert time.monotonic() - begun < 0.9, "the terminal is free at once"
-    done = yods.run("yod", "--attach", str(launcher))
-    assert done.returncode == 3
-    assert sorted(done.stdout.split()) == ["first0", "first1", "last0", "last1"]
+    script = "echo first$YOD_RANK; until [ -e end ]; do sleep 0.02; done; echo last$YOD_RANK; exit 3"
+    launcher = detach(yods, "-sz", "2", "sh", "-c", script)  # returns: the terminal is free while it runs
+    attached = yods.start("yod", "--attach", str(launcher), stdout=subprocess.PIPE, text=True)
+    assert attached.stdout is not None
+    first = sorted(attached.stdout.readline() for _ in range(2))
+    (yods.work / "end").touch()
+    rest, _ = attached.communicate(timeout=20)
+    assert attached.returncode == 3
+    assert first == ["first0\n", "first1\n"] and sorted(rest.split()) == ["last0", "last1"]
 
 
 def test_attached_after_its_end(yods: PrivateMesh) -> None:
@@ -125,9 +127,8 @@ def launcher_of(process: "subprocess.Popen[str]", yods: PrivateMesh) -> int:
 
 
 def test_an_observer_gets_the_stream(yods: PrivateMesh) -> None:
-    process = yods.start(
-        "yod", "-sz", "2", "sh", "-c", "sleep 0.4; echo out$YOD_RANK; exit $YOD_RANK", stdout=subprocess.PIPE, text=True
-    )
+    script = "until [ -e followed ]; do sleep 0.02; done; echo out$YOD_RANK; exit $YOD_RANK"
+    process = yods.start("yod", "-sz", "2", "sh", "-c", script, stdout=subprocess.PIPE, text=True)
     launcher = launcher_of(process, yods)
     path = yods.run_dir / f"yod-{launcher}.sock"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -139,6 +140,7 @@ def test_an_observer_gets_the_stream(yods: PrivateMesh) -> None:
             kind, payload = client.receive_frame()
             if kind == CONTROL:
                 events.append(decode(payload))
+                (yods.work / "followed").touch()
             else:
                 assert kind == STDOUT
                 rank = int.from_bytes(payload[:4], "big")
@@ -149,7 +151,7 @@ def test_an_observer_gets_the_stream(yods: PrivateMesh) -> None:
     assert sorted((e["rank"], e["status"]) for e in events if e["event"] == "exit") == [(0, 0), (1, 1)]
     assert output == {0: b"out0\n", 1: b"out1\n"}
     assert events[-1]["exit_status"] == 1
-    assert process.wait(5) == 1
+    assert process.wait(20) == 1
 
 
 def test_an_observer_signals_kills_and_is_refused_nonsense(yods: PrivateMesh) -> None:
@@ -179,15 +181,17 @@ def test_an_observer_signals_kills_and_is_refused_nonsense(yods: PrivateMesh) ->
 
 def test_a_lazy_observer_is_left_behind_and_told(yods: PrivateMesh) -> None:
     (yods.work / "big").write_bytes(os.urandom(16 << 20))
-    process = yods.start(
-        "yod", "sh", "-c", "sleep 0.5; cat big; sleep 0.5; cat go; echo tail", stdout=subprocess.DEVNULL, text=True
-    )
+    for name in ("begin", "go"):
+        os.mkfifo(yods.work / name)
+    with open(yods.work / "out", "wb") as out:
+        process = yods.start("yod", "sh", "-c", "cat begin big go; echo tail", stdout=out)
     path = str(yods.run_dir / f"yod-{launcher_of(process, yods)}.sock")
-    os.mkfifo(yods.work / "go")
     with Client(path, "observer", 10.0) as client:
         client.tell({"op": "attach", "replay": False, "output": True})
         client.receive()
-        time.sleep(1.3)  # the job writes 16 MiB meanwhile, and nobody reads here
+        (yods.work / "begin").write_text("")
+        written = lambda: (yods.work / "out").stat().st_size >= 16 << 20  # noqa: E731
+        wait_until(written, "yod has passed on 16 MiB, and nobody reads here", 30.0)
         (yods.work / "go").write_text("late\n")
         kinds, size = [], 0
         while "end" not in kinds:
