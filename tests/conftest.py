@@ -64,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise KeyboardInterrupt("SIGTERM")
 
     os.environ.update(dict.fromkeys(("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"), str(HOME)))
+    # how the tests are run (in several processes, without buffers) is nothing to what they run
+    for name in ("COLUMNS", "LINES", "PYTHONUNBUFFERED"):
+        os.environ.pop(name, None)
     signal.signal(signal.SIGTERM, interrupt)
     # under nohup, or in the background of a script, these are ignored, and so they would be in all that tests start
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -78,12 +78,13 @@ class ConsoleApp(App[None]):
     def on_mount(self) -> None:
         """Opens on the map and begins to read."""
         self.switch_mode("mesh")
-        self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+        self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def on_unmount(self) -> None:
         """Lets go of everything; nothing that runs minds."""
         for watch in self._watches.values():
             watch.close()
+        self._reading.cancel()  # else it might ask a reader that is closed
         self._reader.close()
 
     # the machine

@@ -28,8 +28,8 @@ def one_mesh() -> Iterator[PrivateMesh]:
 def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
     yield one_mesh
-    wait_until(lambda: free(one_mesh) == PROCESSORS, "every processor is free again", 5.0)
-    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 3.0)
+    wait_until(lambda: free(one_mesh) == PROCESSORS, "every processor is free again", 20.0)
+    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 20.0)
     assert not [name for name in os.listdir(one_mesh.run_dir) if name.startswith(("yod-", "launch-"))]
 
 

@@ -207,12 +207,14 @@ THREADS = """
 #include <signal.h>
 #include <unistd.h>
 static void *idle(void *x) { for (;;) pause(); return x; }
-static void *faulty(void *x) { return (void *)(long)*(volatile int *)x; }
+static volatile int created;  /* until then the stack of main ends in clone */
+static void *faulty(void *x) { while (!created) usleep(1000); return (void *)(long)*(volatile int *)x; }
 int main(int argc, char **argv) {
     pthread_t one, two;
     if (argc > 1) execl(argv[0], argv[0], (char *)0);
     pthread_create(&one, 0, idle, 0);
     pthread_create(&two, 0, faulty, 0);
+    created = 1;
     pthread_join(two, 0);
     return 0;
 }
