@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 
 from agents.pct.application import CLOSE, READ_AT, STAGE_FAILED, STAGE_IN, STAGE_OUT, WRITE_AT, Application
 from agents.pct.errors import LoadFailed
@@ -142,6 +144,9 @@ class Staging:
                 return
             self._done.add(f"{source}\0{told['to']}")
             fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                os.close(fd)
+                raise OSError(errno.EINVAL, "no regular file", source)
             _Sending(self, channel, fd, source).begin(number, rank)
         except OSError as error:
             self.out_failed(channel, error)

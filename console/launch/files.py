@@ -115,7 +115,8 @@ class Files:
             code = error.errno or errno.EIO
             # what the kernel says anyway need not travel
             data = b"" if error.strerror == os.strerror(code) else str(error.strerror).encode("utf-8", "replace")
-        except (WireError, ValueError, KeyError, TypeError):
+        except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
             code = errno.EINVAL
         head = ROUTE.pack(FILE, 8 + ANSWER.size + len(data), *key) + ANSWER.pack(number, code, value)
         self._root.send_parts(head, data)

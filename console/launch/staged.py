@@ -5,7 +5,9 @@ A node asks by the number of the option and the rank; which file that is, is dec
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from console.launch.carried import stage_in, stage_out
 
@@ -39,10 +41,14 @@ class Staged:
         name = self._fill(pattern, rank)
         path = os.path.join(self._cwd, name)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # never waits: a pipe that nobody writes would hold up the whole launch
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise OSError(error.errno, f"{path}: {error.strerror}") from None
         found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, f"{path} is no regular file")
         return fd, {
             "name": os.fsencode(os.path.basename(name)).decode("latin-1"),
             "to": os.fsencode(self._fill(target, rank)).decode("latin-1") if target else "",
@@ -62,7 +68,8 @@ class Staged:
             path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         part = f"{path}.part-{self._launcher}-{rank}"
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, int(told["mode"]) & 0o777)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW  # its name can be guessed
+        fd = os.open(part, flags, int(told["mode"]) & 0o777)
         self._unfinished.add(part)
 
         def finish(size: int) -> None:

@@ -294,3 +294,37 @@ def test_interrupted_while_it_stages_nothing_stays(yods: PrivateMesh, data: Path
     wait_until(lambda: not list(yods.work.glob("copy-*.part*")), "no half files", 5)
     for path in yods.work.glob("copy-*"):
         path.unlink()
+
+
+def test_what_is_no_file_is_not_staged_and_holds_nothing_up(yods: PrivateMesh, data: Path) -> None:
+    os.mkfifo(data / "pipe")
+    for word, name in (("-stage-in", "data/pipe"), ("-stage-in", "/dev/zero"), ("-stage-out", "/dev/zero:data/copy")):
+        done = yods.run("yod", word, name, "true", timeout_s=20)
+        assert done.returncode == 125 and "no regular file" in done.stderr and done.stderr.count("\n") == 1
+    assert sorted(os.listdir(data)) == ["hello", "pipe", "random"]
+
+
+def test_no_request_of_a_rank_ends_its_yod(yods: PrivateMesh, data: Path) -> None:
+    done = python(
+        yods,
+        """
+        import yodio
+        channel = yodio._Channel()
+        opening = [b'{"path": 7, "mode": "r"}', b'{"path": null, "mode": "r"}', b'{"path": ["hello"], "mode": "r"}']
+        opening += [b'{"path": "hello", "mode": ["r"]}', b"[1]", b"{", b""]
+        wrong = [(1, 0, 0, data) for data in opening] + [(op, 0, 0, b"") for op in (0, 8, 11, 255)]
+        far = [(op, (1 << 64) - 1, 1, b"x" if op == 3 else b"") for op in (2, 3, 7)]
+        def ask(op, offset, length, data):
+            try:
+                channel.wait(channel.send(op, offset, length, data))
+            except OSError as error:
+                return error.errno
+        print([ask(*each) for each in wrong].count(None), end=" ")
+        ask(1, 0, 0, b'{"path": "new", "mode": "w+"}')
+        print([ask(*each) for each in far].count(None), end=" ")
+        print(yodio.open("hello").read(), end="")
+        """,
+        "-io",
+        "data",
+    )
+    assert (done.returncode, done.stdout) == (0, "0 0 hello\n"), done.stderr
