@@ -17,9 +17,9 @@ from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import PctError
 from agents.pct.hosted import Hosted, Kill
-from agents.pct.launch import Host
 from agents.pct.log import Log
 from agents.pct.places import pct_socket, tombstone
+from agents.pct.seat import Host
 from agents.pct.spares import Spares, serve_launches
 from agents.wire.control import Message
 from agents.wire.messages import PCT

@@ -13,31 +13,32 @@ import socket
 import time
 
 from agents.link.link import Link
-from agents.link.loop import Loop, Timer
-from agents.link.server import Server, Session
-from agents.pct import parallel, places
+from agents.link.loop import Loop
+from agents.pct import parallel
 from agents.pct.errors import LoadFailed
 from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
 from agents.pct.killers import Killers
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.local import Listener, Local
-from agents.pct.log import Log, where
+from agents.pct.log import where
 from agents.pct.outputs import Relay
 from agents.pct.parallel import Parallel, Tree, choose_master
-from agents.pct.places import clear_files, launch_socket, tombstone
 from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
 from agents.pct.ranks import Rank
+from agents.pct.seat import Host, Seat
 from agents.pct.subtree import Child
+from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN
-from agents.wire.messages import DOWN, PCT, check, hello
+from agents.wire.messages import DOWN, check, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, List, NoReturn, Optional, Sequence
+    from typing import Any, List, NoReturn, Optional
 
+    from agents.link.server import Session
     from agents.pct.manner import Manner
     from agents.pct.plan import Program
 
@@ -45,17 +46,6 @@ if TYPE_CHECKING:
 #: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 8 and more), to leave after a kill.
 LOAD_S, READY_S, LEAVE_S = 10.0, 5.0, 2.0
 RANKS_A_S = 200
-#: Exits are gathered so long before they go up, unless they are the last.
-GATHER_S = 0.005
-
-
-class Host:
-    """The node as its PCT knows it."""
-
-    __slots__ = ("gpus", "log", "node", "run")
-
-    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = ()) -> None:
-        self.node, self.run, self.log, self.gpus = node, run, log, gpus
 
 
 class Launch(Listener):
@@ -75,27 +65,24 @@ class Launch(Listener):
         self._parallel: Optional[Parallel] = None
         self._relay: Optional[Relay] = None
         self._children: List[Child] = []
-        self._inputs = Inputs(self._grant_input)
+        self._inputs = Inputs(lambda count: self._up.tell({"op": "credit", "bytes": count}))
         self._ready: List[List[int]] = []
-        self._exits: List[List[Any]] = []
-        self._closed: List[int] = []
         self._lost: List[str] = []
         self._unclean: List[List[Any]] = []
         self._failure: Message = {}
         self._go: Message = {}
-        self._report_timer: Optional[Timer] = None
-        self._server: Optional[Server] = None
+        self._seat: Optional[Seat] = None
         self._killers = Killers(self._loop, self._terminate, self.noted)
         self._logs_steps = False
         self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
-        self._greeting = control(hello("child", host.node))
-        self._freight = Freight(
-            self._loop, host.run, host.node, self._is_root, self._children, self._send_up, self._fail
-        )  # fmt: skip
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
+        self._up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
+        self._freight = Freight(
+            self._loop, host.run, host.node, self._is_root, self._children, self._up.send, self._fail
+        )  # fmt: skip
         if self._is_root:
-            self._send_up(b"")
+            self._up.send(b"")
 
     def run(self) -> None:
         """Serve until the launch is over; returns when this process may serve another, else leaves it."""
@@ -188,7 +175,8 @@ class Launch(Listener):
             self._deadline.cancel()
             self._deadline = self._loop.after(load.pending_s, lambda: self._handle(Event.EXPIRED))
             self._relay = Relay(self._parent, load.window)
-            self._claim(load)
+            self._seat = Seat(self._loop, self._host, load, self._on_request)
+            self._seat.check_alive()
             program = read_program(payload)
             for rank in load.ranks:
                 program.segment_of(rank)
@@ -204,7 +192,7 @@ class Launch(Listener):
             self._fail(error)
             return
         self._local = Local(
-            self._loop, load, program, self._map_path(load), self._relay, self._inputs, self, manner
+            self._loop, load, program, self._seat.map_path, self._relay, self._inputs, self, manner
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
 
@@ -213,7 +201,7 @@ class Launch(Listener):
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
         running = lambda: self._machine.state is State.RUNNING  # noqa: E731
-        tree = Tree(self._children, self._is_root, self._report, self.noted, running)
+        tree = Tree(self._children, self._is_root, self._up.flush, self.noted, running)
         self._parallel = program.pmi = Parallel(self._loop, load, program, tree)
 
     def _read_manner(self, load: Load, program: Program) -> Manner:
@@ -222,24 +210,6 @@ class Launch(Listener):
         manner = Manner(program.manner, load, program)
         self._logs_steps = manner.log
         return manner
-
-    def _claim(self, load: Load) -> None:
-        # The socket first, then the look for a tombstone: a kill writes its tombstone first and then looks for sockets.
-        if load.name != self._host.node:
-            raise LoadFailed(f"a load for {load.name} came to {self._host.node}", "launch")
-        try:
-            self._server = Server(
-                self._loop, launch_socket(self._host.run, load.name, load.launcher), "child", PCT, self._on_request
-            )
-        except AgentError:
-            raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
-        except OSError as error:
-            raise LoadFailed(f"{load.name}: no socket in {self._host.run}: {error.strerror}", "node") from None
-        if os.path.exists(tombstone(self._host.run, load.name, load.launcher)):
-            raise LoadFailed(f"{load.name}: launcher {load.launcher} has been killed", "launch")
-
-    def _map_path(self, load: Load) -> str:
-        return places.rank_map(self._host.run, load.name, load.launcher)
 
     def _fail(self, error: LoadFailed, node: str = "") -> None:
         self._fail_with(error.as_failed(node or self._host.node))
@@ -251,33 +221,8 @@ class Launch(Listener):
 
     # To the parent
 
-    def _send_up(self, data: bytes) -> None:
-        # The greeting travels with the first thing there is to say: one wake-up of the parent less.
-        if self._greeting:
-            data, self._greeting = self._greeting + data, b""
-        self._parent.send_raw(data)
-
-    def _news(self) -> None:
-        if self._report_timer is None:
-            last = self._local is not None and not self._local.ranks.living and self._machine.open_children <= 0
-            self._report_timer = self._loop.after(0 if last else GATHER_S, self._report)
-
-    def _report(self, more: bytes = b"") -> None:
-        if self._report_timer is not None:
-            self._report_timer.cancel()
-            self._report_timer = None
-        data = b""
-        if self._exits:
-            data += control({"op": "exits", "ranks": self._exits})
-            self._exits = []
-        if self._closed:
-            data += control({"op": "closed", "ranks": self._closed})
-            self._closed = []
-        if data or more:
-            self._send_up(data + more)
-
-    def _grant_input(self, count: int) -> None:
-        self._send_up(control({"op": "credit", "bytes": count}))
+    def _no_more_ends(self) -> bool:
+        return self._local is not None and not self._local.ranks.living and self._machine.open_children <= 0
 
     # From this node's processes
 
@@ -295,8 +240,7 @@ class Launch(Listener):
 
     def rank_ended(self, rank: Rank, seconds: float) -> None:
         if rank.released_at:
-            self._exits.append([rank.number, rank.status, round(seconds, 6)])
-            self._news()
+            self._up.ended([[rank.number, rank.status, round(seconds, 6)]])
             if self._parallel is not None:
                 self._parallel.rank_ended(rank)
         elif self._machine.state in (State.STARTING, State.HELD):
@@ -307,15 +251,14 @@ class Launch(Listener):
             )
 
     def rank_closed(self, number: int) -> None:
-        self._closed.append(number)
-        self._news()
+        self._up.closed([number])
 
     def noted(self, message: str) -> None:
         self._host.log.write("note", launcher=self._launcher, message=message)
-        self._send_up(control({"op": "note", "node": self._host.node, "message": message}))
+        self._up.tell({"op": "note", "node": self._host.node, "message": message})
 
     def tell(self, message: Message) -> None:
-        self._send_up(control(message))
+        self._up.tell(message)
 
     def drained(self) -> None:
         self._handle(Event.DRAINED)
@@ -344,12 +287,11 @@ class Launch(Listener):
             self._fail_with(message)
         elif op == "exits":
             child.exited.update(entry[0] for entry in message["ranks"])
-            self._exits += message["ranks"]
-            self._news()
+            self._up.ended(message["ranks"])
             if self._parallel is not None:
                 self._parallel.settle()
         elif op == "closed":
-            self._behind_output(lambda: self._on_child_closed(message["ranks"]))
+            self._behind_output(lambda: self._up.closed(message["ranks"]))
         elif op == "finished":
             child.over = True
             self._unclean += message.get("unclean", [])
@@ -362,15 +304,11 @@ class Launch(Listener):
         else:  # lost, note
             for _, ranks in message.get("nodes", ()):
                 child.exited.update(ranks)
-            self._send_up(control(message))
+            self._up.tell(message)
 
     def _behind_output(self, call: Any) -> None:
         assert self._relay is not None
         self._relay.barrier(call)
-
-    def _on_child_closed(self, ranks: List[int]) -> None:
-        self._closed += ranks
-        self._news()
 
     def _on_child_output(self, child: Child, kind: int, payload: bytes) -> None:
         assert self._relay is not None
@@ -387,7 +325,7 @@ class Launch(Listener):
             self._fail(LoadFailed(f"{child.name}: {reason}", "node"), child.name)
         elif not self._failure:
             nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]
-            self._send_up(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
+            self._up.tell({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"})
         if self._parallel is not None:
             self._parallel.child_lost(child, reason)
         self._behind_output(lambda: self._do(self._machine.child_over()))
@@ -432,15 +370,15 @@ class Launch(Listener):
             self._fail(LoadFailed(f"{self._host.node}: its processes do not reach their exec", "node"))
 
     def _report_ready(self) -> None:
-        self._send_up(control({"op": "ready", "ranks": self._ready}))
+        self._up.tell({"op": "ready", "ranks": self._ready})
         self._ready = []
 
     def _report_failed(self) -> None:
         self._host.log.write("failed", launcher=self._launcher, message=self._failure.get("message", ""))
-        self._send_up(control(self._failure))
+        self._up.tell(self._failure)
 
     def _release(self) -> None:
-        assert self._load is not None and self._local is not None
+        assert self._load is not None and self._local is not None and self._seat is not None
         self._deadline.cancel()
         text = self._go.get("map")
         if text is None:
@@ -448,9 +386,7 @@ class Launch(Listener):
             text = rank_map(self._go["ranks"], names)
         self._pass_on(control({"op": "go", "ranks": [], "map": text}))
         try:
-            fd = os.open(self._map_path(self._load), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb", buffering=0) as file:
-                file.write(text.encode("utf-8"))
+            self._seat.write_map(text)
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
         self._local.release()
@@ -494,7 +430,7 @@ class Launch(Listener):
 
     def _report_finished(self) -> None:
         self._finished = True
-        self._report(control({"op": "finished", "unclean": self._unclean}))
+        self._up.flush(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:
         self._pass_on(control({"op": "done"}))
@@ -526,8 +462,8 @@ class Launch(Listener):
         for child in self._children:
             child.drop()
         self._inputs.close()
-        if self._server is not None:
-            self._server.close()
+        if self._seat is not None:
+            self._seat.close()
         if self._local is not None:
             self._local.close()
         self._loop.close()
@@ -537,8 +473,8 @@ class Launch(Listener):
         os._exit(self._freight.close() or status)
 
     def _tidy(self) -> None:
-        if self._load is not None and self._server is not None:
-            clear_files(self._host.run, self._load.name, self._load.launcher)
+        if self._seat is not None:
+            self._seat.clear()
             self._host.log.write(
                 "launch ended", launcher=self._launcher, seconds=round(time.monotonic() - self._began, 3)
             )

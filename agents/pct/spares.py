@@ -13,7 +13,8 @@ import signal
 import socket
 
 from agents.link.loop import READ, Loop, Timer
-from agents.pct.launch import Host, Launch
+from agents.pct.launch import Launch
+from agents.pct.seat import Host
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

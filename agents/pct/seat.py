@@ -1,0 +1,66 @@
+"""The seat of a launch on a node: its socket, rank map and log, where PCTs, clean-ups and ranks look for them."""
+
+from __future__ import annotations
+
+import os
+
+from agents.link.server import Server
+from agents.pct.errors import LoadFailed
+from agents.pct.log import Log
+from agents.pct.places import clear_files, launch_socket, rank_map, tombstone
+from agents.pct.plan import Load
+from agents.wire.errors import AgentError
+from agents.wire.messages import PCT
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Sequence
+
+    from agents.link.loop import Loop
+    from agents.link.server import Session
+    from agents.wire.control import Message
+
+
+class Host:
+    """The node as its PCT knows it."""
+
+    __slots__ = ("gpus", "log", "node", "run")
+
+    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = ()) -> None:
+        self.node, self.run, self.log, self.gpus = node, run, log, gpus
+
+
+class Seat:
+    """Taken for one launch; LoadFailed when another has it."""
+
+    def __init__(self, loop: Loop, host: Host, load: Load, serve: Callable[[Session, str, Message], None]) -> None:
+        if load.name != host.node:
+            raise LoadFailed(f"a load for {load.name} came to {host.node}", "launch")
+        self._run, self._node, self._launcher = host.run, load.name, load.launcher
+        self.map_path = rank_map(host.run, load.name, load.launcher)
+        try:
+            self._server = Server(loop, launch_socket(host.run, load.name, load.launcher), "child", PCT, serve)
+        except AgentError:
+            raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
+        except OSError as error:
+            raise LoadFailed(f"{load.name}: no socket in {host.run}: {error.strerror}", "node") from None
+
+    def check_alive(self) -> None:
+        """LoadFailed when the launch was killed before its load came."""
+        # behind the socket, for a kill writes its tombstone first and then looks for sockets
+        if os.path.exists(tombstone(self._run, self._node, self._launcher)):
+            raise LoadFailed(f"{self._node}: launcher {self._launcher} has been killed", "launch")
+
+    def write_map(self, text: str) -> None:
+        """The rank map, before the first instruction of any rank. OSError."""
+        fd = os.open(self.map_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb", buffering=0) as file:
+            file.write(text.encode("utf-8"))
+
+    def clear(self) -> None:
+        """Remove what the launch has in RUN."""
+        clear_files(self._run, self._node, self._launcher)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._server.close()
