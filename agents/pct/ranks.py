@@ -219,12 +219,7 @@ class Ranks:
         del self._by_pid[rank.pid]
         rank.status = status
         if not rank.held:
-            what = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
-            self._on_failed(
-                LoadFailed(
-                    f"{self._load.name}: rank {rank.number} {what} before it could begin", "node", rank=rank.number
-                )
-            )
+            self._on_failed(_died_unheld(self._load.name, rank.number, status))
         self._on_ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
 
     def release(self) -> None:
@@ -300,3 +295,13 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     return LoadFailed(
         f"{node}: {path}: {reason}", "program", _NOT_FOUND if missing else _NOT_EXECUTABLE, rank.number, hint
     )
+
+
+def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number in (signal.SIGSEGV, signal.SIGBUS):
+        # How the kernel ends an exec that it cannot go through with: half a binary. Other nodes have no better one.
+        text = f"{node}: rank {rank}: the kernel cannot load the program ({signal.Signals(number).name} at its exec)"
+        return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
+    what = f"died of signal {number}" if number else "ended"
+    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "node", rank=rank)

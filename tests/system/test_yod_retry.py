@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +174,13 @@ def test_an_interrupt_between_two_tries(mesh: MakeMesh) -> None:
         out, _ = process.communicate(timeout=10)
         assert process.returncode in (0, 130) and bool(out) is (process.returncode == 0)
     nothing_left(private)
+
+
+def test_half_a_program_is_not_the_nodes_fault(mesh: MakeMesh) -> None:
+    one = mesh(processors=4, nodes=4)
+    half = one.work / "half"
+    half.write_bytes(Path("/proc/self/exe").read_bytes()[:500_000])  # its segments end beyond the file
+    half.chmod(0o755)
+    done = one.run("yod", str(half))
+    assert done.returncode == 126 and "cannot load the program" in done.stderr and "trying" not in done.stderr
+    assert one.run("pingd", "-summary", check=True).stdout.startswith("Total: 4   free: 4")
