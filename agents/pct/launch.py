@@ -27,7 +27,7 @@ from agents.pct.parallel import Parallel, Tree, choose_master
 from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
 from agents.pct.ranks import Rank
 from agents.pct.seat import Host, Seat
-from agents.pct.subtree import Child
+from agents.pct.subtree import Child, late, tell_all
 from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
@@ -73,8 +73,7 @@ class Launch(Listener):
         self._go: Message = {}
         self._seat: Optional[Seat] = None
         self._killers = Killers(self._loop, self._terminate, self.noted)
-        self._logs_steps = False
-        self._processes_gone = self._finished = self._over = False
+        self._logs_steps = self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         self._up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
@@ -246,9 +245,8 @@ class Launch(Listener):
         elif self._machine.state in (State.STARTING, State.HELD):
             status = rank.status or 0
             how = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
-            self._fail(
-                LoadFailed(f"{self._host.node}: rank {rank.number} {how} before it could run", "node", rank=rank.number)
-            )
+            why = f"{self._host.node}: rank {rank.number} {how} before it could run"
+            self._fail(LoadFailed(why, "node", rank=rank.number))
 
     def rank_closed(self, number: int) -> None:
         self._up.closed([number])
@@ -314,8 +312,7 @@ class Launch(Listener):
         assert self._relay is not None
         if len(payload) < 4:
             raise WireError("an output frame without a rank")
-        rank = int.from_bytes(payload[:4], "big")
-        self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
+        self._relay.push(kind, int.from_bytes(payload[:4], "big"), memoryview(payload)[4:], child.returns.passed)
 
     def _on_child_lost(self, child: Child, reason: str) -> None:
         was_ready = self._machine.state
@@ -362,12 +359,9 @@ class Launch(Listener):
         if self._freight.still_moves(READY_S / 2):
             self._loop.after(READY_S / 2, self._on_ready_late)
             return
-        late = [child.name for child in self._children if not child.ready]
-        if late:
-            more = f" ({len(late)} nodes outstanding)" if len(late) > 1 else ""
-            self._fail(LoadFailed(f"{late[0]}: not ready in time{more}", "node"), late[0])
-        else:
-            self._fail(LoadFailed(f"{self._host.node}: its processes do not reach their exec", "node"))
+        node, why = late(self._children)
+        why = why or f"{self._host.node}: its processes do not reach their exec"
+        self._fail(LoadFailed(why, "node"), node)
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})
@@ -384,7 +378,7 @@ class Launch(Listener):
         if text is None:
             names = {int(node["index"]): str(node["name"]) for node in self._load.nodes}
             text = rank_map(self._go["ranks"], names)
-        self._pass_on(control({"op": "go", "ranks": [], "map": text}))
+        tell_all(self._children, control({"op": "go", "ranks": [], "map": text}))
         try:
             self._seat.write_map(text)
         except OSError as error:
@@ -394,23 +388,15 @@ class Launch(Listener):
             self._parallel.released(self._local.pairs)
         gc.enable()
 
-    def _pass_on(self, data: bytes) -> None:
-        for child in self._children:
-            if not child.over:
-                child.send_raw(data)
-
     def _signal(self, message: Message) -> None:
         wanted = message.get("ranks")
-        data = control(message)
-        for child in self._children:
-            if not child.over and (wanted is None or not child.ranks.isdisjoint(wanted)):
-                child.send_raw(data)
+        tell_all(self._children, control(message), wanted)
         if self._local is not None and 0 < message["signal"] < signal.NSIG:
             for refused in self._local.ranks.send_signal(message["signal"], wanted):
                 self.noted(f"{self._host.node}: signal {message['signal']} not sent to {refused}")
 
     def _resize(self, message: Message) -> None:
-        self._pass_on(control(message))
+        tell_all(self._children, control(message))
         if self._local is not None and self._local.terminal is not None:
             self._local.terminal.resize(message["rows"], message["columns"])
 
@@ -433,7 +419,7 @@ class Launch(Listener):
         self._up.flush(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:
-        self._pass_on(control({"op": "done"}))
+        tell_all(self._children, control({"op": "done"}))
         self._forget_parent()
 
     def _drop_tree(self) -> None:
@@ -442,11 +428,10 @@ class Launch(Listener):
                 child.drop()
 
     def _end(self) -> None:
-        if self._may_serve_again():
-            self._tidy()
-            self._over = True
-        else:
+        if not self._may_serve_again():
             self._leave(0)
+        self._tidy()
+        self._over = True
 
     def _may_serve_again(self) -> bool:
         # Only behind a plain launch that ended as it should is this process as it was before.
@@ -475,9 +460,8 @@ class Launch(Listener):
     def _tidy(self) -> None:
         if self._seat is not None:
             self._seat.clear()
-            self._host.log.write(
-                "launch ended", launcher=self._launcher, seconds=round(time.monotonic() - self._began, 3)
-            )
+            lasted_s = round(time.monotonic() - self._began, 3)
+            self._host.log.write("launch ended", launcher=self._launcher, seconds=lasted_s)
 
     # From the PCT, and whoever adopts
 

@@ -19,7 +19,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 #: A PCT that has just died is back within this many seconds, or its node is of no use now.
 CONNECT_S = 2.0
@@ -139,3 +139,19 @@ class Child:
         self.sink.drop()
         if self.link is not None:
             self.link.close()
+
+
+def tell_all(children: List[Child], data: bytes, ranks: Optional[List[int]] = None) -> None:
+    """Frames for every child that is not over; with ``ranks``, for those that have one of them below."""
+    for child in children:
+        if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
+            child.send_raw(data)
+
+
+def late(children: List[Child]) -> Tuple[str, str]:
+    """The first node that is not ready yet, and what is wrong with it; "" when all are."""
+    names = [child.name for child in children if not child.ready]
+    if not names:
+        return "", ""
+    more = f" ({len(names)} nodes outstanding)" if len(names) > 1 else ""
+    return names[0], f"{names[0]}: not ready in time{more}"
