@@ -275,33 +275,37 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
     nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
     devices = _take_resources(t, nodes, demand)
     cookie = cookies.make()
-    t.insert(
-        "launcher",
-        {
-            "id": launcher,
-            "cookie": cookies.digest(cookie),
-            "partition": partition,
-            "login_processor": machine.node_id(demand.login),
-            "pid": demand.pid,
-            "pid_started": demand.pid_started,
-            "user": demand.user,
-            "uid": demand.uid,
-            "command": demand.command,
-            "size": len(ids),
-            "processors": fold(ids),
-            "root": nodes[0].name,
-            "state": "pending",
-            "created_at": t.now,
-            "pending_until": t.now + demand.pending_s,
-            "abnormal": False,
-            "reason": "",
-            "resources": json.dumps(devices, sort_keys=True),
-            "request_key": demand.request_key,
-            "nice": demand.nice,
-        },
-    )
+    placed = {
+        "id": launcher,
+        "cookie": cookies.digest(cookie),
+        "partition": partition,
+        "login_processor": machine.node_id(demand.login),
+        "size": len(ids),
+        "processors": fold(ids),
+        "root": nodes[0].name,
+        "resources": json.dumps(devices, sort_keys=True),
+    }
+    t.insert("launcher", {**placed, **_asked(t, demand)})
     named = _by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
+
+
+def _asked(t: Transaction, demand: Demand) -> dict[str, object]:
+    """What the row of a new launcher has from its request, whatever it got."""
+    return {
+        "pid": demand.pid,
+        "pid_started": demand.pid_started,
+        "user": demand.user,
+        "uid": demand.uid,
+        "command": demand.command,
+        "state": "pending",
+        "created_at": t.now,
+        "pending_until": t.now + demand.pending_s,
+        "abnormal": False,
+        "reason": "",
+        "request_key": demand.request_key,
+        "nice": demand.nice,
+    }
 
 
 def insert_partition(

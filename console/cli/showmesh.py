@@ -15,6 +15,7 @@ from db.views import Picture
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from console.cli.watching import Render
 
@@ -149,17 +150,7 @@ def as_json(picture: Picture, _width: int) -> list[str]:
                 "role": node.role,
                 "state": node.state,
                 "reason": node.reason,
-                "processors": [
-                    {
-                        "id": row.id,
-                        "state": picture.state(row.id),
-                        "mode": row.alloc_mode,
-                        "reserved_for": row.reserved_for,
-                        "partition": row.partition,
-                        "launcher": row.launcher,
-                    }
-                    for row in rows
-                ],
+                "processors": [_processor(picture, row) for row in rows],
             }
             for node, rows in by_node(picture)
         ],
@@ -181,6 +172,17 @@ def as_json(picture: Picture, _width: int) -> list[str]:
         ],
     }
     return [json.dumps(value, separators=(",", ":"))]
+
+
+def _processor(picture: Picture, row: "Any") -> "dict[str, Any]":
+    return {
+        "id": row.id,
+        "state": picture.state(row.id),
+        "mode": row.alloc_mode,
+        "reserved_for": row.reserved_for,
+        "partition": row.partition,
+        "launcher": row.launcher,
+    }
 
 
 if __name__ == "__main__":

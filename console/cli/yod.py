@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from console.launch.engine import Engine
     from console.launch.request import Program, Request
     from console.settings import Settings
 
@@ -130,6 +131,12 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         verbose="verbose" in given,
         **_carried(given),
     )
+    _refine(request, given, programs)
+    return request
+
+
+def _refine(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
+    """The options that few use, each read by a module that is loaded for it."""
     if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
         from console.cli.yod_extras import extend
 
@@ -143,7 +150,6 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
 
         request.manner = read_manner(given, request.size, request.cwd)
     request.input = _input(given.get("input") or _who_reads(given, request), request.size)
-    return request
 
 
 def _programs(
@@ -267,16 +273,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
-    kind: type[Engine] = Engine
-    if request.conduct is not None:
-        from console.launch.conducted import ConductedEngine as kind
-        from console.launch.conducted import front_maker
-
-        make = front_maker(make, request.conduct)
-    if request.manner is not None:
-        from console.launch.attended import attended
-
-        kind = attended(kind)
+    kind, make = _fitted(request, Engine, make)
     engine = kind(
         loop,
         request,
@@ -289,6 +286,20 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         on_running=on_running,
     )
     return engine.run()
+
+
+def _fitted(request: Request, kind: type[Engine], make: Any) -> tuple[type[Engine], Any]:
+    """The engine, and what makes its front, for options that change how a launch is conducted or attended."""
+    if request.conduct is not None:
+        from console.launch.conducted import ConductedEngine as kind
+        from console.launch.conducted import front_maker
+
+        make = front_maker(make, request.conduct)
+    if request.manner is not None:
+        from console.launch.attended import attended
+
+        kind = attended(kind)
+    return kind, make
 
 
 def _spooled(
