@@ -69,5 +69,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     signal.signal(signal.SIGTERM, interrupt)
     # under nohup, or in the background of a script, these are ignored, and so they would be in all that tests start
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from console.cli.endings import guarded
 from console.settings import Settings, load
@@ -14,6 +15,11 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "None":  # type: ignore[override]
         print(f"mesh: {message} (mesh --help)", file=sys.stderr)
         raise SystemExit(2)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own says nothing of a full disk in some versions, and ends with 0
+        if message:
+            print(message, end="", file=file or sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -194,10 +194,10 @@ def test_an_interrupt_while_it_comes_up_leaves_nothing(mesh: MakeMesh) -> None:
 
 
 def test_a_mesh_that_yod_started_ends_when_it_is_idle(mesh: MakeMesh) -> None:
-    private = mesh(2, 1, up=False, REDMESH_IDLE_MINUTES="0.05")
+    private = mesh(2, 1, up=False, REDMESH_IDLE_MINUTES="0.2")
     assert private.run("yod", "true").returncode == 0
     assert private.json("mesh", "status")["auto"] is True
-    wait_until(lambda: not private.processes(), "the mesh ends by itself", 30.0)
+    wait_until(lambda: not private.processes(), "the mesh ends by itself", 60.0)
     assert private.json("showmesh")["states"]["free"] == 0, "viewers see that it has gone"
     assert private.run("yod", "true").returncode == 0, "and the next yod starts another"
 

@@ -1,5 +1,7 @@
 """The machine at its boots, and its nodes' lives."""
 
+import time
+
 import pytest
 
 from db import machine as machines
@@ -135,6 +137,7 @@ def test_a_node_that_failed_a_load_is_down_until_it_registers(store: Store, mach
     taken = take(store, machine, 4)
     assert node_failed(store, "n0", taken.launcher, "no answer within 10 s") and state(store, "n0") == "down"
     assert not node_failed(store, "n0", taken.launcher, "again")
+    time.sleep(0.005)  # SQLite's clock has milliseconds, and the node comes up later than the launcher was made
     node_up(store, "n0", "b1", 2, "/x")
     assert not node_failed(store, "n0", taken.launcher, "of an earlier life") and state(store, "n0") == "up"
     assert not node_failed(store, "n0", 999, "of no launcher")

@@ -25,6 +25,9 @@ class Picture(Machine):
     def node_of(self, one: int) -> int:
         return self._where[one]
 
+    def is_service(self, one: int) -> bool:
+        return False
+
     def __len__(self) -> int:
         return len(self._where)
 
