@@ -76,7 +76,7 @@ class Operations:
     def demand(self, uid: int, message: Message) -> allocation.Demand:
         """What an allocate asks for, as the database wants it."""
         self.machine.refresh(self.store)
-        wanted = self.machine.resolve(message.get("wanted"))
+        wanted, exclude = self._without_excluded(message)
         each = message.get("cpus_per_task", 1)
         shape = shape_of(self.machine, message)
         size = size_of(self.machine, message, wanted, shape)
@@ -95,7 +95,7 @@ class Operations:
             size=size * each,
             at_least=1 if message.get("overcommit") else 0,
             wanted=wanted,
-            exclude=self.machine.resolve(message.get("exclude")) or (),
+            exclude=exclude,
             partition=message.get("partition"),
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
@@ -103,6 +103,17 @@ class Operations:
             nice=message.get("nice", False),
             pending_s=min(max(allocation.PENDING_S, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
+
+    def _without_excluded(self, message: Message) -> "tuple[Sequence[int] | None, Sequence[int]]":
+        """The ids a request lists, without those it excludes: a list says how many, too; and those it excludes."""
+        wanted = self.machine.resolve(message.get("wanted"))
+        exclude = self.machine.resolve(message.get("exclude")) or ()
+        if wanted is not None and exclude:
+            out = set(exclude)
+            wanted = [one for one in wanted if one not in out]
+            if not wanted:
+                raise AgentError("every processor listed is excluded too", "list others", code="invalid")
+        return wanted, exclude
 
     def _would_allocate(self, uid: int, message: Message) -> Answer:
         """A launch's dry run: decided like an allocation, and nothing taken."""
@@ -190,7 +201,7 @@ class Operations:
         self.rights.need_batch(uid, "partition_create")
         user = message.get("user") or user_name(uid)
         self.machine.refresh(self.store)
-        wanted = self.machine.resolve(message.get("wanted"))
+        wanted, exclude = self._without_excluded(message)
         size = message.get("size")
         if len(message["batch_job"]) > MAX_NAME:
             raise AgentError(f"a batch job's id has at most {MAX_NAME} characters", code="invalid")
@@ -204,7 +215,7 @@ class Operations:
                 uid=uid_of(user),
                 size=len(wanted or ()) if size is None else size,
                 wanted=wanted,
-                exclude=self.machine.resolve(message.get("exclude")) or (),
+                exclude=exclude,
                 login=message.get("login", self.login),
             ),
             self._choose(message),

@@ -363,5 +363,5 @@ def own_directory(path: str, *, make: bool = True) -> None:
 
 
 def _failed(path: str, error: OSError) -> ImageError:
-    kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else ImageError
+    kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ImageError
     return kind(f"{path}: {error.strerror}")

@@ -64,6 +64,10 @@ def test_lists_and_what_is_left_out(mesh8: PrivateMesh) -> None:
     assert set(places(mesh8.run("yod", "-w", "n3,n1", "-n", "4", *PLACE)).values()) == {"n1", "n3"}
     assert set(places(mesh8.run("yod", "--nodelist=n2", *PLACE)).values()) == {"n2"}
     assert set(places(mesh8.run("yod", "-x", "n0,2,3", "-n", "4", *PLACE)).values()) == {"n2", "n3"}
+    left = mesh8.run("yod", "-w", "n1,n2", "-x", "n2", *PLACE)
+    assert places(left) == {0: "n1", 1: "n1"}, "a list says how many, without what is excluded"
+    empty = mesh8.run("yod", "-w", "n1", "-x", "n1", "true")
+    assert empty.returncode == 125 and "excluded too" in empty.stderr
     refused = mesh8.run("yod", "-x", "n[0-3]", "true")
     assert refused.returncode == 125 and refused.stderr.count("\n") == 1
 
