@@ -59,7 +59,7 @@ class Tmux:
         """Keys by tmux's names."""
         self._tmux("send-keys", *keys)
 
-    def until(self, *words: str, timeout_s: float = 20.0) -> str:
+    def until(self, *words: str, timeout_s: float = 60.0) -> str:
         """Waits until all words stand on the screen together; the screen."""
 
         def shown() -> str:

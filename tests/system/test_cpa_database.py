@@ -35,8 +35,8 @@ def two(server: Server, make_daemons: Make) -> Daemons:
 class Ask:
     """Asks in a thread: what came back, and after how long."""
 
-    def __init__(self, daemons: Daemons, message: dict[str, Any]) -> None:
-        self.client = daemons.client("cpa-0", timeout_s=15)
+    def __init__(self, daemons: Daemons, message: dict[str, Any], cpa: str = "cpa-0") -> None:
+        self.client = daemons.client(cpa, timeout_s=15)
         self.message = message
         self.answer: Any = None
         self.took_s = -1.0
@@ -82,7 +82,9 @@ def test_everybody_is_refused_in_time_and_served_when_it_is_back(two: Daemons, s
         return Ask(two, finish(held)).code() == "granted"
 
     wait_until(served, "it is served again", 8.0)
-    with two.client("cpa-1") as other:  # the one that had nothing to do meanwhile
+    with two.client("cpa-1") as other:  # the one that had nothing to do meanwhile; it looks again after a moment
+        idle = {"op": "launchers_of", "login": "login1"}
+        wait_until(lambda: Ask(two, idle, "cpa-1").code() == "granted", "it is served too", 8.0)
         wait_until(lambda: not two.owners(), "nothing that was refused has got processors", 3.0)
         other.call(finish(other.call(allocation(8))))
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import PROCESSORS, free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
 STORE = Path(f"/dev/shm/redmesh-{os.geteuid()}")
@@ -140,6 +140,7 @@ def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> N
         yod.wait(20)
         wait_until(lambda: not stored(yods), f"nothing is left after a kill of {whom}", 10)
         wait_until(lambda: not any((STORE / "images").iterdir()), "the host's copy is gone too")
+        wait_until(lambda: free(yods) == PROCESSORS, "its processors are free", 20.0)
 
 
 @pytest.fixture
