@@ -77,7 +77,8 @@ def test_process_state_of_a_rank(machine: Machine, tmp_path: object) -> None:
     assert session == pid
     assert lines[4] == "/dev/null"
     _, launcher = run(machine, ["grep", "Sig[BI]", "/proc/self/status"], nodes=1)
-    masks = [int(line.split()[1], 16) for line in launcher.stdout().splitlines()]
+    # 32 and 33 are the C library's own, which nobody can set; who started this test may have left them ignored
+    masks = [int(line.split()[1], 16) & ~(3 << 31) for line in launcher.stdout().splitlines()]
     assert masks == [0, 0], "no signal is blocked or ignored"
 
 
