@@ -349,6 +349,7 @@ def test_a_database_out_of_reach_is_not_called_missing(tmp_path: Path) -> None:
     # it drops by itself, so that another user need not reach this Python
     look = f"""if True:
         import os
+        import sqlite3
         from db.views import open_viewer
         os.setresuid(65534, 65534, 65534)
         open_viewer('sqlite://{closed}/mesh.db').read()"""
