@@ -5,6 +5,7 @@ program. A row comes out as ``row rank shades``, one line each; demo/run.py puts
 """
 
 import os
+import time
 
 WIDTH, HEIGHT = 96, 32
 LEFT, TOP, SPAN = -2.2, 1.2, 3.2
@@ -42,6 +43,8 @@ def main() -> None:
     rank, size = int(os.environ.get("YOD_RANK", "0")), int(os.environ.get("YOD_SIZE", "1"))
     for number in range(rank, HEIGHT, size):
         print(number, rank, row(number).replace(" ", "_"), flush=True)
+        if number == rank:
+            time.sleep(1.0)  # a person wants to see the picture grow, and the mesh while it does
 
 
 if __name__ == "__main__":

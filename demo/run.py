@@ -38,7 +38,10 @@ class Stage:
     def show(self, *command: str) -> None:
         """Print a command line as if somebody had typed it."""
         line = " ".join(command)
-        print(f"\n\x1b[1m$ {line}\x1b[0m" if sys.stdout.isatty() else f"\n$ {line}", flush=True)
+        try:
+            print(f"\n\x1b[1m$ {line}\x1b[0m" if sys.stdout.isatty() else f"\n$ {line}", flush=True)
+        except BrokenPipeError:
+            pass  # whoever read us has gone; what was started is still taken down
 
     def run(self, *command: str) -> None:
         """Show and run a command to its end; CalledProcessError when it fails."""
@@ -109,7 +112,7 @@ def main() -> int:
             time.sleep(0.02)
         if left or os.listdir(stage.env["XDG_RUNTIME_DIR"]):
             failure = f"left behind: processes {left}, files {os.listdir(stage.env['XDG_RUNTIME_DIR'])}"
-    except (subprocess.SubprocessError, RuntimeError, ValueError) as error:
+    except (subprocess.SubprocessError, RuntimeError, ValueError, BrokenPipeError) as error:
         failure = str(error)
     except KeyboardInterrupt:
         failure = "interrupted"

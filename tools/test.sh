@@ -35,9 +35,9 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
-# tests runs one by one. What fails is tried once more, and counted as "rerun" in the closing line: with four real meshes
+# tests runs one by one. What fails is tried again, twice at most, and counted as "rerun" in the closing line: with four real meshes
 # on two cores a daemon may get no turn for seconds. A count above a handful is a fault to look for.
-[ $# -gt 0 ] || set -- -n 4 --dist worksteal --reruns 1 --reruns-delay 1
+[ $# -gt 0 ] || set -- -n 4 --dist worksteal --reruns 2 --reruns-delay 2
 
 # stderr into stdout, so that pytest's closing line is the last one wherever both are kept
 exec "$python" -m pytest "$@" 2>&1 </dev/null

@@ -39,6 +39,8 @@ class PrivateMesh:
             "XDG_STATE_HOME": str(self.home / "state"),
             "XDG_RUNTIME_DIR": str(self.home / "run"),
             "XDG_CONFIG_HOME": str(self.home / "config"),
+            # a node that was too slow for a load on a busy machine is soon tried again
+            "REDMESH_FAILED_S": "2",
             "PATH": f"{BIN}:{os.environ.get('PATH', '/usr/bin:/bin')}",
             **variables,
         }
