@@ -7,25 +7,26 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.signal import Signal
 
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
+from console.tui.actions.action import Action
+from console.tui.actions.registry import bindings
 from console.tui.machine import Changed, Machine
+from console.tui.palette import ActionCommands
 from console.tui.reading import MachineReader
 from console.tui.run import Run
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
-from console.tui.screens.help import Help
+from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
@@ -46,14 +47,10 @@ class ConsoleApp(App[None]):
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES = {"mesh": MeshScreen, "launch": LaunchScreen}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "show('mesh')", "Mesh", tooltip="the map of the machine"),
-        Binding("n", "show('launch')", "Launch", tooltip="the launch form"),
-        Binding("less_than_sign,comma", "tab(-1)", "Previous tab", show=False),
-        Binding("greater_than_sign,full_stop", "tab(1)", "Next tab", show=False),
-        Binding("question_mark", "help", "Help", tooltip="this page"),
-        Binding("q", "quit", "Quit", tooltip="leave; what runs goes on"),
+        *bindings("app"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
     ]
+    COMMANDS = {ActionCommands}
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -61,6 +58,7 @@ class ConsoleApp(App[None]):
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
         self.trouble = ""  # why the picture is old; empty while it is not
+        self.read_only = False
         self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
@@ -189,19 +187,29 @@ class ConsoleApp(App[None]):
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])
 
+    def keys_of(self, action: Action) -> str:
+        """Its keys as people write them, after what the configuration has changed; empty where it has none."""
+        keys = self._keymap.get(action.name) or action.keys
+        return ", ".join(dict.fromkeys(key_name(self, key.strip()) for key in keys.split(",") if key.strip()))
+
     def action_help(self) -> None:
         """Every key of the screen in front."""
         screen = self.screen
-        if not isinstance(screen, Framed):
-            return
-        more = list(screen.MORE_KEYS)
-        told = {key for keys, _ in more for key in keys.split(", ")}
-        here = [row for row in _keys(self, screen.BINDINGS) if row[0] not in told]
-        everywhere = _keys(self, ConsoleApp.BINDINGS) + [
-            ("< >", "previous tab, next tab"),
-            ("ctrl+p", "every action by name; themes"),
-        ]
-        self.push_screen(Help(screen.TITLE_FOR_HELP, [("Here", more + here), ("Everywhere", everywhere)]))
+        if isinstance(screen, Framed):
+            self.push_screen(Help(screen.TITLE_FOR_HELP, help_sections(self, screen)))
+
+    def action_read_only(self) -> None:
+        """Switches all that changes anything off, or on again."""
+        self.read_only = not self.read_only
+        self.notify("read only: nothing is changed from here" if self.read_only else "changes are possible again")
+        self.screen.refresh_bindings()
+        self.runs_changed.publish(0)
+
+    def may_change(self) -> bool:
+        """Whether the console may act on anything; says so where it may not."""
+        if self.read_only:
+            self.notify("the console only reads now", severity="warning", markup=False)
+        return not self.read_only
 
     async def action_quit(self) -> None:
         """Leaves; asks only when a launch is just being started, for only that would be lost."""
@@ -215,42 +223,6 @@ class ConsoleApp(App[None]):
 
         question = "A launch is being started. Quit all the same?"
         self.push_screen(Confirm(question, "It may begin or not, and nobody will be told.", "Quit"), answered)
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action by name, for the palette."""
-        yield SystemCommand("Mesh", "The map of the machine", partial(self.action_show, "mesh"))
-        yield SystemCommand("Launch", "The launch form", partial(self.action_show, "launch"))
-        for launcher, run in self.runs.items():
-            show = partial(self.action_show, f"run-{launcher}")
-            yield SystemCommand(f"Run {launcher}", f"Show {run.command}", show)
-        for launcher, row in self.machine.launchers.items():
-            if launcher not in self.runs:
-                yield SystemCommand(f"Attach {launcher}", row.command, partial(self.attach, launcher))
-        if isinstance(screen, Framed):
-            for binding in Binding.make_bindings(screen.BINDINGS):
-                name = binding.action.partition("(")[0]
-                if binding.description and screen.check_action(name, ()):
-                    run_action = partial(self._run_on, screen, binding.action)
-                    title = f"{screen.TITLE_FOR_HELP.capitalize()}: {binding.description}"
-                    yield SystemCommand(title, f"The key {self.get_key_display(binding)}", run_action)
-        yield SystemCommand("Keys", "Every key of this screen", self.action_help)
-        yield SystemCommand("Theme", "Dark, light, high contrast …", self.action_change_theme)
-        yield SystemCommand("Quit", "Leave; what runs goes on", self.action_quit)
-
-    async def _run_on(self, screen: Framed, action: str) -> None:
-        await self.run_action(action, default_namespace=screen)
-
-
-def _keys(app: ConsoleApp, bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
-    rows = []
-    for binding in Binding.make_bindings(bindings):
-        if binding.description and not binding.system and binding.action != "tab(-1)" and binding.action != "tab(1)":
-            rows.append((_key_name(app, binding), binding.tooltip or binding.description))
-    return rows
-
-
-def _key_name(app: ConsoleApp, binding: Binding) -> str:
-    return "enter" if binding.key == "enter" else app.get_key_display(binding).replace("esc", "escape")
 
 
 def run(settings: Settings) -> int:

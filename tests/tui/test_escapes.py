@@ -118,7 +118,11 @@ def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
         terminal.until("RUN", "EXITNODE", "NOTE", "LOST", *(f"OUT3{name}" for name in PAYLOADS))
         terminal.until(*(f"{word}{name}" for name in PAYLOADS for word in ("OUT2", "RAW", "SLOW")))
         terminal.keys("\x10")  # the palette names runs and launchers
-        terminal.until("Attach 9")
+        terminal.until("Close")
+        before, terminal.stream = terminal.stream, b""
+        terminal.keys("attach")
+        terminal.until(*(f"CMD{number}" for number in range(1, 9)))
+        terminal.stream = before + terminal.stream
         for forbidden in FORBIDDEN:
             found = terminal.stream.find(forbidden)
             assert found < 0, terminal.stream[max(0, found - 80) : found + 40]

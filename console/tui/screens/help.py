@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -10,6 +10,34 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+
+from console.tui.actions.action import command_line
+from console.tui.actions.registry import HEADINGS, of
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+    from console.tui.screens.frame import Framed
+
+#: Heading, and (keys, meaning, command line) of each action.
+Section = tuple[str, list[tuple[str, str, str]]]
+
+
+def help_sections(app: ConsoleApp, screen: Framed) -> list[Section]:
+    """What can be done on a screen: its own actions first, then its widgets', then what can be done everywhere."""
+    sections = []
+    for place in (*screen.PLACES, "app"):
+        rows = [
+            (app.keys_of(action) or "(palette)", action.meaning, command_line(action, screen.facts()))
+            for action in of(place)
+        ]
+        sections.append((HEADINGS[place], rows))
+    return sections
+
+
+def key_name(app: ConsoleApp, key: str) -> str:
+    """``?`` for ``question_mark``, ``ctrl+p``, ``escape``."""
+    shown = app.get_key_display(Binding(key, ""))
+    return {"esc": "escape", "⏎": "enter", "⇥": "tab", "^": "ctrl+"}.get(shown, shown)
 
 
 class Help(ModalScreen[None]):
@@ -21,7 +49,7 @@ class Help(ModalScreen[None]):
         Binding("k,up", "scroll_help(-1)", "Up", show=False),
     ]
 
-    def __init__(self, title: str, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    def __init__(self, title: str, sections: list[Section]) -> None:
         super().__init__()
         self._title = title
         self._sections = sections
@@ -43,8 +71,8 @@ class Help(ModalScreen[None]):
             if lines:
                 lines.append(Content(""))
             lines.append(Content.styled(heading, "bold $accent"))
-            for key, what in keys:
-                lines.append(Content.assemble((f"  {key:<16}", "$primary"), what))
+            for key, what, command in keys:
+                lines.append(Content.assemble((f"  {key:<18}", "$primary"), what, (f"   {command}".rstrip(), "$quiet")))
         return Content("\n").join(lines)
 
     def action_close(self) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from console.tui import launching
+from console.tui.actions.registry import bindings
 from console.tui.launching import Form, LaunchError
 from console.tui.machine import State
 from console.tui.screens.frame import Framed
@@ -25,7 +26,7 @@ from console.tui.words import several
 class Field(Input):
     """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Launch")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("field")
 
 
 class LaunchScreen(Framed):
@@ -33,21 +34,8 @@ class LaunchScreen(Framed):
 
     TITLE_FOR_HELP = "launch"
     AUTO_FOCUS = "#command"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "launch", "Launch"),
-        # at once, so that what is typed right behind it goes to the next field
-        Binding("tab", "app.focus_next", "Next field", priority=True),
-        Binding("shift+tab", "app.focus_previous", "Previous field", show=False, priority=True),
-        Binding("down", "app.focus_next", "Next field", show=False),
-        Binding("up", "app.focus_previous", "Previous field", show=False),
-        Binding("escape", "app.show('mesh')", "Back"),
-    ]
-    MORE_KEYS = (
-        ("enter", "launch: starts yod --detach and attaches to it"),
-        ("tab, arrows", "between the fields"),
-        ("space, ← →", "change an option"),
-        ("escape", "back to the mesh; the form keeps what is in it"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
+    PLACES = ("launch", "field", "choice")
 
     def body(self) -> Iterable[Widget]:
         """Fields, the line, and what is wrong with it."""

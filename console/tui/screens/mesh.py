@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from console.tui.actions.registry import bindings
 from console.tui.machine import Changed
 from console.tui.screens.frame import Framed
 from console.tui.widgets.cell_grid import CellGrid
@@ -27,17 +28,8 @@ class MeshScreen(Framed):
 
     TITLE_FOR_HELP = "mesh"
     AUTO_FOCUS = "#map"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", "Map/List"),
-    ]
-    MORE_KEYS = (
-        ("h j k l, arrows", "move over the processors"),
-        ("w, b", "next node, previous node"),
-        ("g, G", "first processor, last processor"),
-        ("tab", "between the map and the list of launchers"),
-        ("enter", "attach to the launcher under the cursor"),
-        ("click", "move there; a second click attaches"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("mesh")
+    PLACES = ("mesh", "map", "launchers", "cells")
 
     def body(self) -> Iterable[Widget]:
         """Map on the left, launchers and details on the right, the legend below."""

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from console.tui.actions.registry import bindings
 from console.tui.attachment import AttachError
 from console.tui.run import Phase, RankState, signal_name
 from console.tui.screens.confirm import Confirm
@@ -25,7 +26,6 @@ from console.tui.widgets.titles import set_subtitle, set_title
 from console.tui.words import amount, elapsed, several
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes
-_USR = Binding.Group("USR1/2", compact=True)
 _KILLERS = frozenset((15, 9))
 _WORDS = {
     RankState.WAITING: "waiting",
@@ -42,30 +42,17 @@ class RunScreen(Framed):
 
     TITLE_FOR_HELP = "run"
     AUTO_FOCUS = "#output"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", "Pane", tooltip="ranks, output, completion table"),
-        Binding("a", "all_ranks", "All", tooltip="output of all ranks again, and signals to all"),
-        Binding("u", "signal(10)", "USR1", tooltip="send SIGUSR1", group=_USR),
-        Binding("U", "signal(12)", "USR2", tooltip="send SIGUSR2", group=_USR),
-        Binding("t", "signal(15)", "TERM", tooltip="send SIGTERM, after a question"),
-        Binding("K", "signal(9)", "KILL", tooltip="send SIGKILL, after a question"),
-        Binding("r", "reattach", "Re-attach", tooltip="connect again to a launch that is out of sight"),
-        Binding("x", "close", "Close", tooltip="close this tab; the launch goes on"),
-        Binding("[", "rank(-1)", "Previous rank alone", show=False),
-        Binding("]", "rank(1)", "Next rank alone", show=False),
-        Binding("escape", "app.show('mesh')", "Mesh", show=False),
-    ]
-    MORE_KEYS = (
-        ("enter", "on a rank: its output alone, and signals to it alone"),
-        ("h j k l, arrows", "move over the ranks, or scroll the output"),
-        ("g, G", "oldest line; the end, and follow it"),
-        ("escape", "back to the mesh; the launch goes on"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("run")
+    PLACES = ("run", "ranks", "cells", "output")
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self._watch = watch
         self._run = watch.run
+
+    def facts(self) -> dict[str, str]:
+        """The launcher of this tab."""
+        return {"launcher": str(self._run.launcher)}
 
     def body(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table."""
@@ -189,7 +176,7 @@ class RunScreen(Framed):
 
     # what one can do to it
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Signals reach what lives; only what is out of sight can be attached to again."""
         del parameters
         if action == "signal":

@@ -8,13 +8,14 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.tui.actions.registry import bindings
 from console.tui.layout import Block, Layout, Stretch
 
 
@@ -29,17 +30,7 @@ class CellGrid(ScrollView, can_focus=True):
         "cell-grid--cursor-blurred",
     }
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move('left')", "Left", show=False),
-        Binding("down,j", "move('down')", "Down", show=False),
-        Binding("up,k", "move('up')", "Up", show=False),
-        Binding("right,l", "move('right')", "Right", show=False),
-        Binding("home,g", "move('first')", "First", show=False),
-        Binding("end,G", "move('last')", "Last", show=False),
-        Binding("pageup,ctrl+b", "move('page_up')", "Page up", show=False),
-        Binding("pagedown,ctrl+f", "move('page_down')", "Page down", show=False),
-        Binding("enter", "choose", "Choose", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("cells")
 
     HALVES = True  # whether a block may take two lines
     cursor = reactive(0, repaint=False)

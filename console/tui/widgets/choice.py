@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
+
+from console.tui.actions.registry import bindings
 
 
 class Choice(Widget, can_focus=True):
@@ -17,11 +19,7 @@ class Choice(Widget, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"choice--chosen", "choice--other"}
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "step(1)", "Next", show=False),
-        Binding("left,h", "step(-1)", "Previous", show=False),
-        Binding("space", "step(1)", "Change"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("choice")
 
     index = reactive(0)
 

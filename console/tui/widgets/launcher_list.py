@@ -7,8 +7,9 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
+from console.tui.actions.registry import bindings
 from console.tui.machine import HUES, Machine, hue
 from console.tui.widgets.line_list import LineList
 from console.tui.words import elapsed
@@ -21,7 +22,7 @@ class LauncherList(LineList):
         *(f"launcher-list--hue-{number}" for number in range(HUES)),
         "launcher-list--pending",
     }
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Attach")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launchers")
     EMPTY = "nothing runs; n launches a program"
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:

@@ -7,12 +7,14 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from console.tui.actions.registry import bindings
 
 
 class LineList(ScrollView, can_focus=True):
@@ -24,13 +26,7 @@ class LineList(ScrollView, can_focus=True):
         "line-list--quiet",
     }
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("home,g", "move(-1000000)", "First", show=False),
-        Binding("end,G", "move(1000000)", "Last", show=False),
-        Binding("enter", "choose", "Choose", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("lines")
 
     cursor = reactive(0, repaint=False)
     EMPTY = ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
+from console.tui.actions.registry import bindings
 from console.tui.layout import Block
 from console.tui.machine import HUES, Machine, State
 from console.tui.widgets.cell_grid import CellGrid
@@ -19,11 +20,7 @@ class MachineMap(CellGrid):
         *(f"cell-grid--hue-{number}" for number in range(HUES)),
     }
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "node(1)", "Next node", show=False),
-        Binding("b", "node(-1)", "Previous node", show=False),
-        Binding("enter", "choose", "Attach"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("map")
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)

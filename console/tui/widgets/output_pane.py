@@ -6,13 +6,14 @@ import bisect
 from typing import ClassVar
 
 from rich.segment import Segment
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.tui.actions.registry import bindings
 from console.tui.machine import HUES
 from console.tui.output import NOBODY, NOTE, STDERR, Output, Selection
 
@@ -27,16 +28,7 @@ class OutputPane(ScrollView, can_focus=True):
         *(f"output-pane--rank-{number}" for number in range(HUES)),
     }
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-        Binding("h", "scroll_left", "Left", show=False),
-        Binding("l", "scroll_right", "Right", show=False),
-        Binding("g", "scroll_home", "Oldest line", show=False),
-        Binding("G,end", "follow", "Follow the end", show=False),
-        Binding("ctrl+b", "page_up", "Page up", show=False),
-        Binding("ctrl+f", "page_down", "Page down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("output")
 
     following = reactive(True, repaint=False)
     rank: reactive[int | None] = reactive(None, repaint=False)

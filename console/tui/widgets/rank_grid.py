@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
+from console.tui.actions.registry import bindings
 from console.tui.layout import Block
 from console.tui.run import RankState, Run
 from console.tui.widgets.cell_grid import CellGrid
@@ -28,7 +29,7 @@ class RankGrid(CellGrid):
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--{name}" for name in _STYLES.values()}
 
     HALVES = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Alone")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("ranks")
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -1,0 +1,75 @@
+"""All actions of the console, and what is made of them."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from textual.binding import Binding, BindingType
+
+from console.tui.actions import everywhere, launch, mesh, moving, run
+from console.tui.actions.action import Action
+
+TABLES: tuple[tuple[Action, ...], ...] = (
+    everywhere.ACTIONS,
+    mesh.ACTIONS,
+    mesh.MAP,
+    mesh.LAUNCHERS,
+    launch.ACTIONS,
+    launch.FIELD,
+    launch.CHOICE,
+    run.ACTIONS,
+    run.RANKS,
+    moving.CELLS,
+    moving.LINES,
+    moving.OUTPUT,
+)
+ALL: dict[str, Action] = {action.name: action for action in chain.from_iterable(TABLES)}
+assert len(ALL) == sum(map(len, TABLES)), "two actions have one name"
+
+#: What the help calls a place.
+HEADINGS = {
+    "app": "Everywhere",
+    "mesh": "Here",
+    "launchers": "In the list of launchers",
+    "map": "On the map",
+    "cells": "Moving over cells",
+    "lines": "In a list",
+    "launch": "Here",
+    "field": "In a field",
+    "choice": "On an option",
+    "run": "Here",
+    "ranks": "On a rank",
+    "output": "In the output",
+}
+
+
+def of(*places: str) -> list[Action]:
+    """The actions of these places, in the order of the places."""
+    return [action for place in places for action in ALL.values() if action.place == place]
+
+
+def bindings(place: str) -> list[BindingType]:
+    """What a screen or widget of that name sets as its BINDINGS.
+
+    Their ids are the actions' names, for ``[console.keys]``.
+    """
+    groups = {name: Binding.Group(name, compact=True) for name in {action.group for action in of(place)} if name}
+    return [
+        Binding(
+            action.keys,
+            action.do,
+            action.label,
+            show=action.footer,
+            tooltip=action.meaning,
+            id=action.name,
+            priority=action.priority,
+            group=groups.get(action.group),
+        )
+        for action in of(place)
+        if action.keys
+    ]
+
+
+def changes(place: str, action: str) -> bool:
+    """Whether the Textual action of that name (``signal`` for ``signal(15)``), bound there, changes anything."""
+    return any(row.changes for row in of(place) if row.do.partition("(")[0] == action)
