@@ -9,20 +9,24 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests.support.daemons import daemons, make_daemons
+from tests.support.hosts import NOT_ROOT, loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
-from tests.support.stores import database_url, machine, pytest_terminal_summary, sql_database, sql_server, store
+from tests.support.stores import NO_SERVER, database_url, machine, sql_database, sql_server, store
 
 __all__ = [
     "daemons",
     "database_url",
+    "loopback_hosts",
     "machine",
     "make_daemons",
     "mesh",
+    "netns_hosts",
     "nobodys_own_mesh",
     "pytest_configure",
     "pytest_terminal_summary",
@@ -50,6 +54,15 @@ def nobodys_own_mesh() -> Iterator[None]:
         subprocess.run(mesh, stdin=subprocess.DEVNULL, capture_output=True)
         shutil.rmtree(HOME / "redmesh")
         pytest.fail("a personal mesh was started; tests have meshes in directories of their own")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says loudly what was not tested for want of something."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for want in (NO_SERVER, NOT_ROOT):
+        count = sum(want in why for why in skipped)
+        if count:
+            terminalreporter.write_line(f"{count} tests DID NOT RUN: {want}", red=True, bold=True)
 
 
 def pytest_unconfigure() -> None:

@@ -113,11 +113,3 @@ def machine(store: Store) -> Machine:
     """Four nodes of four processors, all up and free."""
     define(store)
     return Machine()
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says loudly that a kind of database was not tested."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    count = sum(NO_SERVER in str(report.longrepr) for report in skipped)
-    if count:
-        terminalreporter.write_line(f"{count} tests DID NOT RUN: {NO_SERVER}", red=True, bold=True)

@@ -1,0 +1,494 @@
+"""Hosts that a test may ssh to: network namespaces with a world of their own (root), or sshds on loopback (anybody).
+
+A namespace host has its own address, host name, processes (the kernel ends them all with its init), HOME, /tmp, /run,
+/dev/shm, boot id and, where there is cgroup v2, its own hierarchy; the machine's other files it sees as hosts see a
+network file system. Hosts are joined by a bridge in a namespace of its own, the *login processor*, which shares the
+machine's files. Nothing of them has a name outside, so that nothing is left behind even by a test run that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+NOT_ROOT = "namespace hosts need root"
+#: So that a test run which is killed leaves nothing behind.
+_DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+_PREFIX = "10.78.0."
+LOGIN_ADDRESS = _PREFIX + "254"
+_CGROUPS = Path("/sys/fs/cgroup/unified") if Path("/sys/fs/cgroup/unified").is_dir() else Path("/sys/fs/cgroup")
+_FIRST_UID = 21001
+NOWHERE = "02:00:00:00:fe:fe"  # a hardware address that nobody has
+
+#: Run by a host's first process: waits for its network, makes its file systems, becomes sshd.
+_INIT = r"""
+set -e
+read -r go
+mount -t proc proc /proc
+mount --bind "$H/boot_id" /proc/sys/kernel/random/boot_id
+hostname "$NAME"
+ip link set lo up; ip link set eth0 up; ip addr add "$ADDRESS/24" dev eth0
+[ -z "$RATE" ] || tc qdisc add dev eth0 root tbf rate "$RATE" burst 64kb latency 50ms
+mount -t sysfs sysfs /sys
+mkdir -p /sys/fs/cgroup 2>/dev/null && mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
+for f in hosts passwd group; do mount --bind "$H/$f" /etc/$f; done
+mount -t tmpfs -o mode=755,size=16m run /run
+mkdir -p /run/sshd /run/host
+mount --bind "$H" /run/host
+mount -t tmpfs -o mode=1777,size="$SHM" shm /dev/shm
+mount --bind "$H/root" /root
+mount -t tmpfs -o mode=755 homes /home
+for u in $USERS; do mkdir "/home/$u"; mount --bind "$H/home-$u" "/home/$u"; done
+[ -z "$SMALL_HOME" ] || { mount -t tmpfs -o mode=700,size="$SMALL_HOME" small /root; cp -r "$H/root/.ssh" /root/; }
+cd /
+mount -t tmpfs -o mode=1777,size=128m tmp /tmp
+exec /usr/sbin/sshd -D -f /run/host/sshd_config -E /run/host/sshd.log
+"""
+
+_SSHD = """
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+UsePAM no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+StrictModes no
+MaxStartups 512
+MaxSessions 512
+Subsystem sftp internal-sftp
+"""
+
+
+def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run to the end; CalledProcessError with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise AssertionError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done
+
+
+class Keys:
+    """A host key and a user's key in ``directory``, and an OpenSSH client configuration that uses them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("hostkey", "id"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(directory / name))
+        self.host_public = " ".join((directory / "hostkey.pub").read_text().split()[:2])
+        self.user_public = (directory / "id.pub").read_text()
+        self.known_hosts = directory / "known_hosts"
+        self.config = directory / "ssh_config"
+
+    def write_config(self, hosts: Sequence[tuple[str, str, int]], user: str) -> None:
+        """A ``Host`` block for each (name, address, port)."""
+        lines = []
+        for name, address, port in hosts:
+            lines.append(f"Host {name} {address}\n  HostName {address}\n  Port {port}")
+        lines.append(
+            f"Host *\n  User {user}\n  IdentityFile {self.directory / 'id'}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
+            "  StrictHostKeyChecking yes\n  BatchMode yes\n  LogLevel ERROR"
+        )
+        self.config.write_text("\n".join(lines) + "\n")
+        known = {(address if port == 22 else f"[{address}]:{port}") for _, address, port in hosts}
+        self.known_hosts.write_text("".join(f"{name} {self.host_public}\n" for name in sorted(known)))
+
+
+class NamespaceHost:
+    """One host of :class:`NamespaceHosts`; ``number`` counts from 1."""
+
+    port = 22
+
+    def __init__(self, hosts: NamespaceHosts, number: int) -> None:
+        self.hosts, self.number = hosts, number
+        self.name = f"h{number}"
+        self.address = f"{_PREFIX}{number}"
+        self.directory = hosts.directory / self.name
+        self.home = self.directory / "root"  # root's HOME on the host
+        self._port_name = f"v{number}"
+        self._starter: subprocess.Popen[bytes] | None = None
+        self.init = 0  # its first process, as the machine knows it
+        self._enter_cgroup: Path | None = None
+        self._make_files()
+
+    def _make_files(self) -> None:
+        for user in ("root", *(f"home-{user}" for user in self.hosts.users)):
+            (self.directory / user / ".ssh").mkdir(parents=True, mode=0o700)
+            (self.directory / user / ".ssh" / "authorized_keys").write_text(self.hosts.keys.user_public)
+        for index, user in enumerate(self.hosts.users):
+            uid = _FIRST_UID + index
+            for path in (self.directory / f"home-{user}", *(self.directory / f"home-{user}").rglob("*")):
+                os.chown(path, uid, uid)
+        for name in ("passwd", "group", "hosts"):
+            shutil.copy(self.hosts.directory / name, self.directory / name)
+        shutil.copy(self.hosts.keys.directory / "hostkey", self.directory / "hostkey")
+        (self.directory / "sshd_config").write_text(
+            f"ListenAddress {self.address}\nHostKey /run/host/hostkey\nPidFile none\n{_SSHD}"
+        )
+
+    def begin(self) -> None:
+        """Start its first process, which waits for the network."""
+        (self.directory / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        (self.directory / "sshd.log").write_text("")
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "H": str(self.directory), "NAME": self.name,
+            "ADDRESS": self.address, "RATE": self.hosts.rate, "USERS": " ".join(self.hosts.users),
+            "SHM": self.hosts.shm, "SMALL_HOME": self.hosts.small_home,
+        }  # fmt: skip
+        self._enter_cgroup = self._cgroup()
+        command = [*_DIE_WITH_US, "unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup",
+                   "--fork", "--kill-child", "sh", "-c", _INIT]  # fmt: skip
+        with open(self.directory / "init.log", "wb") as log:
+            self._starter = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, preexec_fn=self._join_cgroup
+            )
+
+    def _cgroup(self) -> Path | None:
+        path = _CGROUPS / f"redmesh-{os.getpid()}-{self.name}"
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError:
+            return None
+        return path
+
+    def _join_cgroup(self) -> None:
+        if self._enter_cgroup is not None:
+            (self._enter_cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+    def join(self) -> None:
+        """Connect it to the bridge, and let it go on."""
+        assert self._starter is not None and self._starter.stdin is not None
+        self.init = wait_until(self._first_process, f"{self.name} has begun")
+        port = self._port_name
+        batch = [
+            f"link add {port} type veth peer name eth0 address 02:00:00:00:00:{self.number:02x} netns {self.init}",
+            f"link set {port} master br0 up",
+        ]
+        self.hosts.ip(*batch)
+        if self.hosts.rate:
+            limit = ["root", "tbf", "rate", self.hosts.rate, "burst", "64kb", "latency", "50ms"]
+            run(*self.hosts.enter, "tc", "qdisc", "add", "dev", port, *limit)
+        self._starter.stdin.write(b"go\n")
+        self._starter.stdin.close()
+
+    def _first_process(self) -> int:
+        assert self._starter is not None
+        assert self._starter.poll() is None, f"{self.name} did not start"
+        pid = self._starter.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def wait(self) -> None:
+        """Until its sshd listens."""
+
+        def listens() -> bool:
+            assert self._starter is not None and self._starter.poll() is None, f"{self.name} has ended: {self._said()}"
+            return "Server listening" in (self.directory / "sshd.log").read_text()
+
+        wait_until(listens, f"the sshd of {self.name} listens")
+
+    def _said(self) -> str:
+        return "".join((self.directory / name).read_text() for name in ("init.log", "sshd.log"))
+
+    def kill(self) -> None:
+        """The host is gone, with every process and everything in its memory; its HOME stays."""
+        if self._starter is not None:
+            if self.init:
+                try:
+                    os.kill(self.init, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self._starter.wait(10)
+            self._starter, self.init = None, 0
+        cgroup, self._enter_cgroup = self._enter_cgroup, None
+        if cgroup is not None:
+            wait_until(lambda: not (cgroup / "cgroup.procs").read_text(), "its cgroup is empty")
+            cgroup.rmdir()
+
+    def start(self) -> None:
+        """Up again after :meth:`kill`, under a new boot id."""
+        self.begin()
+        self.join()
+        self.wait()
+
+    def reboot(self) -> None:
+        """Gone, and up again."""
+        self.kill()
+        self.start()
+
+    @property
+    def enter(self) -> list[str]:
+        """What runs a command on the host without ssh, as root."""
+        return ["nsenter", "-t", str(self.init), "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--"]
+
+    def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command on the host, without ssh and without its network."""
+        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=30, **options)
+
+    def processes(self) -> dict[int, str]:
+        """Everything that runs on the host but its sshd, by the machine's pids."""
+        space = os.readlink(f"/proc/{self.init}/ns/pid")
+        found = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == self.init:
+                continue
+            try:
+                if os.readlink(f"/proc/{entry}/ns/pid") == space:
+                    words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                    found[int(entry)] = b" ".join(words).decode("utf-8", "replace").strip()
+            except OSError:
+                pass  # it has gone meanwhile
+        return {pid: words for pid, words in found.items() if words and not words.startswith(("sshd:", "nsenter"))}
+
+    # The plug
+
+    def cut(self, way: str = "both") -> None:
+        """Nothing passes any more: ``out`` what it sends, ``in`` what it should receive, ``both``. Silently."""
+        if way == "both":
+            self.hosts.ip(f"link set {self._port_name} down")
+            return
+        others = [host for host in self.hosts if host is not self and host.init]
+        if way == "out":
+            names = [LOGIN_ADDRESS, *(host.address for host in others)]
+            self._ip(*(f"neigh replace {name} lladdr {NOWHERE} dev eth0 nud permanent" for name in names))
+            return
+        entry = f"neigh replace {self.address} lladdr {NOWHERE} dev %s nud permanent"
+        self.hosts.ip(entry % "br0")
+        for host in others:
+            host._ip(entry % "eth0")
+
+    def heal(self) -> None:
+        """Everything passes again."""
+        self.hosts.ip(f"link set {self._port_name} up")
+        others = [host for host in self.hosts if host is not self and host.init]
+        if self.init:
+            self._ip(
+                *(f"neigh flush to {name} nud permanent" for name in (LOGIN_ADDRESS, *(h.address for h in others)))
+            )
+        self.hosts.ip(f"neigh flush to {self.address} nud permanent")
+        for host in others:
+            host._ip(f"neigh flush to {self.address} nud permanent")
+
+    def _ip(self, *lines: str) -> None:
+        run("nsenter", "-t", str(self.init), "--net", "--", "ip", "-batch", "-", input="\n".join(lines) + "\n")
+
+
+class NamespaceHosts:
+    """``count`` namespace hosts h1…, and the login processor h0, whose commands :attr:`enter` runs."""
+
+    user = "root"
+
+    def __init__(
+        self, count: int, rate: str = "", users: Sequence[str] = (), shm: str = "64m", small_home: str = ""
+    ) -> None:
+        self.rate, self.users, self.shm, self.small_home = rate, tuple(users), shm, small_home
+        self.directory = Path(tempfile.mkdtemp(prefix="rm-hosts-", dir="/tmp"))
+        self.directory.chmod(0o755)
+        self.keys = Keys(self.directory)
+        self._write_etc(count)
+        self._hub: subprocess.Popen[bytes] | None = None
+        self._all: list[NamespaceHost] = []
+        try:
+            self._start_hub()
+            self._all = [NamespaceHost(self, number) for number in range(1, count + 1)]
+            for step in (NamespaceHost.begin, NamespaceHost.join, NamespaceHost.wait):
+                for host in self._all:
+                    step(host)
+        except BaseException:
+            self.close()
+            raise
+        self.keys.write_config([(host.name, host.address, 22) for host in self._all], self.user)
+
+    def __iter__(self) -> Iterator[NamespaceHost]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: int) -> NamespaceHost:
+        return self._all[index]
+
+    def _write_etc(self, count: int) -> None:
+        lines = ["127.0.0.1 localhost", f"{LOGIN_ADDRESS} h0", *(f"{_PREFIX}{i} h{i}" for i in range(1, count + 1))]
+        (self.directory / "hosts").write_text("\n".join(lines) + "\n")
+        ids = [(user, _FIRST_UID + index) for index, user in enumerate(self.users)]
+        passwd = [f"{user}:x:{uid}:{uid}::/home/{user}:/bin/sh\n" for user, uid in ids]
+        (self.directory / "passwd").write_text(Path("/etc/passwd").read_text() + "".join(passwd))
+        group = [f"{user}:x:{uid}:\n" for user, uid in ids]
+        (self.directory / "group").write_text(Path("/etc/group").read_text() + "".join(group))
+
+    def _start_hub(self) -> None:
+        script = (
+            'hostname h0; for f in hosts passwd group; do mount --bind "$D/$f" /etc/$f; done; '
+            'ip link set lo up; ip link add br0 type bridge; ip addr add "$A/24" dev br0; ip link set br0 up; '
+            "echo up; exec sleep infinity"
+        )
+        self._hub = subprocess.Popen(
+            [*_DIE_WITH_US, "unshare", "--net", "--mount", "--uts", "sh", "-ec", script],
+            env={**os.environ, "D": str(self.directory), "A": LOGIN_ADDRESS},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        assert self._hub.stdout is not None
+        assert self._hub.stdout.readline() == b"up\n", "no network namespace for the login processor"
+
+    @property
+    def enter(self) -> list[str]:
+        """What runs a command on the login processor (in the directory /)."""
+        assert self._hub is not None
+        return ["nsenter", "-t", str(self._hub.pid), "--net", "--mount", "--uts", "--"]
+
+    def command(self, *words: str, cwd: Path | str = "/") -> list[str]:
+        """The command line that runs ``words`` on the login processor in ``cwd``."""
+        return [*self.enter, "env", "-C", str(cwd), *words]
+
+    def ip(self, *lines: str) -> None:
+        """ip commands on the login processor."""
+        run(*self.enter, "ip", "-batch", "-", input="\n".join(lines) + "\n")
+
+    def close(self) -> None:
+        """Every host is gone, and every file of them."""
+        for host in self._all:
+            host.kill()
+        if self._hub is not None:
+            self._hub.kill()
+            self._hub.wait(10)
+            assert self._hub.stdout is not None
+            self._hub.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class LoopbackHost:
+    """An address that a private sshd of the calling user answers at."""
+
+    def __init__(self, number: int, port: int) -> None:
+        self.name = f"lo{number}"
+        self.address = f"127.0.1.{number}"
+        self.port = port
+
+
+class LoopbackHosts:
+    """``count`` addresses of this machine, each with an sshd of the caller; all share the caller's files."""
+
+    def __init__(self, count: int) -> None:
+        import pwd
+
+        self.user = pwd.getpwuid(os.geteuid()).pw_name
+        self.directory = Path(tempfile.mkdtemp(prefix="rm-hosts-", dir="/tmp"))
+        self.keys = Keys(self.directory)
+        (self.directory / "authorized_keys").write_text(self.keys.user_public)
+        self.home = self.directory / "home"  # what logins have as HOME: nobody's own .bashrc runs
+        self.home.mkdir(mode=0o700)
+        port = _free_port()
+        self._all = [LoopbackHost(number, port) for number in range(1, count + 1)]
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        try:
+            for first in range(0, count, 16):  # one sshd listens on at most 16 addresses
+                self._start(first, self._all[first : first + 16], port)
+        except BaseException:
+            self.close()
+            raise
+        self.keys.write_config([(host.name, host.address, host.port) for host in self._all], self.user)
+
+    def __iter__(self) -> Iterator[LoopbackHost]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: int) -> LoopbackHost:
+        return self._all[index]
+
+    def _start(self, first: int, hosts: Sequence[LoopbackHost], port: int) -> None:
+        config, log = self.directory / f"sshd_config.{first}", self.directory / f"sshd.{first}.log"
+        listen = "".join(f"ListenAddress {host.address}\n" for host in hosts)
+        config.write_text(
+            f"Port {port}\n{listen}HostKey {self.directory}/hostkey\nPidFile none\n"
+            f"AuthorizedKeysFile {self.directory}/authorized_keys\nSetEnv HOME={self.home}\n{_SSHD}"
+        )
+        if os.geteuid() == 0:
+            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+        log.write_text("")
+        daemon = subprocess.Popen(
+            [*_DIE_WITH_US, "/usr/sbin/sshd", "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL
+        )
+        self._daemons.append(daemon)
+
+        def listens() -> bool:
+            text = log.read_text()
+            assert daemon.poll() is None, text
+            return text.count("Server listening") >= len(hosts)
+
+        wait_until(listens, "the sshd listens")
+
+    def close(self) -> None:
+        """No sshd any more, and no file of them."""
+        for daemon in self._daemons:
+            daemon.kill()
+            daemon.wait(10)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.1.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class MakeHosts:
+    """Makes hosts for one test or module, and removes them."""
+
+    def __init__(self, kind: type[NamespaceHosts] | type[LoopbackHosts]) -> None:
+        self._kind = kind
+        self._made: list[Any] = []
+
+    def __call__(self, count: int, **options: Any) -> Any:
+        self._made.append(self._kind(count, **options))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for hosts in self._made:
+            hosts.close()
+
+
+def can_have_namespaces() -> bool:
+    """Whether namespace hosts are possible here."""
+    return os.geteuid() == 0 and all(shutil.which(name) for name in ("ip", "unshare", "nsenter", "ssh-keygen"))
+
+
+@pytest.fixture(scope="module")
+def netns_hosts() -> Iterator[MakeHosts]:
+    """``netns_hosts(4, rate="400mbit", users=("ada",))`` makes hosts. Skips, and is counted, where not root."""
+    if not can_have_namespaces():
+        pytest.skip(NOT_ROOT)
+    make = MakeHosts(NamespaceHosts)
+    try:
+        yield make
+    finally:
+        make.close()
+
+
+@pytest.fixture(scope="module")
+def loopback_hosts() -> Iterator[MakeHosts]:
+    """``loopback_hosts(4)`` makes hosts out of an sshd of one's own on 127.0.1.x."""
+    if not os.path.exists("/usr/sbin/sshd"):
+        pytest.skip("no sshd is installed")
+    make = MakeHosts(LoopbackHosts)
+    try:
+        yield make
+    finally:
+        make.close()
