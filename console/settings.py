@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TEXT, PATH, COUNT, SECONDS, NAMES = "text", "path", "whole number", "number", "list of names"
 COUNT_OR_AUTO = 'whole number or "auto"'
+HOSTS = "list of names or tables"
 
 #: Every key: name, kind, default, smallest value, meaning. docs/configuration.md repeats it, and a test compares.
 KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
@@ -39,7 +40,11 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         0,
         "GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), dealt to the nodes",
     ),
-    ("hosts", NAMES, (), 0, "machines of a mesh over SSH; with any, yod starts no personal mesh"),
+    ("hosts", HOSTS, (), 0, "machines of a mesh over SSH (docs/deployment.md); with any, yod starts no personal mesh"),
+    ("login_address", TEXT, "", 0, "this machine's address for the hosts' agents; empty: the one that routes to them"),
+    ("agent_port", COUNT, 7117, 1, "the TCP port that agents listen on, and the UDP port of the RCA"),
+    ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),
+    ("connect_s", SECONDS, 15.0, 1, "seconds that a host may take to let us in over SSH"),
     ("fanout", COUNT, 32, 2, "children of a node in the tree of a launch"),
     ("idle_minutes", SECONDS, 30.0, 0, "minutes without a launch after which a mesh that yod started ends"),
     ("batch_accounts", NAMES, (), 0, "accounts of the batch system: they too may create partitions in the batch pool"),
@@ -73,7 +78,7 @@ class ConfigurationError(UsageError):
 class Settings:
     """What this command works with. ``where[key]`` tells which layer a value came from."""
 
-    __slots__ = (*_BY_NAME, "_runtime", "file", "mesh", "state_dir", "topology", "where")
+    __slots__ = (*_BY_NAME, "_runtime", "file", "host_tables", "mesh", "state_dir", "topology", "where")
 
     database: str
     cpa_database_file: str
@@ -83,7 +88,12 @@ class Settings:
     service_memory_mb: int
     cpas: int
     gpus: int | str
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # their names, as they were written
+    login_address: str
+    agent_port: int
+    ssh_config: str
+    connect_s: float
+    host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/description.py)
     fanout: int
     idle_minutes: float
     batch_accounts: tuple[str, ...]
@@ -115,8 +125,10 @@ class Settings:
     ):
         put = object.__setattr__
         put(self, "topology", topology)
+        put(self, "host_tables", ())
         for name, _kind, default, _least, _meaning in KEYS:
             put(self, name, values.get(name, default))
+        self._name_hosts(values.get("hosts", ()))
         put(self, "where", where)
         put(self, "file", file)
         put(self, "state_dir", state_directory(environ))
@@ -124,6 +136,11 @@ class Settings:
         put(self, "_runtime", runtime_directory(environ))
         if not self.database:
             put(self, "database", f"sqlite://{self.state_dir}/mesh.db")
+
+    def _name_hosts(self, given: Any) -> None:
+        tables = tuple({"name": one} if isinstance(one, str) else one for one in given)
+        object.__setattr__(self, "host_tables", tables)
+        object.__setattr__(self, "hosts", tuple(str(table.get("name", "?")) for table in tables))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("settings do not change; load them again")
@@ -254,6 +271,9 @@ def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
     if kind == NAMES:
         if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
             return tuple(raw)
+    elif kind == HOSTS:
+        if isinstance(raw, list | tuple) and all(isinstance(item, str | dict) for item in raw):
+            return tuple(raw)
     elif kind == COUNT_OR_AUTO and raw == "auto":
         return raw
     elif kind in (TEXT, PATH):
@@ -267,7 +287,7 @@ def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
 def _parsed(name: str, text: str, origin: str) -> Value:
     """A value that came as text, from the environment or the command line. Lists are separated by commas."""
     kind = _BY_NAME[name][1]
-    if kind == NAMES:
+    if kind in (NAMES, HOSTS):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind in (TEXT, PATH):
         return _path(text, os.getcwd()) if kind == PATH else text
