@@ -196,6 +196,7 @@ YOD: Dict[str, Shape] = {
     "attach": _shape({"replay": _bool, "output": _bool}),
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
     "kill": _shape(),
+    "input": _shape(data=_str),
     "eof": _shape(),
     "release": _shape(),
 }

@@ -79,6 +79,8 @@ def _run(arguments: Sequence[str]) -> int:
         return _signal(settings, given["signal"], rest)
     if "release" in given:
         return _release(settings, given["release"], rest)
+    if "feed" in given:
+        return _feed(settings, given["feed"], rest)
     if "reattach" in given:
         return _attach(settings, given, rest)
     request = request_of(given, rest, settings.fanout)
@@ -312,7 +314,13 @@ def _spooled(
     limit, drops = LIMIT, False
     if request.conduct is not None:
         limit, drops = request.conduct.spool_limit or LIMIT, request.conduct.spool_drops
-    hello = {"command": request.command, "size": request.size, "user": user(), "state": "allocating"}
+    hello = {
+        "command": request.command,
+        "size": request.size,
+        "user": user(),
+        "state": "allocating",
+        "input": request.input != "none",
+    }
     fronts: list[SpoolFront] = []
 
     def make(_loop: Any, _request: Any, on_passed: Any, on_broken: Any) -> SpoolFront:
@@ -357,6 +365,15 @@ def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
     if rest:
         raise UsageError("-release takes a launcher's id and no program")
     release(settings.run_dir, launcher)
+    return 0
+
+
+def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
+    from console.launch.typed import feed
+
+    if rest:
+        raise UsageError("-feed takes a launcher's id and no program")
+    feed(settings.run_dir, launcher, 0)
     return 0
 
 

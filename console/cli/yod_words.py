@@ -152,6 +152,10 @@ WORDS = (
         "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
         "attach", metavar="ID", group=_OTHER,
     ),
+    Word(
+        "feed", "int", "send standard input to the ranks of a launch that began with -detach and -input", metavar="ID",
+        group=_OTHER,
+    ),
     Word("release", "int", "let the ranks of a held launch run", metavar="ID", group=_OTHER),
     Word(
         "signal", "text", "send a signal to the ranks of the launch named next: -signal TERM 7; before a program,"

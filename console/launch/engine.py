@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import time
 
+from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect
 from agents.wire.control import control, decode, encode
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from console.launch.observers import Observers
     from console.launch.registration import Registration
     from console.launch.request import Request
+    from console.launch.typed import TypedInput
 
 #: Seconds for which CPAs are asked before a request is given up.
 STARTED_S, FINISH_S = 15.0, 3.0
@@ -77,7 +78,7 @@ class Engine:
         self._greeted = False
         self._went = False
         self._reported = False
-        self._feeder: Feeder | None = None
+        self._feeder: Feeder | TypedInput | None = None
         self._cargo: Cargo | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
@@ -99,6 +100,7 @@ class Engine:
                 "size": self.launch.ranks.size,
                 "user": user(),
                 "state": self.launch.state.value,
+                "input": self._on_running is not None and self._request.input != "none",
             }
         )
 
@@ -455,10 +457,10 @@ class Engine:
             (signal.SIGUSR1, Event.SIGNAL, (signal.SIGUSR1, None)),
             (signal.SIGUSR2, Event.SIGNAL, (signal.SIGUSR2, None)),
         ):
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if signal.getsignal(number) != signal.SIG_IGN:
                 whole = tuple(int(fact) if fact is not None else None for fact in facts)
                 self._loop.on_signal(number, lambda event=event, whole=whole: self.handle(event, *whole))  # type: ignore[misc]
-        if self._on_running is None and signal.getsignal(signal.SIGQUIT) is not signal.SIG_IGN:
+        if self._on_running is None and signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN:
             self._loop.on_signal(signal.SIGQUIT, self._leave_terminal)
 
     def _tick(self) -> None:

@@ -156,6 +156,10 @@ class Observer:
             self._signal(message["signal"], message.get("ranks"))
         elif op == "kill":
             self._engine.handle(Event.KILL)
+        elif op == "input":
+            from console.launch.typed import typed
+
+            typed(self._engine, message["data"].encode())
         elif op == "eof":
             self._engine.end_input()
         elif op == "release":
