@@ -1,0 +1,68 @@
+"""The keys that a node and the login processor share, each made from the mesh's master key. Pure.
+
+One a node and purpose, so that a broken node can forge for itself alone (docs/security.md). A key file holds one key a
+line, as 64 hexadecimal digits: the first is in force, the others are still accepted (or already) while keys change.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List, Sequence
+
+SIZE = 32  # bytes
+
+
+class NoKey(AgentError):
+    """A key file that cannot be used."""
+
+    code = "no_key"
+
+
+def launch_key(master: bytes, mesh: str, node: str) -> bytes:
+    """Under which a node is shown that a launch was granted."""
+    return _derive(master, "launch", mesh, node)
+
+
+def beat_master(master: bytes, mesh: str) -> bytes:
+    """From which an RCA makes every node's beat key; it says nothing about launch keys."""
+    return _derive(master, "beat", mesh)
+
+
+def beat_key(beats: bytes, node: str) -> bytes:
+    """Under which a node's beats and their acknowledgements are; ``beats`` is :func:`beat_master`'s."""
+    return _derive(beats, "node", node)
+
+
+def _derive(key: bytes, *parts: str) -> bytes:
+    # NUL stands between the parts and in none of them: no two lists of parts make the same text
+    return hmac.digest(key, b"\0".join(part.encode("utf-8") for part in ("redmesh", *parts)), "sha256")
+
+
+def as_file(keys: Sequence[bytes]) -> bytes:
+    """The content of a key file."""
+    return b"".join(key.hex().encode("ascii") + b"\n" for key in keys)
+
+
+def from_file(content: bytes, path: str) -> List[bytes]:
+    """The keys in a key file, the one in force first. NoKey naming ``path``."""
+    try:
+        keys = [bytes.fromhex(line) for line in content.decode("ascii").split()]
+    except ValueError:
+        keys = []
+    if not keys or any(len(key) != SIZE for key in keys):
+        raise NoKey(f"{path} holds no keys", "run mesh up: it writes the node's files anew")
+    return keys
+
+
+def read(path: str) -> List[bytes]:
+    """The keys in the file at ``path``. NoKey."""
+    try:
+        with open(path, "rb") as file:
+            return from_file(file.read(1 << 16), path)
+    except OSError as error:
+        raise NoKey(f"{path}: {error.strerror}", "run mesh up: it writes the node's files anew") from None
