@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections import deque
-
+from agents.link.lean import deque
 from agents.link.loop import BROKEN, READ, WRITE, Loop
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
@@ -13,6 +11,7 @@ from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Callable, Deque, Dict, Optional, Union
 
     Buffer = Union[bytes, memoryview]

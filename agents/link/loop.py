@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import select
-import signal
 import time
+
+from agents.link.lean import heappop, heappush, signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Loop:
         """Call ``callback`` once, ``delay_s`` seconds from now."""
         timer = Timer(time.monotonic() + delay_s, callback)
         self._count += 1
-        heapq.heappush(self._timers, (timer.due, self._count, timer))
+        heappush(self._timers, (timer.due, self._count, timer))
         return timer
 
     def on_signal(self, number: int, callback: Callable[[], None]) -> None:
@@ -117,14 +117,14 @@ class Loop:
                 callback(events)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
+            timer = heappop(self._timers)[2]
             due, timer.callback = timer.callback, None
             if due is not None:
                 due()
 
     def _until_timer(self) -> Optional[float]:
         while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
+            heappop(self._timers)
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
     def close(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
+from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.link.sockets import Peer, listen, peer
@@ -23,7 +22,7 @@ UNREAD_BYTES = 16 << 20
 class Session:
     """One accepted connection. ``state`` is the daemon's own to use."""
 
-    def __init__(self, server: "Server", sock: socket.socket) -> None:
+    def __init__(self, server: "Server", sock: Socket) -> None:
         self.server = server
         self.peer: Peer = peer(sock)
         self.role = ""
@@ -86,7 +85,7 @@ class Server:
         *,
         name: str = "",
         may_connect: Optional[Callable[[Peer], bool]] = None,
-        on_accept: Optional[Callable[[socket.socket], None]] = None,
+        on_accept: Optional[Callable[[Socket], None]] = None,
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
         self.on_request, self.on_session_end = on_request, on_session_end
@@ -107,7 +106,7 @@ class Server:
                 continue
             self._on_socket(sock)
 
-    def welcome(self, sock: socket.socket) -> None:
+    def welcome(self, sock: Socket) -> None:
         """Serve requests on an accepted connection."""
         session = Session(self, sock)
         self.sessions[id(session)] = session

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import stat
 import struct
 
+from agents.link.lean import Socket, socket
 from agents.wire.errors import AgentError
 
 _CREDENTIALS = struct.Struct("3i")
@@ -60,7 +60,7 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
     """A listening socket at ``path`` (mode 0600), replacing a dead one. AgentError when somebody listens there."""
     short, directory = _short(path)
     try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             try:
                 _bind(sock, short)
@@ -88,7 +88,7 @@ def _bind(sock: socket.socket, short: str) -> None:
 
 
 def _remove_dead(path: str, short: str) -> None:
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    probe = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         probe.connect(short)
     except ConnectionRefusedError:
@@ -107,7 +107,7 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
     OSError as connect(2) has it; UnsafeDirectory when the listener is some other user.
     """
     short, directory = _short(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
         sock.connect(short)
@@ -124,7 +124,7 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
 def connect_now(path: str) -> socket.socket:
     """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full."""
     short, directory = _short(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.connect(short)
         _check_owner(path, sock)

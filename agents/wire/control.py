@@ -6,7 +6,7 @@ made to recurse; every such text is refused here, before anybody looks at a key.
 
 from __future__ import annotations
 
-import json
+from _json import encode_basestring, make_encoder, make_scanner
 
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, MAX_CONTROL, frame
@@ -40,17 +40,47 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return members
 
 
-_reader = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-_writer = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False)
+class _Strict:
+    # What json.JSONDecoder hands to the scanner beneath it.
+    strict = True
+    object_hook = None
+    object_pairs_hook = staticmethod(_unique)
+    parse_float = staticmethod(_finite)
+    parse_int = int
+    parse_constant = staticmethod(_no_constant)
+    memo: Dict[str, str] = {}
+
+
+def _unknown(value: object) -> Any:
+    raise ValueError(f"a {type(value).__name__} is nothing that JSON knows")
+
+
+# The json package would load re, enum, functools and collections: 4 ms of a yod's life (agents/link/lean.py).
+_scan = make_scanner(_Strict)  # type: ignore[arg-type]
+_write = make_encoder(None, _unknown, encode_basestring, None, ":", ",", False, False, False)
+_BLANKS = " \t\n\r"
+
+
+def _read(text: str) -> Any:
+    start = len(text) - len(text.lstrip(_BLANKS))
+    try:
+        value, end = _scan(text, start)
+    except StopIteration:
+        raise WireError("no JSON: no value") from None
+    except SystemError:  # the scanner finds the class of its error only where json.decoder is loaded
+        raise WireError("no JSON: a text that ends too soon, or is none") from None
+    if text[end:].strip(_BLANKS):
+        raise WireError("no JSON: more behind the value")
+    return value
 
 
 def decode(payload: bytes) -> Message:
     """The object in a control payload. WireError for anything but one strict JSON object."""
     try:
         text = payload.decode("utf-8")
-        value = _reader.decode(text)
+        value = _read(text)
         if "\\u" in text:
-            _writer.encode(value).encode("utf-8")  # a lone surrogate has no UTF-8
+            "".join(_write(value, 0)).encode("utf-8")  # a lone surrogate has no UTF-8
     except WireError:
         raise
     except (UnicodeError, ValueError, RecursionError) as error:
@@ -77,8 +107,8 @@ def _check_nesting(value: Any, depth: int) -> None:
 def encode(message: Message) -> bytes:
     """The payload of a control frame."""
     try:
-        payload = _writer.encode(message).encode("utf-8")
-    except (UnicodeError, ValueError) as error:
+        payload = "".join(_write(message, 0)).encode("utf-8")
+    except (UnicodeError, ValueError, RecursionError) as error:
         raise WireError(f"a message that JSON cannot hold: {error}") from None
     if len(payload) > MAX_CONTROL:
         raise WireError(f"a message of {len(payload)} bytes is over the limit of {MAX_CONTROL}")

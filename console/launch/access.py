@@ -56,12 +56,13 @@ def login_name(settings: Settings) -> str:
     """What this login processor is called in its mesh."""
     if settings.login:
         return settings.login
-    import json
+    from agents.wire.control import decode
+    from agents.wire.errors import WireError
 
     try:
-        with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
-            return str(json.load(file)["login"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
+            return str(decode(file.read())["login"])
+    except (OSError, WireError, KeyError):
         return os.uname().nodename.partition(".")[0] or "login"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
+from agents.link.lean import signal
 from console.launch.sink import private_description
 
 TYPE_CHECKING = False

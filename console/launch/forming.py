@@ -5,8 +5,7 @@ A load that fails because of a node is taken back, and new nodes are asked for, 
 
 from __future__ import annotations
 
-from enum import Enum
-
+from agents.link.lean import Enum
 from console.launch.ranks import Ranks
 
 TYPE_CHECKING = False

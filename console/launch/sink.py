@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
+
+from agents.link.lean import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,69 @@
+"""What every yod needs of the standard library, without what the library's own modules load around it.
+
+``socket``, ``signal``, ``json``, ``collections`` and ``enum`` cost a process 10 ms before it has done anything, more
+than half of it for enumerations of constants (docs/decisions/0011). Here are the C modules beneath them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    import signal as signal
+    import socket as socket
+    from collections import deque as deque
+    from enum import Enum as Enum
+    from heapq import heappop as heappop
+    from heapq import heappush as heappush
+    from socket import socket as Socket
+else:
+    import _signal as signal
+    import _socket as socket
+    from _collections import deque
+    from _heapq import heappop, heappush
+
+    class Socket(socket.socket):
+        """A socket that a ``with`` closes."""
+
+        __slots__ = ()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.close()
+
+        def accept(self):
+            fd, address = self._accept()
+            return Socket(self.family, self.type, self.proto, fileno=fd), address
+
+    class _Enumeration(type):
+        """Makes a member of every text in the body of a class."""
+
+        def __new__(cls, name, bases, body):
+            made = super().__new__(cls, name, bases, body)
+            made._members = []
+            for key, value in body.items():
+                if key[0] != "_":
+                    member = object.__new__(made)
+                    member.name, member.value = key, value
+                    setattr(made, key, member)
+                    made._members.append(member)
+            return made
+
+        def __iter__(cls):
+            return iter(cls._members)
+
+        def __len__(cls):
+            return len(cls._members)
+
+    class Enum(metaclass=_Enumeration):
+        """As enum.Enum, of members without methods: known by identity, with a name and a value."""
+
+        def __repr__(self):
+            return f"<{self!s}: {self.value!r}>"
+
+        def __str__(self):
+            return f"{type(self).__name__}.{self.name}"
+
+
+__all__ = ["Enum", "Socket", "deque", "heappop", "heappush", "signal", "socket"]
