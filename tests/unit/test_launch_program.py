@@ -191,7 +191,7 @@ def test_sizes() -> None:
 
 HEAVY = (
     "textual rich peewee pymysql paramiko cryptography asyncio argparse dataclasses logging subprocess tempfile"
-    " uuid random tomllib typing contextlib ssl"
+    " uuid random tomllib typing contextlib ssl socket signal json enum re functools collections selectors heapq"
 )
 
 
