@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db import cookies, shaping
-from db.connection import Row, Store, Transaction
+from db.connection import Row, Statement, Store, Transaction
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, fold, unfold
 from db.free import Machine, Placed
+from db.free_ids import FreeIds
 
 #: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
 Choose = Callable[[Sequence[int], int], Sequence[int] | None]
@@ -108,8 +109,8 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         granted, nodes_changed_at = _look(t, demand)
         ids = plan
         if not machine.is_current(t):
-            machine.refresh_inside(t, nodes_changed_at)
-            if demand.shape is not None or (ids is not None and not set(ids).issubset(candidates(machine, demand))):
+            machine.refresh_inside(t, nodes_changed_at, t.answers[1] if len(t.answers) > 1 else None)
+            if ids is not None and (demand.shape is not None or not _are_in(ids, candidates(machine, demand))):
                 ids = None
         if granted is not None:
             return _grant_again(t, machine, demand, granted)
@@ -119,7 +120,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         return _take(t, machine, demand, ids or decide(machine, demand, choose))
 
     try:
-        allocation = store.run(work)
+        allocation = store.run(work, [_question(demand), *machine.question()])
     except TakenBesides:
         machine.forget()  # so that the next one sees what is
         raise
@@ -192,9 +193,13 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     chosen = free[:count] if demand.wanted is not None else choose(free, count)
     if chosen is None:
         raise _not_enough(machine, demand, len(free))
-    if len(chosen) != count or len(set(chosen)) != count or not set(chosen).issubset(free):
+    if len(chosen) != count or len(set(chosen)) != count or not _are_in(chosen, free):
         raise StoreError("the placement chose processors that are not free", "use another placement")
     return machine.by_node(chosen)
+
+
+def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:
+    return free.has_all(ids) if isinstance(free, FreeIds) else set(ids).issubset(free)
 
 
 def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
@@ -212,31 +217,39 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     return NotEnough(message, "ask for fewer, or wait", free=free)
 
 
-def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
-    """The launcher this request was granted before, and the counter of the last change of a node.
-
-    NotEnough when other requests wait in front of it.
-    """
-    same, params = ("= ?", [demand.partition]) if demand.partition is not None else ("IS NULL", [])
-    row = t.row(
+def _question(demand: Demand) -> Statement:
+    same, params = _same(demand.partition)
+    return (
         "SELECT (SELECT id FROM launcher WHERE request_key = ?),"
         f" (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
         " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?),"
         " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
         (demand.request_key, *params, demand.request_key, demand.request_key),
     )
-    assert row is not None
+
+
+def _same(partition: int | None) -> tuple[str, list[int]]:
+    return ("IS NULL", []) if partition is None else ("= ?", [partition])
+
+
+def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
+    """The launcher this request was granted before, and the counter of the last change of a node.
+
+    NotEnough when other requests wait in front of it.
+    """
+    row = t.answers[0][0]
     granted, head, mine, whose, node_changed, resource_changed = row
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "draw a new one")
     if granted is None and head is not None and head != mine:
+        same, params = _same(demand.partition)
         before, bound = ("AND id < ?", [mine]) if mine is not None else ("", [])
         count = t.rows(f"SELECT COUNT(*) FROM waiting WHERE `partition` {same} {before}", [*params, *bound])[0][0]
         raise NotEnough(
             f"{count} requests that came before are waiting for processors", "wait as well", waiting=int(count)
         )
     if mine is not None:
-        t.change("DELETE FROM waiting WHERE id = ?", (mine,))
+        t.write("DELETE FROM waiting WHERE id = ?", (mine,))
     return granted, max(node_changed or 0, resource_changed or 0)
 
 
@@ -251,7 +264,7 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     if state == "ended" or (state == "pending" and pending_until <= t.now):
         raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
     cookie = cookies.make()
-    t.change("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
+    t.write("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
     ids = unfold(processors)
     devices = _by_name(machine.nodes_of(ids), json.loads(resources))
     return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
@@ -270,7 +283,6 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         partition = demand.partition
         guard = f"`partition` = {int(partition)}"
         _keep_books(t, partition, machine.in_use(partition) + len(ids))
-    claim(t, ids, guard, partition, launcher)
     runs = machine.runs_of(ids)
     nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
     devices = _take_resources(t, nodes, demand)
@@ -286,6 +298,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         "resources": json.dumps(devices, sort_keys=True),
     }
     t.insert("launcher", {**placed, **_asked(t, demand)})
+    claim(t, ids, guard, partition, launcher)  # the one whose count is looked at: the others go along with it
     named = _by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
 
@@ -372,7 +385,7 @@ def _check_row(demand: Demand, row: Row | None) -> None:
 
 def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
     """The most processors of a partition that were in use at once."""
-    t.change(
+    t.write(
         "UPDATE `partition` SET max_in_use = CASE WHEN max_in_use < ? THEN ? ELSE max_in_use END, changed = ?"
         " WHERE id = ?",
         (in_use, in_use, t.stamp, partition),
@@ -439,7 +452,7 @@ def _by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
     """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
     machine.refresh(store)
-    where, params = ("= ?", [demand.partition]) if demand.partition is not None else ("IS NULL", [])
+    where, params = _same(demand.partition)
     if demand.partition is not None:
         rows = store.read("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
         _check_row(demand, rows[0] if rows else None)

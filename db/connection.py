@@ -24,6 +24,8 @@ from db.writer_lock import WriterLock
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+#: A statement and what its marks stand for.
+Statement = tuple[str, Sequence[Any]]
 
 PATIENCE_S = 3.0
 WAL_CHECKPOINT_BYTES = 4 << 20
@@ -31,6 +33,8 @@ COMMITS_BETWEEN_LOOKS = 64
 AT_ONCE_S = 0.5
 ROWS_A_STATEMENT = 400
 NO_SUCH_DATABASE = 1049
+#: Translated statements that are kept: those of every day. Longer ones name processors, and never come again.
+KEPT_TEXTS, KEPT_LENGTH = 500, 1000
 
 #: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
 NOW = {
@@ -39,10 +43,15 @@ NOW = {
 }
 
 
+_COUNT = "UPDATE mesh SET counter = ?, next_partition = ?, next_launcher = ?, trimmed_to = ? WHERE id = 1"
+
+
 class Transaction:
     """What one transaction sees and does; lives as long as the function given to ``Store.run``."""
 
     __slots__ = (
+        "_unsent",
+        "answers",
         "boot_id",
         "changed",
         "counter",
@@ -54,8 +63,10 @@ class Transaction:
         "trimmed_to",
     )
 
-    def __init__(self, store: Store, row: Row) -> None:
+    def __init__(self, store: Store, row: Row, answers: Sequence[list[Row]] = ()) -> None:
         self.store = store
+        self.answers = answers  # to what was asked together with the lock
+        self._unsent: list[Statement] = []
         self.boot_id: str = row[0]
         self.counter: int = row[1]
         self.next_partition: int = row[2]
@@ -66,32 +77,42 @@ class Transaction:
         self.changed = False
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        return self.store.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+        found: list[Row] = self._now(sql, params)
+        return found
 
     def row(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
-        return self.store.execute(sql, params).fetchone()  # type: ignore[no-any-return]
+        found = self.rows(sql, params)
+        return found[0] if found else None
 
     def change(self, sql: str, params: Sequence[Any] = ()) -> int:
         """Runs a statement that changes rows (and stamps them); how many rows it matched."""
         self.changed = True
-        return self.store.execute(sql, params).rowcount  # type: ignore[no-any-return]
+        count: int = self._now(sql, params)
+        return count
+
+    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """As ``change``, where nobody asks for the count: it is sent with the next that does, or with the commit."""
+        self.changed = True
+        self._unsent.append((sql, params))
+
+    def _now(self, sql: str, params: Sequence[Any]) -> Any:
+        unsent, self._unsent = self._unsent, []
+        return self.store.together([*unsent, (sql, params)])[-1]
 
     def insert(self, table: str, values: dict[str, Any]) -> None:
         """One row, stamped with this transaction's number."""
         columns = ", ".join(f"`{name}`" for name in values)
         marks = ", ".join("?" * len(values))
-        self.change(
-            f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, {self.stamp})", tuple(values.values())
-        )
+        self.write(f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, ?)", (*values.values(), self.stamp))
 
     def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Many rows in few statements, each row stamped."""
         names = ", ".join(f"`{name}`" for name in columns)
-        marks = f"({', '.join('?' * len(columns))}, {self.stamp})"
+        marks = f"({', '.join('?' * len(columns))}, {int(self.stamp)})"
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             part = rows[start : start + ROWS_A_STATEMENT]
             values = [value for row in part for value in row]
-            self.change(f"INSERT INTO `{table}` ({names}, changed) VALUES {', '.join([marks] * len(part))}", values)
+            self.write(f"INSERT INTO `{table}` ({names}, changed) VALUES {', '.join([marks] * len(part))}", values)
 
     def event(
         self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None
@@ -102,13 +123,13 @@ class Transaction:
             {"at": self.now, "kind": kind, "node": node, "launcher": launcher, "partition": partition, "text": text},
         )
 
-    def finish(self) -> None:
-        """The last statement: the counter goes up by one when anything changed."""
+    def commit(self) -> None:
+        """The last statements: the counter goes up by one when anything changed."""
+        last: list[Statement] = [("COMMIT", ())]
         if self.changed:
-            self.store.execute(
-                "UPDATE mesh SET counter = ?, next_partition = ?, next_launcher = ?, trimmed_to = ? WHERE id = 1",
-                (self.stamp, self.next_partition, self.next_launcher, self.trimmed_to),
-            )
+            values = (self.stamp, self.next_partition, self.next_launcher, self.trimmed_to)
+            last.insert(0, (_COUNT, values))
+        self.store.together([*self._unsent, *last])
 
 
 class Store:
@@ -137,8 +158,10 @@ class Store:
             f"FROM mesh WHERE id = 1{for_update}"
         )
 
-    def run(self, work: Callable[[Transaction], T]) -> T:
+    def run(self, work: Callable[[Transaction], T], asks: Sequence[Statement] = ()) -> T:
         """Runs ``work`` as one transaction and gives back what it returned.
+
+        ``asks``: questions sent together with the lock, for ``Transaction.answers``: a round trip less while others wait.
 
         It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
         that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
@@ -147,7 +170,7 @@ class Store:
         pause_s = 0.001
         while True:
             try:
-                return self._once(work, deadline)
+                return self._once(work, asks, deadline)
             except pw.PeeweeException as error:
                 self._settle(error)
                 if time.monotonic() > deadline:
@@ -159,11 +182,15 @@ class Store:
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         """Rows outside every lock, each statement by itself."""
+        return self.read_together([(sql, params)])[0]
+
+    def read_together(self, questions: Sequence[Statement]) -> list[list[Row]]:
+        """The rows of several questions, each by itself as in ``read``, in their order."""
         began = time.monotonic()
         for last in (False, True):
             self.connect()
             try:
-                return self.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+                return self.together(questions)
             except pw.PeeweeException as error:
                 if drivers.meaning(error) is not Meaning.FAULT and not last and _was_idle(began):
                     self._drop()  # reading twice does no harm
@@ -174,19 +201,39 @@ class Store:
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """One statement on the open connection; ``?`` marks parameters on both databases. Errors are peewee's."""
-        if self.dialect == "mysql":
-            text = self._texts.get(sql)
-            if text is None:
-                text = sql.replace("%", "%%").replace("?", "%s")
-                if len(self._texts) < 500:
-                    self._texts[sql] = text
-            sql = text
         try:
-            return self.db.execute_sql(sql, params)  # type: ignore[no-untyped-call]
-        except OverflowError:
-            raise Invalid("a number in the request is out of range", "ids and sizes fit in 63 bits") from None
-        except UnicodeEncodeError:
-            raise Invalid("a text in the request is not Unicode") from None
+            return self.db.execute_sql(self._text(sql), params)  # type: ignore[no-untyped-call]
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise _out_of_range(error) from None
+
+    def together(self, statements: Sequence[Statement]) -> list[Any]:
+        """Several statements in order: of each its rows, or how many rows it matched. Errors are peewee's.
+
+        MySQL gets them in one packet and stops at the first that fails, as one by one.
+        """
+        try:
+            with pw.__exception_wrapper__:
+                cursor = self.db.cursor()  # type: ignore[no-untyped-call]
+                if self.dialect == "sqlite":
+                    return [_outcome(cursor.execute(sql, params)) for sql, params in statements]
+                texts = [cursor.mogrify(self._text(sql), params) for sql, params in statements]
+                cursor.execute(";".join(texts))
+                found = [_outcome(cursor)]
+                while cursor.nextset():
+                    found.append(_outcome(cursor))
+                return found
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise _out_of_range(error) from None
+
+    def _text(self, sql: str) -> str:
+        if self.dialect == "sqlite":
+            return sql
+        text = self._texts.get(sql)
+        if text is None:
+            text = sql.replace("%", "%%").replace("?", "%s")
+            if len(sql) < KEPT_LENGTH and len(self._texts) < KEPT_TEXTS:
+                self._texts[sql] = text
+        return text
 
     def connect(self) -> None:
         """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
@@ -244,18 +291,17 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _once(self, work: Callable[[Transaction], T], deadline: float) -> T:
+    def _once(self, work: Callable[[Transaction], T], asks: Sequence[Statement], deadline: float) -> T:
         self.connect()
         if self._lock is not None:
             self._lock.acquire(max(0.05, deadline - time.monotonic()))
         try:
-            row = self._begin()
-            if row is None:
+            _, mesh, *answers = self._begin(asks)
+            if not mesh:
                 raise SchemaError(f"{self.url} holds no mesh yet", "start one: mesh up")
-            transaction = Transaction(self, row)
+            transaction = Transaction(self, mesh[0], answers)
             result = work(transaction)
-            transaction.finish()
-            self.execute("COMMIT")
+            transaction.commit()
             self._look_at_wal()
             return result
         except BaseException:
@@ -265,21 +311,18 @@ class Store:
             if self._lock is not None:
                 self._lock.release()
 
-    def _begin(self) -> Row | None:
-        """Begins and locks the mesh row; on a connection that died while idle, once more on a new one."""
+    def _begin(self, asks: Sequence[Statement]) -> list[Any]:
+        """Begins, locks the mesh row and asks; on a connection that died while idle, once more on a new one."""
+        statements = [("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN", ()), (self._first, ()), *asks]
         began = time.monotonic()
         try:
-            return self._begin_here()
+            return self.together(statements)
         except pw.PeeweeException as error:
             if drivers.meaning(error) is not Meaning.LOST or not _was_idle(began):
                 raise
         self._drop()  # nothing was changed yet, so nothing can happen twice
         self.connect()
-        return self._begin_here()
-
-    def _begin_here(self) -> Row | None:
-        self.execute("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN")
-        return self.execute(self._first).fetchone()  # type: ignore[no-any-return]
+        return self.together(statements)
 
     def _roll_back(self) -> None:
         if self.db.is_closed():
@@ -339,6 +382,17 @@ class Store:
             pass  # the commit stands; the next one looks again
 
 
+def _outcome(cursor: Any) -> Any:
+    """The rows of a question, the row count of anything else."""
+    return list(cursor.fetchall()) if cursor.description is not None else cursor.rowcount
+
+
+def _out_of_range(error: Exception) -> Invalid:
+    if isinstance(error, OverflowError):
+        return Invalid("a number in the request is out of range", "ids and sizes fit in 63 bits")
+    return Invalid("a text in the request is not Unicode")
+
+
 def _was_idle(began: float) -> bool:
     """Whether a statement begun then failed at once: its connection died while idle, so a new one may well work.
 
@@ -355,4 +409,4 @@ def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = F
     return Store(url, patience_s, any_schema)
 
 
-__all__ = ["NOW", "SCHEMA_VERSION", "Row", "Store", "Transaction", "open_store"]
+__all__ = ["NOW", "SCHEMA_VERSION", "Row", "Statement", "Store", "Transaction", "open_store"]

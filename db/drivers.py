@@ -14,6 +14,7 @@ from db.url import mysql_options, sqlite_path
 CONNECT_S = 2
 ANSWER_S = 3  # a server that is silent for longer is taken for dead
 LOCK_WAIT_S = 2  # shorter than ANSWER_S, or a lock that is waited for would look like a dead server
+LONGEST_LIST = 16 << 20  # bytes; MySQL would cut a list of ids off at 1,024
 
 #: Deadlock, lock wait, "SAVEPOINT does not exist" (a deadlock in disguise), record changed since last read.
 RETRY_CODES = frozenset((1205, 1213, 1305, 1020))
@@ -37,7 +38,7 @@ class MySQL(pw.MySQLDatabase):
         with conn.cursor() as cursor:
             cursor.execute(
                 "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
-                f" innodb_lock_wait_timeout = {LOCK_WAIT_S}"
+                f" innodb_lock_wait_timeout = {LOCK_WAIT_S}, group_concat_max_len = {LONGEST_LIST}"
             )
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
@@ -59,7 +60,8 @@ def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
         connect_timeout=CONNECT_S,
         read_timeout=max(ANSWER_S, patience_s),
         write_timeout=max(ANSWER_S, patience_s),
-        client_flag=CLIENT.FOUND_ROWS,
+        # several statements a packet: Store.together; every value in them is escaped by the driver
+        client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
         **options,
     )
     return database, galera

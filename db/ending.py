@@ -19,6 +19,7 @@ from db.free import Machine
 NEVER_STARTED = "nothing was started within the pending time"
 
 _LIVE = "SELECT id, pid, pid_started, `partition`, uid, user, state, processors FROM launcher WHERE ended_at IS NULL"
+_STARTING = "SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?"
 _ENDING = (
     "SELECT l.cookie, l.state, l.`partition`, l.processors, l.resources, p.batch_job"
     " FROM launcher l LEFT JOIN `partition` p ON p.id = l.`partition` WHERE l.id = ?"
@@ -34,9 +35,9 @@ def started(
     """
 
     def work(t: Transaction) -> int:
-        row = t.row("SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?", (launcher,))
-        if row is None:
+        if not t.answers[0]:
             raise Expired(f"there is no launcher {launcher}", "start again")
+        row = t.answers[0][0]
         _check_cookie(launcher, cookie, row[0])
         state, until, reason = row[1:4]
         if state == "ended" or (state == "pending" and until <= t.now):
@@ -44,7 +45,7 @@ def started(
         if not set(ranks) <= set(unfold(row[4])):
             raise Invalid(f"the ranks of launcher {launcher} are not on its processors")
         if state == "pending":
-            t.change(
+            t.write(
                 "UPDATE launcher SET state = 'busy', started_at = ?, ranks = ?, changed = ?"
                 + (", root = ?" if root else "")
                 + " WHERE id = ? AND state = 'pending'",
@@ -52,7 +53,7 @@ def started(
             )
         return t.stamp if t.changed else 0
 
-    stamp = store.run(work)
+    stamp = store.run(work, [(_STARTING, (launcher,))])
     if machine is not None and stamp:
         machine.assigned((), None, None, stamp)
 
@@ -78,14 +79,14 @@ def finish(
 
     def work(t: Transaction) -> Ended:
         nonlocal stamp
-        row = t.row(_ENDING, (launcher,))
-        if row is None:
+        if not t.answers[0]:
             raise Expired(f"there is no launcher {launcher}", "it ended long ago, or in another boot")
+        row = t.answers[0][0]
         _check_cookie(launcher, cookie, row[0])
         stamp = t.stamp
         return _end(t, launcher, row, exit_status, abnormal, reason)
 
-    ended = store.run(work)
+    ended = store.run(work, [(_ENDING, (launcher,))])
     if machine is not None and ended.news and not ended.resources:
         machine.assigned(ended.processors, None if ended.partition_too else ended.partition, None, stamp)
     return ended
@@ -99,7 +100,7 @@ def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) 
         if row is None:
             raise Expired(f"launcher {launcher} has ended", "start again")
         _check_cookie(launcher, cookie, row[0])
-        t.change(
+        t.write(
             "UPDATE launcher SET pid = ?, pid_started = ?, changed = ? WHERE id = ?",
             (pid, pid_started, t.stamp, launcher),
         )
@@ -198,20 +199,20 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
         return Ended(launcher, partition, ids, False)
     interactive = batch_job is None
     for condition in conditions(ids):
-        t.change(
+        t.write(
             f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?"
             f" WHERE {condition} AND launcher = ?",
             (t.stamp, launcher),
         )
-    t.change(
+    t.write(
         "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?, reason = ?, changed = ?"
         " WHERE id = ?",
         (t.now, exit_status, bool(abnormal), reason, t.stamp, launcher),
     )
     if interactive:
-        t.change("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))
+        t.write("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))
     elif abnormal:
-        t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
+        t.write("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
     held = json.loads(resources)
     _give_back(t, held)
     return Ended(launcher, partition, ids, True, interactive, bool(held))
@@ -220,7 +221,7 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
 def _give_back(t: Transaction, resources: dict[str, dict[str, Any]]) -> None:
     for node, amounts in resources.items():
         for name, devices in amounts.items():
-            t.change(
+            t.write(
                 "UPDATE node_resource SET in_use = in_use - ?, changed = ? WHERE node = ? AND name = ?",
                 (len(devices), t.stamp, int(node), name),
             )

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from db.connection import Row, Store, Transaction
+from db.connection import Row, Statement, Store, Transaction
 from db.errors import Invalid
+from db.free_ids import FreeIds, FreeLists, Key, Use
 
 Read = Callable[..., list[Row]]
 UP = "up"
-#: To whom a processor may be given: role of its node, alloc mode, user it is reserved for.
-Use = tuple[str, str, str | None]
-#: The same, and the side of the machine that its node is on (db/sides.py).
-Key = tuple[Use, int]
+#: Processors that changed, alike ones together: a few rows where each had one of its own.
+_CHANGED = (
+    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
+    " GROUP BY alloc_mode, reserved_for, `partition`, launcher"
+)
+_NODES_CHANGED_AT = "(SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)"
 NAMED_IN_AN_ERROR = 5
 
 
@@ -64,7 +67,7 @@ class Machine:
         self._ids_by_name: dict[str, int] = {}
         self._on_node: dict[int, list[int]] = {}
         self._processors: dict[int, _Processor] = {}
-        self._free: dict[Key, list[int]] = {}
+        self._free = FreeLists()
         self._members: dict[int, set[int]] = {}
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
@@ -73,20 +76,38 @@ class Machine:
 
     def refresh(self, store: Store) -> None:
         """Brings the picture up to now, outside every lock."""
-        boot_id, counter = store.read("SELECT boot_id, counter FROM mesh WHERE id = 1")[0]
-        self._catch_up(store.read, boot_id, counter)
+        probe: Statement = (f"SELECT boot_id, counter, {_NODES_CHANGED_AT} FROM mesh WHERE id = 1", ())
+        found = store.read_together([probe, *self.question()])
+        boot_id, counter, *nodes_changed_at = found[0][0]
+        # rows read after the counter may be newer than it: they are read once more the next time
+        changed = found[1] if len(found) > 1 else None
+        self._catch_up(store.read, boot_id, counter, max(0, *(at or 0 for at in nodes_changed_at)), changed)
 
-    def refresh_inside(self, t: Transaction, nodes_changed_at: int | None = None) -> None:
+    def question(self) -> list[Statement]:
+        """What ``refresh_inside`` wants to have asked together with the lock; nothing before the first reading."""
+        return [(_CHANGED, (self.counter,))] if self.counter >= 0 else []
+
+    def refresh_inside(
+        self, t: Transaction, nodes_changed_at: int | None = None, changed: Sequence[Row] | None = None
+    ) -> None:
         """Brings the picture up to the instant of a transaction that has changed nothing yet.
 
-        ``nodes_changed_at``: the highest ``changed`` of a node or resource, when it is known.
+        ``nodes_changed_at``: the highest ``changed`` of a node or resource; ``changed``: the answer to ``question``;
+        where they are known.
         """
-        self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at)
+        self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at, changed)
 
     def is_current(self, t: Transaction) -> bool:
         return self.counter == t.counter and self.boot_id == t.boot_id
 
-    def _catch_up(self, read: Read, boot_id: str, counter: int, nodes_changed_at: int | None = None) -> None:
+    def _catch_up(
+        self,
+        read: Read,
+        boot_id: str,
+        counter: int,
+        nodes_changed_at: int | None = None,
+        changed: Sequence[Row] | None = None,
+    ) -> None:
         if boot_id != self.boot_id or counter < self.counter:
             self.forget()
         elif counter == self.counter:
@@ -94,12 +115,28 @@ class Machine:
         since = self.counter
         if nodes_changed_at is None or nodes_changed_at > since:
             self._catch_up_nodes(read, since)
-        rows = read(
-            "SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor WHERE changed > ?",
-            (since,),
-        )
-        self._put({row[0]: _Processor._make(row[1:]) for row in rows})
+        if since < 0:
+            self._read_all(read)
+        else:
+            for row in read(_CHANGED, (since,)) if changed is None else changed:
+                self._take_in(*row)
         self.boot_id, self.counter = boot_id, counter
+
+    def _read_all(self, read: Read) -> None:
+        rows = read("SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor ORDER BY id")
+        for row in rows:
+            after = _Processor._make(row[1:])
+            self._on_node.setdefault(after.node, []).append(row[0])
+            self._replace(row[0], None, after)
+
+    def _take_in(
+        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
+    ) -> None:
+        """Processors that are like this now."""
+        rows, make = self._processors, tuple.__new__
+        for one in map(int, ids.split(",")):
+            before = rows[one]
+            self._replace(one, before, make(_Processor, (before[0], mode, reserved_for, partition, launcher)))
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
         for row in read("SELECT id, name, role, address, state, side FROM node WHERE changed > ?", (since,)):
@@ -122,119 +159,56 @@ class Machine:
         if self.counter != stamp - 1:
             return
         rows, make = self._processors, tuple.__new__
-        had_none: list[int] = []
-        left: dict[int, list[int]] = {}
         for one in ids:
             before = rows[one]
-            rows[one] = make(_Processor, (before[0], before[1], before[2], partition, launcher))
-            if before[3] is None:
-                had_none.append(one)
-            else:
-                left.setdefault(before[3], []).append(one)
-        if partition is not None:
-            self._take_out(had_none)
-            self._move_members(left, {partition: [*had_none, *(one for those in left.values() for one in those)]})
-        else:
-            self._take_out(had_none)  # a launcher's, without a partition: there are none
-            come: dict[Key, list[int]] = {}
-            for one in ids:
-                key = self._key(rows[one])
-                if key is not None:
-                    come.setdefault(key, []).append(one)
-            self._refill({}, come)
-            self._move_members(left, {})
+            self._replace(one, before, make(_Processor, (before[0], before[1], before[2], partition, launcher)))
         self.counter = stamp
 
-    def _take_out(self, ids: Sequence[int]) -> None:
-        """These are in no free list any more."""
-        if not ids:
-            return
-        gone = set(ids)
-        for key, free in self._free.items():
-            if not gone.isdisjoint(free):
-                self._free[key] = [one for one in free if one not in gone]
-
-    def _put(self, rows: Mapping[int, _Processor]) -> None:
-        """Stores rows of processors and moves their ids between the free lists and partitions."""
-        known, key_of = self._processors, self._key
-        gone: dict[Key, set[int]] = {}
-        come: dict[Key, list[int]] = {}
-        left: dict[int, list[int]] = {}
-        joined: dict[int, list[int]] = {}
-        for one, row in rows.items():
-            before = known.get(one)
-            known[one] = row
-            old = old_partition = None
-            if before is None:
-                self._on_node.setdefault(row.node, []).append(one)
-            else:
-                old_partition = before.partition
-                if old_partition is None:
-                    old = key_of(before)
-            new = key_of(row) if row.partition is None else None
+    def _replace(self, one: int, before: _Processor | None, after: _Processor) -> None:
+        """What is known of a processor now, and before (None: nothing)."""
+        self._processors[one] = after
+        node = self._nodes[after[0]]
+        if node.state == UP:
+            old = _key_on(node, before) if before is not None else None
+            new = _key_on(node, after)
             if old != new:
                 if old is not None:
-                    gone.setdefault(old, set()).add(one)
+                    self._free.remove(old, one)
                 if new is not None:
-                    come.setdefault(new, []).append(one)
-            if old_partition != row.partition:
-                if old_partition is not None:
-                    left.setdefault(old_partition, []).append(one)
-                if row.partition is not None:
-                    joined.setdefault(row.partition, []).append(one)
-        self._refill(gone, come)
-        self._move_members(left, joined)
+                    self._free.add(new, one)
+        left = before[3] if before is not None else None
+        if left != after[3]:
+            self._move_member(one, left, after[3])
+
+    def _move_member(self, one: int, left: int | None, joined: int | None) -> None:
+        if left is not None:
+            members = self._members[left]
+            members.discard(one)
+            if not members:
+                del self._members[left]
+        if joined is not None:
+            self._members.setdefault(joined, set()).add(one)
 
     def _refile(self, ids: Iterable[int], before: _Node, after: _Node) -> None:
         """The node of these processors came up, is up no longer, or changed sides."""
-        gone: dict[Key, set[int]] = {}
-        come: dict[Key, list[int]] = {}
         for one in ids:
             row = self._processors[one]
             if before.state == UP and (old := _key_on(before, row)) is not None:
-                gone.setdefault(old, set()).add(one)
+                self._free.remove(old, one)
             if after.state == UP and (new := _key_on(after, row)) is not None:
-                come.setdefault(new, []).append(one)
-        self._refill(gone, come)
-
-    def _refill(self, gone: Mapping[Key, set[int]], come: Mapping[Key, list[int]]) -> None:
-        for key, ids in gone.items():
-            self._free[key] = [one for one in self._free.get(key, ()) if one not in ids]
-        for key, more in come.items():
-            free = self._free.setdefault(key, [])
-            free.extend(more)
-            free.sort()
-
-    def _move_members(self, left: Mapping[int, list[int]], joined: Mapping[int, list[int]]) -> None:
-        for partition, ids in left.items():
-            members = self._members.get(partition)
-            if members is not None:
-                members.difference_update(ids)
-                if not members:
-                    del self._members[partition]
-        for partition, ids in joined.items():
-            self._members.setdefault(partition, set()).update(ids)
-
-    def _key(self, row: _Processor) -> Key | None:
-        """In which free list a processor is; None for none."""
-        node = self._nodes.get(row.node)
-        return _key_on(node, row) if node is not None and node.state == UP else None
+                self._free.add(new, one)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def free(
         self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
-    ) -> list[int]:
+    ) -> FreeIds:
         """Ids, ascending, that ``user`` may be given now.
 
         ``batch``: for the batch system, which alone gets processors of mode batch; ``interactive``: those of mode
         interactive; ``service``: those of service nodes too; ``side``: of one side of the machine alone.
         """
-        uses = _uses(user, batch, interactive, service)
-        lists = [ids for key, ids in self._free.items() if ids and key[0] in uses and side in (None, key[1])]
-        if len(lists) == 1:
-            return lists[0]
-        return sorted(one for ids in lists for one in ids)
+        return self._free.of(_uses(user, batch, interactive, service), side)
 
     def usable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> int:
         """How many processors ``user`` could ever be given, were nothing running and every node up."""

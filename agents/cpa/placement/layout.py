@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.cpa.placement import curves
 from agents.wire.errors import AgentError
+from db.free_ids import FreeIds
 from db.topology import Cluster, Mesh, Topology
 
 #: A node of a cluster: its name and its processors in the order of their slots.
@@ -72,6 +73,10 @@ class Layout:
 
     def flags(self, free: Iterable[int]) -> bytearray:
         """A 1 for every free processor, by id, and a 0 at the end."""
+        if isinstance(free, FreeIds):  # has them ready
+            if len(free.flags) > self.size and free[-1] >= self.size:
+                raise Unplaced(self)
+            return bytearray(free.flags[: self.size].ljust(self.size + 1, b"\0"))
         found = bytearray(self.size + 1)
         try:
             for processor in free:
