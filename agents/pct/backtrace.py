@@ -46,7 +46,7 @@ _HINT = "install elfutils (eu-stack) or gdb on the node"
 As = Optional[Tuple[int, int, List[int]]]  # uid, gid, groups
 
 _PATHS = ("/usr/bin", "/bin", "/usr/local/bin")
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "PATH": ":".join(_PATHS),
     "LC_ALL": "C.UTF-8",
     "HOME": "/nonexistent",
@@ -59,7 +59,7 @@ def fatal(pid: int, number: int) -> bool:
     """Whether signal ``number`` is a fault that ``pid`` has no handler for (a handler gets its turn first)."""
     if number not in FAULTS:
         return False
-    return not any(int(_field(pid, name) or "0", 16) >> (number - 1) & 1 for name in ("SigCgt", "SigIgn"))
+    return not any(int(field(pid, name) or "0", 16) >> (number - 1) & 1 for name in ("SigCgt", "SigIgn"))
 
 
 def decide(tid: int, status: int, *, known: bool) -> Tuple[bool, int]:
@@ -198,7 +198,7 @@ def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool
     note = "" if threads else f"symbols are missing ({failed or 'neither eu-stack nor gdb is here'}): {_HINT}"
     if not threads:
         threads, tool = without_tools(pid), "proc"
-    if _is_python(pid):
+    if is_python(pid):
         python, why = _python(pid, until, as_user)
         if python:
             threads, tool = python + threads, f"py-spy and {tool}"
@@ -216,7 +216,7 @@ def _native(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str, str
     failed = []
     tools = (
         ("eu-stack", ["-m", "-s", "-n", str(_FRAMES), "-p", str(pid)], parse_eu_stack),
-        ("gdb", [*_GDB, "-p", str(pid), "-ex", f"thread apply all backtrace {_FRAMES}"], parse_gdb),
+        ("gdb", [*GDB, "-p", str(pid), "-ex", f"thread apply all backtrace {_FRAMES}"], parse_gdb),
     )
     for name, arguments, parse in tools:
         program = find(name)
@@ -230,8 +230,8 @@ def _native(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str, str
     return [], "", "; ".join(failed)
 
 
-_GDB = ["-nx", "-nh", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
-_GDB += ["-iex", "set python print-stack none", "-iex", "set width 0", "-iex", "set print frame-arguments none"]
+GDB = ["-nx", "-nh", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
+GDB += ["-iex", "set python print-stack none", "-iex", "set width 0", "-iex", "set print frame-arguments none"]
 
 
 def _python(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str]:
@@ -245,20 +245,20 @@ def _python(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str]:
 
 def without_tools(pid: int) -> List[Thread]:
     """What /proc alone says: state, kernel function, system call, and the program counter's module, for each thread."""
-    maps = parse_maps(_read(f"/proc/{pid}/maps"))
+    maps = parse_maps(read(f"/proc/{pid}/maps"))
     threads = []
     for name in sorted(_names(f"/proc/{pid}/task"), key=int):
         base = f"/proc/{pid}/task/{name}"
-        call, _, counter = parse_syscall(_read(f"{base}/syscall"))
+        call, _, counter = parse_syscall(read(f"{base}/syscall"))
         frames = []
-        waiting = _read(f"{base}/wchan").strip()
+        waiting = read(f"{base}/wchan").strip()
         if call is not None:
             frames.append(Frame(f"system call {call}" + (f" ({waiting})" if waiting not in ("", "0") else "")))
         if counter:
             frames.append(place(counter, maps))
         if not frames:
             frames.append(Frame(f"state {processes.state(int(name)) or 'gone'}"))
-        threads.append(Thread(int(name), frames, _read(f"{base}/comm").strip()))
+        threads.append(Thread(int(name), frames, read(f"{base}/comm").strip()))
     return threads
 
 
@@ -281,7 +281,7 @@ def run(command: List[str], until: float, as_user: As) -> Tuple[str, str]:
     try:
         process = subprocess.Popen(  # type: ignore[call-overload]
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=_ENVIRONMENT, cwd="/", start_new_session=True, **options,
+            env=ENVIRONMENT, cwd="/", start_new_session=True, **options,
         )  # fmt: skip
     except OSError as error:
         return "", f"cannot be started: {error.strerror}"
@@ -331,30 +331,33 @@ def _wait_until_stopped(pid: int, until: float) -> None:
 
 
 def _process_of(tid: int) -> int:
-    return int(_field(tid, "Tgid") or tid)
+    return int(field(tid, "Tgid") or tid)
 
 
 def _tracer(tid: int) -> int:
-    return int(_field(tid, "TracerPid") or 0)
+    return int(field(tid, "TracerPid") or 0)
 
 
-def _field(tid: int, wanted: str) -> str:
-    for line in _read(f"/proc/{tid}/status").splitlines():
+def field(tid: int, wanted: str) -> str:
+    """A line of /proc/TID/status; empty when there is none."""
+    for line in read(f"/proc/{tid}/status").splitlines():
         name, _, value = line.partition(":")
         if name == wanted:
             return value.strip()
     return ""
 
 
-def _is_python(pid: int) -> bool:
+def is_python(pid: int, maps: Optional[str] = None) -> bool:
+    """Whether ``pid`` is a Python interpreter, or has one in it; ``maps``: its /proc/PID/maps where that is known."""
     try:
         name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
         return False
-    return name.startswith(("python", "pypy")) or "libpython3" in _read(f"/proc/{pid}/maps")
+    return name.startswith(("python", "pypy")) or "libpython3" in (read(f"/proc/{pid}/maps") if maps is None else maps)
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """A file of /proc as text; empty when it cannot be read."""
     try:
         with open(path, "rb", buffering=0) as file:
             return (file.readall() or b"").decode("utf-8", "replace")

@@ -14,7 +14,7 @@ import time
 
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.pct import parallel
+from agents.pct import orders, parallel
 from agents.pct.errors import LoadFailed
 from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
@@ -22,6 +22,7 @@ from agents.pct.killers import Killers
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.local import Listener, Local
 from agents.pct.log import where
+from agents.pct.orders import Orders
 from agents.pct.outputs import Relay
 from agents.pct.parallel import Parallel, Tree, choose_master
 from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
@@ -79,6 +80,9 @@ class Launch(Listener):
         self._up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
         self._freight = Freight(
             self._loop, host.run, host.node, self._is_root, self._children, self._up.send, self._fail
+        )  # fmt: skip
+        self._orders = Orders(
+            self._loop, host.node, self._children, lambda: self._local, self._up.tell, self.noted
         )  # fmt: skip
         if self._is_root:
             self._up.send(b"")
@@ -139,16 +143,14 @@ class Launch(Listener):
         elif op == "go":
             self._go = message
             self._handle(Event.GO)
-        elif op == "signal":
-            self._signal(message)
         elif op == "kill":
             self._handle(Event.KILL)
-        elif op == "winsize":
-            self._resize(message)
         elif op == "eof":
             self._inputs.end()
         elif op == "done":
             self._handle(Event.DONE)
+        elif op in orders.DOWN_OPS:
+            self._orders.on_order(op, message)
         elif op in DOWN_OPS:
             self._freight.on_order(op, message)
         elif self._parallel is not None and op in parallel.DOWN_OPS:
@@ -296,6 +298,8 @@ class Launch(Listener):
             self._behind_output(lambda: self._do(self._machine.child_over()))
         elif op in UP_OPS:
             self._freight.on_child_message(op, message)
+        elif op in orders.UP_OPS:
+            self._orders.on_child_message(child, op, message)
         elif op in parallel.UP_OPS:
             if self._parallel is not None:
                 self._parallel.on_child_message(child, op, message)
@@ -323,6 +327,7 @@ class Launch(Listener):
         elif not self._failure:
             nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]
             self._up.tell({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"})
+        self._orders.child_lost(child, reason)
         if self._parallel is not None:
             self._parallel.child_lost(child, reason)
         self._behind_output(lambda: self._do(self._machine.child_over()))
@@ -388,18 +393,6 @@ class Launch(Listener):
             self._parallel.released(self._local.pairs)
         gc.enable()
 
-    def _signal(self, message: Message) -> None:
-        wanted = message.get("ranks")
-        tell_all(self._children, control(message), wanted)
-        if self._local is not None and 0 < message["signal"] < signal.NSIG:
-            for refused in self._local.ranks.send_signal(message["signal"], wanted):
-                self.noted(f"{self._host.node}: signal {message['signal']} not sent to {refused}")
-
-    def _resize(self, message: Message) -> None:
-        tell_all(self._children, control(message))
-        if self._local is not None and self._local.terminal is not None:
-            self._local.terminal.resize(message["rows"], message["columns"])
-
     def _kill_tree(self) -> None:
         for child in self._children:
             if child.over:
@@ -412,6 +405,7 @@ class Launch(Listener):
     def _sweep(self) -> None:
         self._deadline.cancel()
         assert self._local is not None
+        self._orders.cancel()
         self._local.sweep()
 
     def _report_finished(self) -> None:
@@ -439,7 +433,8 @@ class Launch(Listener):
             return False
         if self._parallel is not None and not self._parallel.silent:
             return False
-        return self._finished and not self._failure and not self._unclean and self._freight.plain
+        well = self._finished and not self._failure and not self._unclean
+        return well and self._freight.plain and self._orders.plain
 
     def close(self) -> None:
         """Let go of every descriptor, after :meth:`run`."""

@@ -191,6 +191,7 @@ UP: Dict[str, Shape] = {
     "finished": _shape({"unclean": _list}),
 }
 
+    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
 #: What an observer tells a yod; yod answers with the event stream.
 YOD: Dict[str, Shape] = {
     "attach": _shape({"replay": _bool, "output": _bool}),
@@ -209,6 +210,7 @@ def hello(role: str, name: str = "") -> Message:
 
 def check_hello(message: Message) -> str:
     """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
+    "stacks": _shape(number=_int, calls=_list, missing=_list),
     if message.get("op") != "hello":
         raise WireError("the first message on a connection is a hello")
     try:
@@ -224,6 +226,7 @@ def check_hello(message: Message) -> str:
     if role not in ROLES:
         raise WireError(f"no role is called {str(role)[:40]!r}")
     return str(role)
+    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
 
 
 def check(table: Dict[str, Shape], message: Message) -> str:

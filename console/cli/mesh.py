@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
     _add_looks(commands)
+    _add_inspection(commands)
     _add_administration(commands)
     _add_machine(commands)
     _add_sides(commands)
@@ -91,6 +92,20 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("--json", action="store_true", help="for programs")
     console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
     console.set_defaults(command=_lazily("mesh_looks", "console"))
+
+
+def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "where the ranks of a running launch stand, as one tree"
+    stacks = commands.add_parser("stacks", help=told, description=told)
+    stacks.add_argument("launcher", metavar="LAUNCHER", type=int)
+    stacks.add_argument("--ranks", metavar="LIST", help="these ranks alone, like 0-3,7")
+    kinds = stacks.add_mutually_exclusive_group()
+    kinds.add_argument("--native", action="store_true", help="C, C++, Fortran calls alone")
+    kinds.add_argument("--python", action="store_true", help="Python's calls alone")
+    stacks.add_argument("--whole", action="store_true", help="calls inside MPI too")
+    stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="how long it may take (default: 10)")
+    stacks.add_argument("--json", action="store_true", help="for programs")
+    stacks.set_defaults(command=_lazily("mesh_stacks", "stacks"))
 
 
 def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -218,6 +218,10 @@ class Engine:
         if self._root is not None:
             self._root.send(message)
 
+    def inspect(self, message: dict[str, Any]) -> None:
+        """A question to the tree (console/launch/inspecting.py)."""
+        self._down(message)
+
     def _cut(self) -> None:
         if self._root is not None:
             self._root.close()
@@ -278,6 +282,9 @@ class Engine:
             told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
             self.stream.emit({"event": "aborted", **told})
             self.handle(Event.ABORTED, message["message"], message["exit_status"])
+        elif op == "stacks":
+            if self._observers is not None:
+                self._observers.inspecting.told(message)
         elif op == "finished":
             self.front.output_ended()
             self.handle(Event.FINISHED, message.get("unclean", []))

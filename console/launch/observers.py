@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from console.launch.engine import Engine
+    from console.launch.inspecting import Inspecting
 
 #: Bytes held for an observer that does not read; then output, and at four times as much events too, are skipped.
 HELD = 1 << 20
@@ -36,6 +37,7 @@ class Observers:
     def __init__(self, loop: Loop, path: str, engine: Engine) -> None:
         self.loop, self.path, self.engine = loop, path, engine
         self.connected: list[Observer] = []
+        self._inspecting: Inspecting | None = None
         self._sock = listen(path, 64)
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
@@ -49,6 +51,15 @@ class Observers:
                 sock.close()
                 continue
             self.connected.append(Observer(self, sock))
+
+    @property
+    def inspecting(self) -> Inspecting:
+        """Those who want to see into the launch."""
+        if self._inspecting is None:
+            from console.launch.inspecting import Inspecting
+
+            self._inspecting = Inspecting(self.engine, self.loop)
+        return self._inspecting
 
     @property
     def behind(self) -> bool:
@@ -107,6 +118,10 @@ class Observer:
         else:
             self._skipped += 1
 
+    def tell(self, event: dict[str, Any]) -> None:
+        """An answer to this observer alone."""
+        self._link.send(event)
+
     def frame(self, kind: int, payload: bytes) -> None:
         """A rank wrote something."""
         if self._spool >= 0:
@@ -164,6 +179,8 @@ class Observer:
             self._engine.end_input()
         elif op == "release":
             self._engine.release()
+        else:
+            self._all.inspecting.ask(self, message)
 
     def _signal(self, number: int, ranks: Any) -> None:
         if not 0 < number < 65 or not (ranks is None or all(type(rank) is int for rank in ranks)):

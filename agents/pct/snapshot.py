@@ -1,0 +1,350 @@
+"""The stacks of this node's ranks as they run: the tools are started side by side, and the loop goes on meanwhile.
+
+A rank stands still for the few milliseconds in which its stack is read, whatever the others do. Names come from
+eu-stack (gdb where it is not there), lines of the program's own code from one eu-addr2line for all ranks of the node,
+Python's calls from py-spy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from agents.link.loop import READ
+from agents.pct import backtrace, calls, merged, processes, rank_sets, stacks
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from agents.link.loop import Loop, Timer
+    from agents.pct.merged import Call, Tree
+    from agents.pct.stacks import Frame, Thread
+
+    Told = Callable[[Tree, List[List[Any]]], None]
+
+#: Seconds for one tool on one rank; less on one that sleeps in the kernel, where no tool can stop it.
+RANK_S, ASLEEP_S = 5.0, 1.0
+_MOST = 1 << 20  # bytes of a tool's output
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "busybox"))
+_INSTALL = "install elfutils (eu-stack) or gdb there"
+_NO_PY_SPY = "Python's own calls need py-spy, which is neither there nor beside yod (pip install py-spy)"
+
+
+class Tool:
+    """One tool's run. ``then(text, why)`` follows: what it printed, and why there is no more (empty: it ended)."""
+
+    def __init__(self, loop: Loop, command: List[str], limit_s: float, then: Callable[[str, str], None]) -> None:
+        self._loop, self._then = loop, then
+        self._name = os.path.basename(command[0])
+        self._data = bytearray()
+        reader, writer = os.pipe()
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, writer, 1),
+            (os.POSIX_SPAWN_DUP2, writer, 2),
+        ]
+        try:
+            # reaped with whatever else the launch child has for children
+            self._pid = os.posix_spawn(command[0], command, backtrace.ENVIRONMENT, file_actions=actions)
+        except OSError:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self._fd = reader
+        self._timer: Optional[Timer] = loop.after(limit_s, self._late)
+        loop.watch(reader, READ, self._on_data)
+
+    def _on_data(self, _events: int) -> None:
+        data = os.read(self._fd, 65536)
+        if data and len(self._data) < _MOST:
+            self._data += data
+        elif not data:
+            self._end("")
+
+    def _late(self) -> None:
+        self._timer = None
+        self.cancel()
+        self._then(self._text(), f"{self._name} was not done in time")
+
+    def _end(self, why: str) -> None:
+        self._let_go()
+        self._then(self._text(), why)
+
+    def _text(self) -> str:
+        return self._data.decode("utf-8", "replace")
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loop.unwatch(self._fd)
+        os.close(self._fd)
+
+    def cancel(self) -> None:
+        """It is not waited for any more."""
+        self._let_go()
+        if processes.parent(self._pid) == os.getpid():
+            processes.send_signal(self._pid, signal.SIGKILL)
+
+
+class Rank:
+    """A rank whose stack is being read: ``pid`` is what runs the program, below a shell where one began it."""
+
+    __slots__ = ("begin", "is_python", "maps", "number", "pid", "python", "python_main", "threads", "tried", "why")
+
+    def __init__(self, number: int, pid: int) -> None:
+        self.number, self.pid = number, pid
+        self.maps = ""
+        self.is_python = False
+        self.threads: List[Thread] = []
+        self.python: Dict[int, List[Call]] = {}
+        self.python_main: List[Call] = []
+        self.begin: Dict[str, int] = {}
+        self.tried = 0
+        self.why = ""
+
+
+class Snapshot:
+    """Takes the stacks of ``ranks`` ([rank, pid]). ``which``: all, native or python. ``told`` gets tree and missing."""
+
+    def __init__(
+        self, loop: Loop, node: str, ranks: List[List[int]], which: str, tools: Dict[str, str], told: Told
+    ) -> None:
+        self._loop, self._node, self._which, self._told = loop, node, which, told
+        self._native = [name for name in ("eu-stack", "gdb") if backtrace.find(name)]
+        self._py_spy = _usable(str(tools.get("py-spy", ""))) or backtrace.find("py-spy")
+        self._waiting = [Rank(number, pid) for number, pid in ranks]
+        self._taken: List[Rank] = []
+        self._missing: Dict[str, int] = {}
+        self._tools: List[Tool] = []
+        self._busy = 0
+        self._over = False
+        self._at_once = min(16, max(2, len(os.sched_getaffinity(0))))
+        loop.after(0, self._next)
+
+    # one rank after the other, some at a time
+
+    def _next(self) -> None:
+        while self._waiting and self._busy < self._at_once and not self._over:
+            rank = self._waiting.pop(0)
+            self._busy += 1
+            self._look(rank)
+        if not (self._busy or self._waiting or self._over):
+            self._over = True
+            self._find_lines()
+
+    def _done(self, rank: Rank, why: str = "") -> None:
+        self._busy -= 1
+        if why:
+            self._missing[why] = self._missing.get(why, 0) | 1 << rank.number
+        if rank.threads or rank.python or rank.python_main:
+            self._taken.append(rank)
+        self._loop.after(0, self._next)
+
+    def _look(self, rank: Rank) -> None:
+        rank.pid = _program(rank.pid)
+        why = _unreadable(rank.pid)
+        if why:
+            self._done(rank, why)
+            return
+        rank.maps = backtrace.read(f"/proc/{rank.pid}/maps")
+        rank.is_python = backtrace.is_python(rank.pid, rank.maps)
+        if self._which == "python" and not rank.is_python:
+            self._done(rank, "no Python program")
+        elif self._which != "native" and rank.is_python:
+            self._look_python(rank)
+        else:
+            self._look_native(rank)
+
+    def _run(self, command: List[str], rank: Rank, then: Callable[[str, str], None]) -> None:
+        limit_s = ASLEEP_S if processes.state(rank.pid) == "D" else RANK_S
+
+        def ended(text: str, why: str) -> None:
+            self._tools.remove(tool)
+            if not self._over:
+                then(text, why)
+
+        try:
+            tool = Tool(self._loop, command, limit_s, ended)
+        except OSError as error:
+            then("", f"{command[0]}: {error.strerror}")
+            return
+        self._tools.append(tool)
+
+    # Python
+
+    def _look_python(self, rank: Rank) -> None:
+        if not self._py_spy:
+            rank.why = _NO_PY_SPY
+            self._after_python(rank)
+            return
+        # a stopped process would be waited for for ever
+        still = ["--nonblocking"] if processes.state(rank.pid) in ("T", "t") else []
+        command = [self._py_spy, "dump", "--json", *still, "--pid", str(rank.pid)]
+        self._run(command, rank, lambda text, why: self._take_python(rank, text, why))
+
+    def _take_python(self, rank: Rank, text: str, why: str) -> None:
+        try:
+            for thread in json.loads(text[text.find("[") :]):
+                found = calls.python(thread["frames"])
+                tid = thread.get("os_thread_id")
+                if tid == rank.pid or (tid is None and thread.get("thread_name") == "MainThread"):
+                    rank.python_main = found
+                else:
+                    rank.python[tid or -int(thread["thread_id"])] = found
+        except (ValueError, KeyError, TypeError):
+            rank.why = f"Python's own calls: {why or _last(text) or 'py-spy found none'}"
+        self._after_python(rank)
+
+    def _after_python(self, rank: Rank) -> None:
+        if self._which == "python":
+            self._done(rank, rank.why)
+        else:
+            self._look_native(rank)
+
+    # C
+
+    def _look_native(self, rank: Rank) -> None:
+        if rank.tried >= len(self._native):
+            why = rank.why or (f"no stack tool on {self._node}: {_INSTALL}" if not self._native else "no calls found")
+            self._done(rank, f"{why}; {_standing(rank.pid)}")
+            return
+        name = self._native[rank.tried]
+        rank.tried += 1
+        options = ["-m", "-p"] if name == "eu-stack" else [*backtrace.GDB, "-ex", _GDB_ALL, "-p"]
+        command = [backtrace.find(name), *options, str(rank.pid)]
+        self._run(command, rank, lambda text, why: self._take_native(rank, name, text, why))
+
+    def _take_native(self, rank: Rank, name: str, text: str, why: str) -> None:
+        rank.threads = (stacks.parse_eu_stack if name == "eu-stack" else stacks.parse_gdb)(text)
+        if rank.threads:
+            self._done(rank, rank.why if rank.is_python else "")
+            return
+        rank.why = _unreadable(rank.pid) or why or f"{name}: {_last(text) or 'no calls found'}"
+        self._look_native(rank)
+
+    # all of them
+
+    def _find_lines(self) -> None:
+        """Where the program's own calls stand: one eu-addr2line for as many ranks as have the same program."""
+        wanted: Dict[Tuple[str, int], Tuple[int, int]] = {}
+        for rank in self._taken:
+            own = [
+                (frame.module, frame.address - (1 if at else 0))  # a caller stands behind its call
+                for thread in rank.threads
+                for at, frame in enumerate(thread.frames)
+                if frame.module and not frame.where and not calls.system(frame.module)
+            ]
+            rank.begin = calls.beginnings(rank.maps, {module for module, _ in own})
+            for module, address in own:
+                if module in rank.begin:
+                    wanted.setdefault((module, address - rank.begin[module]), (rank.pid, address))
+        program = backtrace.find("eu-addr2line")
+        if not wanted or not program:
+            self._tell({})
+            return
+        self._ask_lines(program, wanted, {})
+
+    def _ask_lines(
+        self, program: str, wanted: Dict[Tuple[str, int], Tuple[int, int]], known: Dict[Tuple[str, int], List[Frame]]
+    ) -> None:
+        if not wanted:
+            self._tell(known)
+            return
+        pid = next(iter(wanted.values()))[0]
+        now = {place: address for place, (of, address) in wanted.items() if of == pid}
+        later = {place: where for place, where in wanted.items() if place not in now}
+
+        def ended(text: str, _why: str) -> None:
+            found = calls.parse_addr2line(text)
+            known.update({place: found[address] for place, address in now.items() if address in found})
+            self._ask_lines(program, later, known)
+
+        command = [program, "-a", "-f", "-C", "-i", "-p", str(pid), *(hex(address) for address in now.values())]
+        try:
+            Tool(self._loop, command, RANK_S, ended)
+        except OSError:
+            self._tell(known)
+
+    def _tell(self, known: Dict[Tuple[str, int], List[Frame]]) -> None:
+        tree: Tree = {}
+        for rank in self._taken:
+            for stack in _calls_of(rank, known):
+                merged.add(tree, stack, 1 << rank.number)
+        missing = [[rank_sets.text(ranks), self._node, why] for why, ranks in self._missing.items()]
+        self._told(tree, missing)
+
+    def cancel(self) -> None:
+        """Everything is being killed: look no further."""
+        self._over = True
+        for tool in self._tools:
+            tool.cancel()
+        self._tools = []
+
+
+_GDB_ALL = "thread apply all backtrace 64"
+
+
+def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]]) -> List[List[Call]]:
+    lines: Dict[int, List[Frame]] = {}
+    for thread in rank.threads:
+        for at, frame in enumerate(thread.frames):
+            begin = rank.begin.get(frame.module)
+            if begin is not None:
+                lines[frame.address] = known.get((frame.module, frame.address - begin - (1 if at else 0)), [])
+    found, python = [], dict(rank.python)
+    for thread in rank.threads:
+        below = calls.native(thread, lines, rank.begin)
+        own = rank.python_main if thread.tid == rank.pid else python.pop(thread.tid, [])
+        found.append(calls.mixed(own, below) if own else below)
+    if not rank.threads:
+        found.append(rank.python_main)
+    return found + list(python.values())
+
+
+def _program(pid: int) -> int:
+    """What a rank that is a shell script runs now: the only child of a shell, of that its only one …"""
+    for _ in range(8):
+        try:
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            return pid
+        below = processes.children(pid) if name in _SHELLS else []
+        if len(below) != 1:
+            return pid
+        pid = below[0]
+    return pid
+
+
+def _unreadable(pid: int) -> str:
+    state = processes.state(pid)
+    if state in ("", "Z", "X"):
+        return "its process has ended"
+    tracer = int(backtrace.field(pid, "TracerPid") or 0)
+    if tracer and processes.parent(tracer) != os.getpid():
+        return f"it is traced by process {tracer}" if tracer != os.getpid() else "it is watched for faults (yod -bt)"
+    return ""
+
+
+def _standing(pid: int) -> str:
+    """What /proc alone says of the main thread."""
+    for thread in backtrace.without_tools(pid):
+        if thread.tid == pid:
+            return "it stands in " + ", ".join(str(frame) for frame in thread.frames)
+    return "its process has ended"
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+def _usable(path: str) -> str:
+    """A tool that the launcher has: run only where nobody else could have put another in its place."""
+    if not os.path.isabs(path) or not os.access(path, os.X_OK):
+        return ""
+    found = os.stat(path)
+    return path if found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022 else ""

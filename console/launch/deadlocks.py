@@ -1,0 +1,177 @@
+"""What a merged tree says of a program that does not move: hints, each with its reason. Pure.
+
+A snapshot cannot prove a deadlock; what it can tell is who waits where, and who is not there.
+"""
+
+from __future__ import annotations
+
+from agents.pct import merged, rank_sets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+#: Calls of MPI that return when every rank of the communicator has made them (or enough of them have).
+_COLLECTIVE = (
+    "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Allgather", "Allgatherv", "Scatter", "Scatterv",
+    "Alltoall", "Alltoallv", "Alltoallw", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block", "Finalize",
+    "Comm_dup", "Comm_split", "Comm_create", "Win_fence", "Win_create", "File_open", "Init", "Init_thread",
+)  # fmt: skip
+_RECEIVING = ("Recv", "Probe", "Mrecv", "Mprobe")
+_SENDING = ("Send", "Ssend", "Rsend")
+_WAITING = ("Wait", "Waitall", "Waitany", "Waitsome", "Sendrecv", "Sendrecv_replace")
+#: Others that wait for everybody, by function and, where the name alone says too little, the file's end.
+_BARRIERS = {"pthread_barrier_wait": "", "___pthread_barrier_wait": "", "GOMP_barrier": ""}
+_TORCH = "distributed/distributed_c10d.py"
+_TORCH_CALLS = frozenset(
+    ("barrier", "monitored_barrier", "all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "reduce_scatter",
+     "all_gather_into_tensor", "reduce_scatter_tensor", "gather", "scatter", "recv", "send")
+)  # fmt: skip
+
+
+class Wait:
+    """Ranks that wait in one call, made at one place."""
+
+    __slots__ = ("kind", "name", "place", "ranks")
+
+    def __init__(self, name: str, kind: str, place: str, ranks: int) -> None:
+        self.name, self.kind, self.place, self.ranks = name, kind, place, ranks
+
+    def __str__(self) -> str:
+        return f"{_ranks(self.ranks)} in {self.name}" + (f" ({self.place})" if self.place else "")
+
+
+def hints(tree: merged.Tree, everybody: int, missing: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """``{"kind", "text", "ranks"}`` of each; ``everybody`` are the ranks that were looked at."""
+    waits = list(_waits(tree))
+    if not waits:
+        return []
+    unknown = 0
+    ended = 0
+    for one in missing:
+        ranks = rank_sets.read(one["ranks"])
+        if "has ended" in one["why"]:
+            ended |= ranks
+        else:
+            unknown |= ranks
+    waiting = 0
+    for wait in waits:
+        waiting |= wait.ranks
+    elsewhere = everybody & ~waiting & ~unknown & ~ended
+    told = [*_different(waits, elsewhere | unknown), *_never_came(tree, waits, elsewhere, ended)]
+    if not told and not (elsewhere | unknown):
+        told = list(_nobody_sends(waits, ended))
+    return [{"kind": kind, "text": text, "ranks": rank_sets.text(ranks)} for kind, text, ranks in told]
+
+
+def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]:
+    """Some wait in a collective call and some in another blocking one."""
+    collective = [wait for wait in waits if wait.kind == "collective"]
+    names = {wait.name for wait in waits}
+    if not collective or len(names) < 2:
+        return
+    ranks = 0
+    for wait in waits:
+        ranks |= wait.ranks
+    text = "; ".join(str(wait) for wait in waits)
+    who = collective[0]
+    if others:
+        yield "different-calls", f"{text}: {who.name} returns only when all of its communicator are in it", ranks
+    else:
+        why = f"nobody computes, and {who.name} returns only when all of its communicator are in it"
+        yield "deadlock", f"{text}: {why}", ranks
+
+
+def _never_came(tree: merged.Tree, waits: list[Wait], elsewhere: int, ended: int) -> Iterator[tuple[str, str, int]]:
+    """Ranks that others wait for in a collective call, and that are in no call of the kind."""
+    collective = [wait for wait in waits if wait.kind == "collective"]
+    if not collective:
+        return
+    there = "; ".join(str(wait) for wait in collective)
+    if elsewhere:
+        places = "; ".join(f"{_ranks(ranks)} in {name}" for name, ranks in _stand(tree, elsewhere)[:4])
+        yield "not-arrived", f"{there}; not there: {places or _ranks(elsewhere)}", elsewhere
+    if ended:
+        verb = "have" if rank_sets.count(ended) > 1 else "has"
+        yield "not-arrived", f"{there}; {_ranks(ended)} {verb} ended and will not come", ended
+
+
+def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int]]:
+    """All that are left wait for each other in point-to-point calls of one direction."""
+    for kind, verb in (("receive", "nobody sends"), ("send", "nobody receives")):
+        if all(wait.kind == kind for wait in waits):
+            ranks = 0
+            for wait in waits:
+                ranks |= wait.ranks
+            gone = f" ({_ranks(ended)} ended)" if ended else ""
+            if kind == "receive" or rank_sets.count(ranks) > 1:
+                yield "deadlock", "; ".join(str(wait) for wait in waits) + f": {verb}{gone}", ranks
+
+
+def _waits(tree: merged.Tree) -> list[Wait]:
+    found: dict[tuple[str, str, str], Wait] = {}
+    ahead: list[tuple[merged.Tree, str]] = [(tree, "")]
+    while ahead:
+        level, place = ahead.pop()
+        for call, node in level.items():
+            name, kind = blocking(call)
+            if kind:
+                wait = found.setdefault((name, kind, place), Wait(name, kind, place, 0))
+                wait.ranks |= node.ranks
+            else:
+                ahead.append((node.below, _place(call) or place))
+    return sorted(found.values(), key=lambda wait: (-rank_sets.count(wait.ranks), rank_sets.lowest(wait.ranks)))
+
+
+def blocking(call: merged.Call) -> tuple[str, str]:
+    """The name of a call that waits for other ranks and its kind (collective, receive, send, wait); "" for others."""
+    function, file, _, language = call
+    if language == "python":
+        if file.endswith(_TORCH) and function in _TORCH_CALLS:
+            return function, {"recv": "receive", "send": "send"}.get(function, "collective")
+        return "", ""
+    name = function[1:] if function.startswith("PMPI_") else function
+    if name.startswith("MPI_"):
+        rest = name[4:].removesuffix("_c")
+        if rest in _COLLECTIVE or rest.startswith("Neighbor_"):
+            return name, "collective"
+        for kind, names in (("receive", _RECEIVING), ("send", _SENDING), ("wait", _WAITING)):
+            if rest in names:
+                return name, kind
+        return "", ""
+    return (function.lstrip("_"), "collective") if function in _BARRIERS else ("", "")
+
+
+def _place(call: merged.Call) -> str:
+    """Where a program's own call stands: what a library's wrapper calls in between is passed over."""
+    function, file, line, language = call
+    if not line or "mpi4py" in file or file.endswith(_TORCH) or "torch/" in file:
+        return ""
+    if language == "c" and function.startswith(("__pyx", "Py", "_Py")):
+        return ""
+    return f"{file}:{line}"
+
+
+def _stand(tree: merged.Tree, ranks: int) -> list[tuple[str, int]]:
+    """The innermost places with a line in the program's own code of ranks that wait for nobody."""
+    found: dict[str, int] = {}
+    ahead: list[tuple[merged.Tree, str]] = [(tree, "")]
+    while ahead:
+        level, place = ahead.pop()
+        for call, node in level.items():
+            here = node.ranks & ranks
+            if not here:
+                continue
+            at = f"{call[0]} ({_place(call)})" if _place(call) else place or call[0]
+            below = 0
+            for each in node.below.values():
+                below |= each.ranks
+            if here & ~below:
+                found[at] = found.get(at, 0) | here & ~below
+            ahead.append((node.below, at))
+    return sorted(found.items(), key=lambda item: -rank_sets.count(item[1]))
+
+
+def _ranks(ranks: int) -> str:
+    return f"rank{'s' if rank_sets.count(ranks) > 1 else ''} {rank_sets.text(ranks)}"
