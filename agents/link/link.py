@@ -48,9 +48,13 @@ class Link:
         self.out_bytes = 0  # what waits to be sent
         self._reading = True
         self._closing = False
+        #: A connection to another machine, until its handshake is over.
+        self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
         self._deaf = False  # the peer takes nothing any more; what it sent is still to be read
         self.on_drained: Optional[Callable[[], None]] = None  # called when everything that waited has been sent
-        loop.watch(self._fd, READ, self._on_ready)
+        self._watch()
+        if getattr(sock, "pending", False):
+            loop.after(0, self._read_pending)  # what came before us: no event will tell
 
     def send(self, message: Message) -> None:
         """A control message, now or as soon as the socket takes it."""
@@ -103,6 +107,8 @@ class Link:
         """Read again."""
         self._reading = True
         self._watch()
+        if getattr(self.sock, "pending", False):
+            self.loop.after(0, self._read_pending)
 
     def close(self, *, flush: bool = False) -> None:
         """Let go of the socket; with ``flush`` what waits is sent first."""
@@ -119,15 +125,39 @@ class Link:
     def _watch(self) -> None:
         if self.sock is not None:
             mask = (READ if self._reading else 0) | (WRITE if self._out else 0)
+            if self._shaking is not None:
+                mask = self._shaking.wants
             self.loop.watch(self._fd, mask, self._on_ready)
 
     def _on_ready(self, events: int) -> None:
+        if self._shaking is not None:
+            self._shake()
+            return
         if events & WRITE:
             self._write()
         if self.sock is not None and (events & READ or (events & BROKEN and self._reading)):
             self._read()
         elif self.sock is not None and events & BROKEN and not self._reading:
             self.loop.unwatch(self._fd)  # resume() finds what is left, then the end
+
+    def _shake(self) -> None:
+        assert self._shaking is not None
+        try:
+            self._shaking.shake()
+        except BlockingIOError:
+            self._watch()
+        except OSError as error:
+            self._end(error.strerror or str(error))
+        else:
+            self._shaking = None
+            if self._out:
+                self._write()
+            self._watch()
+            self._read_pending()
+
+    def _read_pending(self) -> None:
+        if self.sock is not None and self._reading and getattr(self.sock, "pending", False):
+            self._read()
 
     def _write(self) -> None:
         assert self.sock is not None

@@ -1,4 +1,7 @@
-"""Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED."""
+"""Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED.
+
+An address that is no path (``tls://…``) is another machine's: agents/link/tls.py has those, and is loaded for them alone.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,27 @@ import stat
 import struct
 
 from agents.link.lean import Socket, socket
+from agents.link.trust import SCHEME, ours
 from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+if TYPE_CHECKING:
+    from typing import FrozenSet
 
 _CREDENTIALS = struct.Struct("3i")
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
 
 
 class Peer:
-    """Who is at the other end, as the kernel saw it when the connection was made."""
+    """Who is at the other end, as the kernel saw it when the connection was made.
 
-    __slots__ = ("gid", "pid", "uid")
+    On another machine nobody has a uid here (-1), and ``names`` are the URIs of its certificate; none for a yod.
+    """
 
-    def __init__(self, pid: int, uid: int, gid: int) -> None:
-        self.pid, self.uid, self.gid = pid, uid, gid
+    __slots__ = ("gid", "names", "pid", "uid")
+
+    def __init__(self, pid: int, uid: int, gid: int, names: FrozenSet[str] = frozenset()) -> None:
+        self.pid, self.uid, self.gid, self.names = pid, uid, gid, names
 
 
 class UnsafeDirectory(AgentError):
@@ -106,6 +117,10 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
 
     OSError as connect(2) has it; UnsafeDirectory when the listener is some other user.
     """
+    if path[:1] != "/" and path.startswith(SCHEME):
+        from agents.link import tls
+
+        return tls.connect(path, ours(), timeout_s)  # type: ignore[return-value]
     short, directory = _short(path)
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -122,7 +137,14 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
 
 
 def connect_now(path: str) -> socket.socket:
-    """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full."""
+    """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full.
+
+    To another machine the connection is only begun: a Link goes on with it.
+    """
+    if path[:1] != "/" and path.startswith(SCHEME):
+        from agents.link import tls
+
+        return tls.connect_now(path, ours())  # type: ignore[return-value]
     short, directory = _short(path)
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -147,5 +169,8 @@ def _check_owner(path: str, sock: socket.socket) -> None:
 
 
 def peer(sock: socket.socket) -> Peer:
-    """The process at the other end of a Unix socket."""
+    """Who is at the other end."""
+    known = getattr(sock, "peer", None)  # of a connection to another machine
+    if known is not None:
+        return known  # type: ignore[no-any-return]
     return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))

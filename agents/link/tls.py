@@ -1,0 +1,346 @@
+"""TLS 1.3 under the wire: a connection that behaves like a stream socket, so that Link and Client work over it.
+
+TLS runs between two buffers, and this moves bytes between them and the socket: one read takes whatever has arrived, a
+whole flight leaves in one write, and what was decrypted and not taken yet goes with the object into a forked child.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+
+from agents.link.loop import READ, WRITE
+from agents.link.sockets import Peer
+from agents.link.trust import NoTrust, Trust, parse
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, FrozenSet, Optional, Sequence, Tuple
+
+_MOST_READ, _MOST_WRITTEN = 256 << 10, 256 << 10
+_RECORD = 16 << 10
+#: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
+_IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 5, 2, 5, 15000
+
+
+class Refused(OSError):
+    """A handshake that one of the two sides refused; ``strerror`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EACCES, reason)
+
+
+def client_context(ca_path: str, own_path: str) -> ssl.SSLContext:
+    """For connections we make. NoTrust when the files are of no use."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # who it is stands in a URI, which Secured looks at
+    context.verify_mode = ssl.CERT_REQUIRED
+    return _equip(context, ca_path, own_path)
+
+
+def server_context(ca_path: str, own_path: str) -> ssl.SSLContext:
+    """For connections we accept: a yod has no certificate, and may do little. NoTrust."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.num_tickets = 0
+    return _equip(context, ca_path, own_path)
+
+
+def _equip(context: ssl.SSLContext, ca_path: str, own_path: str) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    try:
+        context.load_verify_locations(ca_path)
+        if own_path:
+            context.load_cert_chain(own_path)
+    except OSError as error:
+        raise NoTrust(f"{own_path or ca_path} cannot be used: {_reason(error)}", "run mesh up") from None
+    return context
+
+
+class Secured:
+    """A TLS connection over ``sock``, which it owns.
+
+    ``shake`` has to be called until it returns; ``wants`` says for which event to wait before the next call. After it
+    ``peer`` is who is there. Refused (an OSError) when either side refuses the other.
+    """
+
+    __slots__ = ("_away", "_connecting", "_expected", "_incoming", "_left", "_owed", "_outgoing", "_sock", "_tls",
+                 "failure", "peer", "shaking", "wants")  # fmt: skip
+
+    def __init__(self, sock: socket.socket, trust: Trust, *, server: bool, expected: str = "") -> None:
+        self._sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context: ssl.SSLContext = trust.server() if server else trust.client()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._expected = expected  # the URI that the peer's certificate has to hold
+        self._left: Any = b""  # decrypted, not taken
+        self._away = b""  # encrypted, not taken by the socket
+        self._owed = 0  # bytes of the caller that are in ``_away``, and of which it has not heard yet
+        self._connecting = not server
+        self.shaking = True
+        self.wants = WRITE if self._connecting else READ
+        self.failure: Optional[OSError] = None
+        self.peer = Peer(0, -1, -1)
+
+    # the handshake
+
+    def shake(self) -> None:
+        """Go on with the handshake. BlockingIOError when something has to arrive first; OSError when it fails."""
+        try:
+            self._shake()
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def _shake(self) -> None:
+        if self._connecting:
+            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error))
+            self._connecting = False
+        while True:
+            try:
+                self._flush()
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                self._last_words()
+                raise Refused(_reason(error)) from None
+            self._flush()
+            self.wants = READ
+            data = self._sock.recv(_MOST_READ)
+            if not data:
+                raise Refused("the connection ended in the handshake")
+            self._incoming.write(data)
+        self._know()
+        self.shaking = False
+        self._flush_or_later()
+
+    def _know(self) -> None:
+        found = self._tls.getpeercert() or {}
+        names = frozenset(value for kind, value in found.get("subjectAltName", ()) if kind == "URI")
+        if self._expected and self._expected not in names:
+            told = ", ".join(sorted(names)) or "nobody"
+            raise Refused(f"its certificate says {told[:200]}, not {self._expected}")
+        self.peer = Peer(0, -1, -1, names)
+
+    def _last_words(self) -> None:
+        # the alert that says why: the other side has nothing else to go by
+        try:
+            self._flush()
+        except OSError:
+            pass
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._away += self._outgoing.read()
+        while self._away:
+            try:
+                self._away = self._away[self._sock.send(self._away) :]
+            except BlockingIOError:
+                self.wants = WRITE
+                raise
+
+    def _flush_or_later(self) -> None:
+        try:
+            self._flush()
+        except BlockingIOError:
+            pass  # with whatever is sent next
+
+    # a stream socket
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._sock.fileno()
+
+    def setblocking(self, blocking: bool) -> None:
+        """As socket has it."""
+        self._sock.setblocking(blocking)
+
+    def settimeout(self, seconds: Optional[float]) -> None:
+        """As socket has it."""
+        self._sock.settimeout(seconds)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is to be read that no event of the descriptor will tell."""
+        return bool(self._left) or self._incoming.pending > 0
+
+    def recv(self, most: int) -> bytes:
+        """What has arrived, at most ``most`` bytes; nothing at the end. BlockingIOError when nothing has."""
+        while True:
+            if not self._left:
+                self._left = self._decrypted()
+            if self._left:
+                data = bytes(self._left[:most])
+                self._left = self._left[most:]
+                return data
+            arrived = self._sock.recv(_MOST_READ)
+            if not arrived:
+                return b""
+            self._incoming.write(arrived)
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """As socket has it."""
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _decrypted(self) -> bytes:
+        pieces = []
+        try:
+            while self._incoming.pending or self._tls.pending():
+                piece = self._tls.read(_RECORD)
+                if not piece:
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            pass
+        except ssl.SSLError as error:
+            raise Refused(_reason(error)) from None
+        if self._outgoing.pending:  # the answer to a change of keys
+            self._flush_or_later()
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+
+    def unread(self, data: bytes) -> None:
+        """Put back what was taken, in front."""
+        self._left = data + bytes(self._left)
+
+    def sendmsg(self, parts: Sequence[Any]) -> int:
+        """How many bytes have gone. BlockingIOError when none have: the same bytes have to come first next time."""
+        if self.shaking:
+            raise BlockingIOError
+        if self._away:
+            self._flush()
+            if self._owed:
+                sent, self._owed = self._owed, 0
+                return sent
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(data) > _MOST_WRITTEN:
+            data = memoryview(data)[:_MOST_WRITTEN]
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            raise Refused(_reason(error)) from None
+        self._owed = len(data)
+        self._flush()
+        sent, self._owed = self._owed, 0
+        return sent
+
+    def send(self, data: Any) -> int:
+        """As socket has it, with sendmsg's condition."""
+        return self.sendmsg((data,))
+
+    def sendall(self, data: Any) -> None:
+        """All of it, on a blocking connection."""
+        view = memoryview(data)
+        while view:
+            view = view[self.sendmsg((view,)) :]
+
+    def close(self) -> None:
+        """Let go of the socket. Nothing is said: every conversation here has its own last word."""
+        self._sock.close()
+
+    def __enter__(self) -> "Secured":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(address: str, trust: Trust, timeout_s: float) -> Secured:
+    """A blocking connection to a daemon of another machine. OSError; NoTrust."""
+    wanted = parse(address)
+    secured = _begin(address, trust, *_resolve(wanted.host, wanted.port), timeout_s)
+    try:
+        secured.shake()
+    except BaseException:
+        secured.close()
+        raise
+    return secured
+
+
+def connect_now(address: str, trust: Trust) -> Secured:
+    """A connection whose handshake has not begun: :meth:`Secured.shake` goes on with it. OSError; NoTrust."""
+    wanted = parse(address)
+    return _begin(address, trust, *_resolve(wanted.host, wanted.port), 0.0)
+
+
+def _begin(address: str, trust: Trust, family: int, place: Any, timeout_s: float) -> Secured:
+    wanted = parse(address)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        tune(sock)
+        try:
+            sock.connect(place)
+        except BlockingIOError:
+            pass
+        expected = f"redmesh://{trust.mesh}/{wanted.role}/{wanted.name}"
+        return Secured(sock, trust, server=False, expected=expected)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _resolve(host: str, port: int) -> "Tuple[int, Any]":
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return found[0][0], found[0][4]
+
+
+def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
+    """A listening socket, not blocking. OSError."""
+    family, place = _resolve(host, port)
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+        sock.listen(backlog)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def tune(sock: socket.socket) -> None:
+    """No waiting for more to send, and no waiting for ever for a peer that is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, _IDLE_S),
+        (socket.TCP_KEEPINTVL, _EVERY_S),
+        (socket.TCP_KEEPCNT, _TIMES),
+        (socket.TCP_USER_TIMEOUT, _UNHEARD_MS),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _reason(error: OSError) -> str:
+    """In words, without a library's file names."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message.rstrip('.')}"
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    return _ALERTS.get(reason, str(reason).replace("_", " ").lower())
+
+
+#: What an alert of the other side means to a person.
+_ALERTS = {
+    "TLSV1_ALERT_UNKNOWN_CA": "our certificate is refused: it is of another mesh",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate is refused: it has expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "our certificate is refused",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "our certificate is refused: it is for another purpose",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "it speaks HTTP, not TLS",
+}

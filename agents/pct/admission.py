@@ -1,0 +1,90 @@
+"""Whether a credential opens this node for a launch. Pure: what the time is and who was killed, it is told."""
+
+from __future__ import annotations
+
+from agents.wire import credential as credentials
+from agents.wire.credential import Credential, Refusal
+from agents.wire.errors import WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional
+
+_FORMER = 8  # incarnations back that are told apart from forgeries
+
+
+class Admission:
+    """One life of a PCT: what it has let in, it does not let in again.
+
+    ``owner``: the uid (on the login processor) whose launches this PCT runs, None for anybody's (system mode).
+    """
+
+    def __init__(
+        self,
+        mesh: str,
+        node: str,
+        owner: Optional[int],
+        keys: Callable[[], List[bytes]],
+        now: Callable[[], Optional[float]],
+        is_killed: Callable[[int], bool],
+    ) -> None:
+        self._mesh, self._node, self._owner = mesh, node, owner
+        self._keys, self._now, self._is_killed = keys, now, is_killed
+        self.boot_id, self.incarnation = "", 0
+        self._seen: Dict[str, float] = {}  # nonces, and when what they are of runs out
+
+    def live_as(self, boot_id: str, incarnation: int) -> None:
+        """From now on we are this life."""
+        if (boot_id, incarnation) != (self.boot_id, self.incarnation):
+            self.boot_id, self.incarnation = boot_id, incarnation
+            self._seen.clear()  # nothing of before has a MAC any more
+
+    def admit(self, text: str, mac: str) -> Credential:
+        """The credential of a launch that may begin here now. Refusal."""
+        credential = self.recognise(text, mac)
+        now = self._now()
+        if now is None:
+            raise Refusal("no_time", f"{self._node} has not been told the mesh's time yet", "try again in a moment")
+        if now > credential.expires_at:
+            late = now - credential.expires_at
+            raise Refusal("expired", f"the credential of launcher {credential.launcher} ran out {late:.1f} s ago")
+        if self._is_killed(credential.launcher):
+            raise Refusal("killed", f"{self._node}: launcher {credential.launcher} has been killed")
+        self._forget(now)
+        if credential.nonce in self._seen:
+            raise Refusal("replayed", f"the credential of launcher {credential.launcher} has been used here already")
+        self._seen[credential.nonce] = credential.expires_at
+        return credential
+
+    def recognise(self, text: str, mac: str) -> Credential:
+        """A credential that a CPA made for this life of this node, whatever has become of it. Refusal."""
+        if not text:
+            raise Refusal("no_credential", f"{self._node} begins a launch for a credential alone, and none was shown")
+        if len(text) > credentials.LONGEST:
+            raise Refusal("malformed", "a credential is shorter")
+        self._check_mac(text, mac)
+        try:
+            credential = credentials.read(text)
+        except WireError as error:
+            raise Refusal("malformed", error.message) from None
+        if credential.mesh != self._mesh:
+            raise Refusal("other_mesh", f"a credential of mesh {credential.mesh[:40]!r}")
+        if self._owner is not None and credential.uid != self._owner:
+            raise Refusal("other_uid", f"{self._node} runs launches of uid {self._owner}, not of {credential.uid}")
+        return credential
+
+    def _check_mac(self, text: str, mac: str) -> None:
+        keys = self._keys()
+        if any(credentials.same(mac, self._mac(key, text, self.incarnation)) for key in keys):
+            return
+        for former in range(max(1, self.incarnation - _FORMER), self.incarnation):
+            if any(credentials.same(mac, self._mac(key, text, former)) for key in keys):
+                raise Refusal("former_life", f"a credential for a PCT of {self._node} that is no more")
+        raise Refusal("forged", f"a credential that no CPA made for {self._node}")
+
+    def _mac(self, key: bytes, text: str, incarnation: int) -> str:
+        return credentials.mac(key, text, self._node, self.boot_id, incarnation)
+
+    def _forget(self, now: float) -> None:
+        # what has run out is refused for that
+        self._seen = {nonce: at for nonce, at in self._seen.items() if at >= now}
