@@ -91,9 +91,11 @@ class Keeper:
 
         for number in range(int(config.get("cpas", 1))):
             program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
-        program("rca", ["-m", "agents.rca", "--config", path])
+        if config["login"]:
+            program("rca", ["-m", "agents.rca", "--config", path])
         for node in config["nodes"]:
-            pct(str(node["name"]))
+            if not node.get("address"):  # one that has an address is kept by a keeper of its own
+                pct(str(node["name"]))
         for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
             program(str(name), ["-m", "agents.simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
