@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Birth = Tuple[Any, ...]
 
-_PR_SET_PDEATHSIG, _PTRACE_TRACEME = 1, 0
+_PR_SET_PDEATHSIG, _PR_SET_PTRACER, _PTRACE_TRACEME = 1, 0x59616D61, 0
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
 _fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
@@ -76,6 +76,8 @@ class Nursery:
         self._umask = umask
         self._records, self._gate, self._gate_writer = records, gate, gate_writer
         self._pid = os.getpid()
+        # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
+        self._named = kernel.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
         self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
         self._tape = self._plain_tape() if tape.WALK is not None else None
@@ -95,6 +97,8 @@ class Nursery:
             (tape.FCNTL, 0, _F_SETFD, 0),
         ]
         calls += [(tape.CHDIR, _address(self._cwd)), (tape.UMASK, self._umask)]
+        if self._named:
+            calls.append((tape.PRCTL, _PR_SET_PTRACER, self._pid))
         if _descriptors[1]:
             calls.append((tape.SETRLIMIT, _RLIMIT_NOFILE, address(_descriptors)))
         calls += [(tape.RT_SIGACTION, number, address(self._default), 0, 8) for number in _handled]
@@ -174,6 +178,8 @@ class Nursery:
             self._fail(rank, SETUP)
         if _getppid() != self._pid:
             _exit(126)
+        if self._named:
+            _prctl(ctypes.c_ulong(_PR_SET_PTRACER), ctypes.c_ulong(self._pid), _ZERO, _ZERO, _ZERO)
         manner = self.manner
         if manner is not None:
             manner.born()

@@ -17,7 +17,8 @@ _OUTSIDE = frozenset(
     ("_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "clone", "clone3", "__clone",
      "__clone3", "start_thread")
 )  # fmt: skip
-#: The interpreter between a Python call and the C function that it made.
+#: The interpreter between a Python call and the C function that it made: by its file, or by what it calls.
+_INTERPRETER = ("python3", "libpython3")
 _GLUE = ("_Py", "Py", "cfunction_", "method_", "slot_", "builtin_", "vectorcall_", "object_vacall", "classmethoddescr")
 _EVALUATES = "_PyEval_EvalFrameDefault"
 _SYSTEM = ("/usr/lib", "/lib", "[")
@@ -65,14 +66,23 @@ def parse_addr2line(text: str) -> "Dict[int, List[Frame]]":
 def native(thread: Thread, lines: "Dict[int, List[Frame]]", begin: "Dict[str, int]") -> "List[Call]":
     """The calls of one thread; ``lines`` has what is known of an address beyond its function."""
     found: "List[Call]" = []
-    for frame in reversed(thread.frames):
+    for frame in _inside(thread.frames):
         told = [each for each in lines.get(frame.address, ()) if each.where]
         for each in reversed(told) if told else (frame,):
-            function = (each.function or frame.function).partition("@")[0]
-            if not found and function in _OUTSIDE:
-                continue
+            function = _name(each) or _name(frame)
             found.append((function or _unknown(frame, begin), *_place(each, frame), "c"))
     return found
+
+
+def _inside(frames: "List[Frame]") -> "List[Frame]":
+    # What is outside of main has no names where the program is stripped: what stands before the last one that has goes.
+    outermost = list(reversed(frames))
+    ends = [at for at, frame in enumerate(outermost[:5]) if _name(frame) in _OUTSIDE]
+    return (outermost[ends[-1] + 1 :] if ends else outermost) or outermost[-1:]
+
+
+def _name(frame: Frame) -> str:
+    return frame.function.partition("@")[0]
 
 
 def _place(each: Frame, frame: Frame) -> "Tuple[str, int]":
@@ -101,6 +111,6 @@ def mixed(own: "List[Call]", below: "List[Call]") -> "List[Call]":
     if not evaluates:
         return own
     at = evaluates[-1] + 1
-    while at < len(below) and below[at][0].startswith(_GLUE):
+    while at < len(below) and (below[at][1].startswith(_INTERPRETER) or below[at][0].startswith(_GLUE)):
         at += 1
     return own + below[at:]

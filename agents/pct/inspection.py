@@ -10,10 +10,11 @@ from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, List, Optional
 
     from agents.link.loop import Loop
     from agents.pct.ranks import Ranks
+    from agents.pct.sessions import Sessions
     from agents.pct.subtree import Child
     from agents.wire.control import Message
 
@@ -32,9 +33,20 @@ class Inspection:
         self._loop, self._node, self._children, self._ranks, self._tell = loop, node, children, ranks, tell
         self._gatherings: Dict[int, Gathering] = {}
         self._snapshots: List[Snapshot] = []
+        self._sessions: Optional[Sessions] = None
 
     def on_order(self, op: str, message: Message) -> None:
-        """``stacks``."""
+        """``stacks``, or one of ``debug``'s."""
+        if op == "stacks":
+            self._collect(message)
+            return
+        if self._sessions is None:
+            from agents.pct.sessions import Sessions
+
+            self._sessions = Sessions(self._loop, self._node, self._children, self._ranks, self._tell)
+        self._sessions.on_order(op, message)
+
+    def _collect(self, message: Message) -> None:
         number, wanted = message["number"], message.get("ranks")
         which, limit_s = message.get("which", "all"), float(message.get("limit_s", 10.0))
         if which not in _WHICH or number in self._gatherings:
@@ -65,7 +77,10 @@ class Inspection:
         self._snapshots.append(snapshot)
 
     def on_child_message(self, child: Child, op: str, message: Message) -> None:
-        """``stacks`` from below. WireError when they make no sense."""
+        """``stacks`` from below, or what a debugger there says. WireError when stacks make no sense."""
+        if op != "stacks":
+            self._tell(message)
+            return
         try:
             tree = merged.read(message["calls"])
             self._take(message["number"], child.name, tree, message["missing"])
@@ -84,6 +99,8 @@ class Inspection:
 
     def child_lost(self, child: Child, reason: str) -> None:
         """A subtree has gone."""
+        if self._sessions is not None:
+            self._sessions.child_lost(child, reason)
         for number, gathering in list(self._gatherings.items()):
             self._finish(number, gathering.lost(child.name, reason))
 
@@ -94,6 +111,8 @@ class Inspection:
 
     def cancel(self) -> None:
         """Everything is being killed: look no further."""
+        if self._sessions is not None:
+            self._sessions.cancel()
         for snapshot in self._snapshots:
             snapshot.cancel()
         self._snapshots = []

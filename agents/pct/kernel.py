@@ -72,6 +72,15 @@ def trace_me() -> None:
         _fail()
 
 
+def tracers_are_named() -> bool:
+    """Whether a process is traced only by its ancestors and whom it names (Yama's ptrace_scope 1)."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", "rb", buffering=0) as file:
+            return file.read(8).strip() == b"1"
+    except OSError:
+        return False
+
+
 def kill_with_tracer(pid: int) -> None:
     """A stopped tracee dies with us instead of running on (a tracer's end lets its tracees go)."""
     _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL)

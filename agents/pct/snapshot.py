@@ -115,7 +115,7 @@ class Snapshot:
     ) -> None:
         self._loop, self._node, self._which, self._told = loop, node, which, told
         self._native = [name for name in ("eu-stack", "gdb") if backtrace.find(name)]
-        self._py_spy = _usable(str(tools.get("py-spy", ""))) or backtrace.find("py-spy")
+        self._py_spy = usable(str(tools.get("py-spy", ""))) or backtrace.find("py-spy")
         self._waiting = [Rank(number, pid) for number, pid in ranks]
         self._taken: List[Rank] = []
         self._missing: Dict[str, int] = {}
@@ -145,8 +145,8 @@ class Snapshot:
         self._loop.after(0, self._next)
 
     def _look(self, rank: Rank) -> None:
-        rank.pid = _program(rank.pid)
-        why = _unreadable(rank.pid)
+        rank.pid = program_of(rank.pid)
+        why = unreadable(rank.pid)
         if why:
             self._done(rank, why)
             return
@@ -223,7 +223,7 @@ class Snapshot:
         if rank.threads:
             self._done(rank, rank.why if rank.is_python else "")
             return
-        rank.why = _unreadable(rank.pid) or why or f"{name}: {_last(text) or 'no calls found'}"
+        rank.why = unreadable(rank.pid) or why or f"{name}: {_last(text) or 'no calls found'}"
         self._look_native(rank)
 
     # all of them
@@ -305,7 +305,7 @@ def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]]) -> List[Lis
     return found + list(python.values())
 
 
-def _program(pid: int) -> int:
+def program_of(pid: int) -> int:
     """What a rank that is a shell script runs now: the only child of a shell, of that its only one …"""
     for _ in range(8):
         try:
@@ -319,7 +319,8 @@ def _program(pid: int) -> int:
     return pid
 
 
-def _unreadable(pid: int) -> str:
+def unreadable(pid: int) -> str:
+    """Why no tool can stop ``pid``; empty when one can."""
     state = processes.state(pid)
     if state in ("", "Z", "X"):
         return "its process has ended"
@@ -342,7 +343,7 @@ def _last(text: str) -> str:
     return lines[-1][:200] if lines else ""
 
 
-def _usable(path: str) -> str:
+def usable(path: str) -> str:
     """A tool that the launcher has: run only where nobody else could have put another in its place."""
     if not os.path.isabs(path) or not os.access(path, os.X_OK):
         return ""

@@ -168,7 +168,13 @@ DOWN: Dict[str, Shape] = {
     "eof": _shape(),
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
-    "images": _shape({"push": _bool, "share": _bool, "in_place": _bool, "names": _list}, images=_list),
+    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
+    "debug": _shape({"term": _str, "tools": _dict}, session=_int, rank=_int, command=_list, rows=_int, columns=_int),
+    "debug_type": _shape(session=_int, data=_str),
+    "debug_size": _shape(session=_int, rows=_int, columns=_int),
+    "debug_taken": _shape(session=_int, bytes=_int),
+    "debug_leave": _shape(session=_int),
+    "images": _shape({"push": _bool, "share": _bool, "in_place": _bool, "names": _list, "addresses": _list}, images=_list),
     "image_at": _shape(number=_int, path=_str),
 }
 
@@ -191,7 +197,6 @@ UP: Dict[str, Shape] = {
     "finished": _shape({"unclean": _list}),
 }
 
-    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
 #: What an observer tells a yod; yod answers with the event stream.
 YOD: Dict[str, Shape] = {
     "attach": _shape({"replay": _bool, "output": _bool}),
@@ -211,6 +216,8 @@ def hello(role: str, name: str = "") -> Message:
 def check_hello(message: Message) -> str:
     """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
     "stacks": _shape(number=_int, calls=_list, missing=_list),
+    "debug_said": _shape(session=_int, data=_str),
+    "debug_over": _shape({"hint": _str}, session=_int, message=_str),
     if message.get("op") != "hello":
         raise WireError("the first message on a connection is a hello")
     try:
@@ -227,6 +234,10 @@ def check_hello(message: Message) -> str:
         raise WireError(f"no role is called {str(role)[:40]!r}")
     return str(role)
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
+    "debug": _shape({"term": _str, "tools": _dict}, rank=_int, command=_list, rows=_int, columns=_int),
+    "debug_type": _shape(data=_str),
+    "debug_size": _shape(rows=_int, columns=_int),
+    "debug_taken": _shape(bytes=_int),
 
 
 def check(table: Dict[str, Shape], message: Message) -> str:

@@ -106,6 +106,15 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="how long it may take (default: 10)")
     stacks.add_argument("--json", action="store_true", help="for programs")
     stacks.set_defaults(command=_lazily("mesh_stacks", "stacks"))
+    told = "a debugger on one rank of a running launch, in this terminal"
+    debug = commands.add_parser("debug", help=told, description=told)
+    debug.add_argument("launcher", metavar="LAUNCHER", type=int)
+    debug.add_argument("rank", metavar="RANK", type=int)
+    debug.add_argument(
+        "words", metavar="gdb|pdb|strace|py-spy|COMMAND", nargs=argparse.REMAINDER,
+        help="what to run on its node (default: gdb); {pid} in a command is the rank's process",
+    )  # fmt: skip
+    debug.set_defaults(command=_lazily("mesh_debug", "debug"))
 
 
 def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:

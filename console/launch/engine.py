@@ -282,9 +282,9 @@ class Engine:
             told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
             self.stream.emit({"event": "aborted", **told})
             self.handle(Event.ABORTED, message["message"], message["exit_status"])
-        elif op == "stacks":
+        elif op in ("stacks", "debug_said", "debug_over"):
             if self._observers is not None:
-                self._observers.inspecting.told(message)
+                self._observers.inspecting.told(op, message)
         elif op == "finished":
             self.front.output_ended()
             self.handle(Event.FINISHED, message.get("unclean", []))

@@ -42,10 +42,44 @@ class Inspecting:
     def __init__(self, engine: Engine, loop: Loop) -> None:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
+        self._debugging: dict[Observer, int] = {}
         self._next = 0
 
-    def ask(self, observer: Observer, message: dict[str, Any]) -> None:
-        """``observer`` asks where the ranks stand. WireError for a request that means nothing."""
+    def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
+        """What ``observer`` wants: ``stacks``, or one of ``debug``'s. WireError for a request that means nothing."""
+        if op == "stacks":
+            self._collect(observer, message)
+        elif op == "debug":
+            self._begin(observer, message)
+        elif observer in self._debugging:
+            self._engine.inspect(dict(message, session=self._debugging[observer]))
+
+    def _begin(self, observer: Observer, message: dict[str, Any]) -> None:
+        if observer in self._debugging:
+            raise WireError("one debugger on a connection")
+        why = self._refusal(1 << max(0, min(message["rank"], rank_sets.MOST)))
+        if why or message["rank"] < 0:
+            observer.tell(stamped({"event": "refused", "op": "debug", "text": why or "no such rank"}))
+            return
+        self._next += 1
+        self._debugging[observer] = self._next
+        self._engine.inspect(dict(message, session=self._next))
+
+    def forget(self, observer: Observer) -> None:
+        """It has gone, and with it whoever sat at its debugger."""
+        session = self._debugging.pop(observer, None)
+        if session is not None:
+            self._engine.inspect({"op": "debug_leave", "session": session})
+
+    def _said(self, op: str, message: dict[str, Any]) -> None:
+        for observer, session in list(self._debugging.items()):
+            if session == message["session"]:
+                if op == "debug_over":
+                    del self._debugging[observer]
+                told = {key: value for key, value in message.items() if key not in ("op", "session")}
+                observer.tell(stamped({"event": op, **told}))
+
+    def _collect(self, observer: Observer, message: dict[str, Any]) -> None:
         which, limit_s = message.get("which", "all"), float(message.get("limit_s", _USUAL_S))
         wanted = message.get("ranks")
         try:
@@ -64,7 +98,7 @@ class Inspecting:
         request = {"op": "stacks", "number": number, "which": which, "limit_s": limit_s}
         self._engine.inspect({**request, "ranks": wanted, "tools": message.get("tools") or {}})
         late = {"calls": [], "missing": [[wanted or self._all, "", "no answer in time"]], "number": number}
-        self._loop.after(limit_s + LATER_S, lambda: self.told(late))
+        self._loop.after(limit_s + LATER_S, lambda: self.told("stacks", late))
 
     @property
     def _all(self) -> str:
@@ -80,8 +114,11 @@ class Inspecting:
             return f"{MOST} collections of launcher {launch.launcher} are under way; try again"
         return ""
 
-    def told(self, message: dict[str, Any]) -> None:
+    def told(self, op: str, message: dict[str, Any]) -> None:
         """The tree answers; what comes later than its time is dropped."""
+        if op != "stacks":
+            self._said(op, message)
+            return
         asked = self._asked.pop(message["number"], None)
         if asked is None:
             return

@@ -61,6 +61,11 @@ class Observers:
             self._inspecting = Inspecting(self.engine, self.loop)
         return self._inspecting
 
+    def forget(self, observer: Observer) -> None:
+        """One has gone."""
+        if self._inspecting is not None:
+            self._inspecting.forget(observer)
+
     @property
     def behind(self) -> bool:
         """Whether somebody has not got everything yet."""
@@ -180,7 +185,7 @@ class Observer:
         elif op == "release":
             self._engine.release()
         else:
-            self._all.inspecting.ask(self, message)
+            self._all.inspecting.ask(self, op, message)
 
     def _signal(self, number: int, ranks: Any) -> None:
         if not 0 < number < 65 or not (ranks is None or all(type(rank) is int for rank in ranks)):
@@ -253,3 +258,4 @@ class Observer:
             self._engine.stream.listeners.remove(self)
         if self in self._all.connected:
             self._all.connected.remove(self)
+            self._all.forget(self)

@@ -45,7 +45,7 @@ def take(
     when the launch cannot be reached (only its owner can), or refuses.
     """
     wanted = -1 if ranks is None else read_ranks(ranks)
-    request: dict[str, Any] = {"op": "stacks", "which": which, "limit_s": limit_s, "tools": _tools()}
+    request: dict[str, Any] = {"op": "stacks", "which": which, "limit_s": limit_s, "tools": tools()}
     if ranks is not None:
         request["ranks"] = rank_sets.text(wanted)
     event = _ask(run_dir, launcher, request, limit_s)
@@ -57,7 +57,7 @@ def take(
         raise ConsoleError(f"launcher {launcher}: stacks that make no sense: {error}") from None
 
 
-def _tools() -> dict[str, str]:
+def tools() -> dict[str, str]:
     """Tools that nodes may lack, where they are here: beside our interpreter, or on the PATH."""
     found = os.path.join(os.path.dirname(sys.executable), "py-spy")
     path = found if os.access(found, os.X_OK) else shutil.which("py-spy")

@@ -1,0 +1,178 @@
+"""A debugger on one rank, with a terminal of its own (``mesh debug``): begun, spoken with, left; the rank goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from agents.link.loop import READ, WRITE
+from agents.pct import backtrace, processes
+from agents.pct.errors import PctError
+from agents.pct.snapshot import program_of, unreadable, usable
+from agents.pct.terminal import Terminal
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List
+
+    from agents.link.loop import Loop
+    from agents.wire.control import Message
+
+#: Bytes that the other end has not taken yet; then the debugger waits.
+WINDOW = 64 << 10
+_PIECE = 16 << 10
+_HELD = 1 << 20  # typed bytes that the debugger does not read
+#: Seconds after the terminal has gone: then SIGTERM, and as many later SIGKILL.
+_LEAVE_S = 2.0
+_PID = "{pid}"
+#: The debuggers that are known by name: what is run, and what to install where it is not there.
+TOOLS = {
+    "gdb": (["gdb", "-q", "-iex", "set debuginfod enabled off", "-p", _PID], "gdb"),
+    "strace": (["strace", "-f", "-tt", "-p", _PID], "strace"),
+    "py-spy": (["py-spy", "top", "--pid", _PID], "py-spy (pip install py-spy beside yod)"),
+}
+
+
+class Refused(PctError):
+    """There is no such session to be had."""
+
+
+def command(words: List[str], pid: int, tools: Dict[str, str], node: str) -> List[str]:
+    """The command line for ``words`` (a debugger's name and further options, or any command) on process ``pid``."""
+    known, install = TOOLS.get(words[0], (words, ""))
+    words = [*known[: known.index(_PID) + 1], *words[1:]] if install and _PID in known else list(words)
+    if words[0] == "pdb":
+        words = _pdb(pid, words[1:])
+    program = words[0]
+    if "/" not in program:
+        program = (usable(tools.get(program, "")) if program in tools else "") or backtrace.find(program)
+    if not program or not os.access(program, os.X_OK):
+        raise Refused(f"{node}: {words[0]} is not there", f"install {install or words[0]} on {node}")
+    return [program, *(word.replace(_PID, str(pid)) for word in words[1:])]
+
+
+def _pdb(pid: int, more: List[str]) -> List[str]:
+    # pdb -p needs Python 3.14 at both ends: the rank's own interpreter is one that fits.
+    try:
+        interpreter = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        interpreter = ""
+    _, _, minor = os.path.basename(interpreter).partition("python3.")
+    if minor.isdigit() and int(minor) >= 14:
+        return [interpreter, "-m", "pdb", "-p", str(pid), *more]
+    what = os.path.basename(interpreter) if minor.isdigit() else "the rank's program"
+    raise Refused(
+        f"pdb cannot enter {what} while it runs (Python 3.14 and later can be entered)",
+        "py-spy shows where it is, gdb its C calls; for pdb start it with: yod --pty 0 … python3 -m pdb PROGRAM",
+    )
+
+
+class DebugSession:
+    """Begun when made; Refused when it cannot be. ``say(bytes)`` and, once, ``over(why)`` follow."""
+
+    def __init__(
+        self, loop: Loop, node: str, pid: int, message: Message, say: Callable[[str], None], over: Callable[[str], None]
+    ) -> None:
+        self._loop, self._say, self._over = loop, say, over
+        self._pid = pid = program_of(pid)
+        why = unreadable(pid)
+        if why:
+            raise Refused(f"{node}: rank {message['rank']}: {why}")
+        words = command([str(word) for word in message["command"]], pid, message.get("tools") or {}, node)
+        self._was_stopped = processes.state(pid) == "T"
+        self._started = processes.start_time(pid)
+        self._terminal = Terminal(message["rows"], message["columns"])
+        self._typed = bytearray()
+        self._untaken = 0
+        self._open = True
+        try:
+            self._tool = self._spawn(words, str(message.get("term", "")) or "dumb")
+        except OSError as error:
+            os.close(self._terminal.master)
+            raise Refused(f"{node}: {words[0]}: {error.strerror}") from None
+        finally:
+            os.close(self._terminal.slave)
+        os.set_blocking(self._terminal.master, False)
+        self._watch()
+
+    def _spawn(self, words: List[str], term: str) -> int:
+        name = os.ttyname(self._terminal.slave)
+        # opened as the first thing of a new session it is that session's terminal: ^C goes to the debugger
+        actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0), *((os.POSIX_SPAWN_DUP2, 0, fd) for fd in (1, 2))]
+        environment = {**backtrace.ENVIRONMENT, "TERM": term, "REDMESH_PID": str(self._pid)}
+        environment["HOME"] = os.path.expanduser("~")
+        return os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True)
+
+    def _watch(self) -> None:
+        mask = (READ if self._untaken < WINDOW else 0) | (WRITE if self._typed else 0)
+        self._loop.watch(self._terminal.master, mask, self._on_ready)
+
+    def _on_ready(self, events: int) -> None:
+        if events & WRITE and self._typed:
+            try:
+                del self._typed[: os.write(self._terminal.master, self._typed)]
+            except OSError:
+                self._typed.clear()
+        if events & ~WRITE:
+            self._read()
+        if self._open:
+            self._watch()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._terminal.master, _PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # nobody has the other end any more
+        if not data:
+            self._end("")
+            return
+        self._untaken += len(data)
+        self._say(data.decode("latin-1"))
+
+    def typed(self, data: bytes) -> None:
+        """What somebody typed."""
+        if self._open and len(self._typed) + len(data) <= _HELD:
+            self._typed += data
+            self._watch()
+
+    def taken(self, count: int) -> None:
+        """So much of what was said is on the screen."""
+        self._untaken = max(0, self._untaken - count)
+        if self._open:
+            self._watch()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The window has another size."""
+        if self._open:
+            self._terminal.resize(rows, columns)
+
+    def leave(self) -> None:
+        """Nobody is there any more: the debugger is hung up, and what does not go by itself is killed."""
+        self._end("left")
+
+    def _end(self, why: str) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._loop.unwatch(self._terminal.master)
+        os.close(self._terminal.master)
+        self._loop.after(_LEAVE_S, lambda: self._send(signal.SIGTERM))
+        self._loop.after(2 * _LEAVE_S, lambda: self._send(signal.SIGKILL))
+        self._settle(0)
+        self._over(why)
+
+    def _there(self) -> bool:
+        return processes.parent(self._tool) == os.getpid() and processes.alive(self._tool)
+
+    def _send(self, number: int) -> None:
+        if self._there():
+            processes.send_signal(self._tool, number)
+
+    def _settle(self, times: int) -> None:
+        # Once the debugger has gone the rank stands or runs as it did before.
+        if self._there() and times < 100:
+            self._loop.after(0.05, lambda: self._settle(times + 1))
+        elif not self._was_stopped and processes.state(self._pid) == "T":
+            processes.send_signal(self._pid, signal.SIGCONT, self._started)
