@@ -190,6 +190,9 @@ UP: Dict[str, Shape] = {
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
     "abort": _shape(node=_str, rank=_int, exit_status=(int, _none), message=_str),
     "backtrace": _shape(rank=_int, node=_str, signal=_int, trace=_dict),
+    "stacks": _shape(number=_int, calls=_list, missing=_list),
+    "debug_said": _shape(session=_int, data=_str),
+    "debug_over": _shape({"hint": _str}, session=_int, message=_str),
     "credit": _shape(bytes=_int),
     "want": _shape({"number": _int}),
     "no_room": _shape(node=_str, number=_int, message=_str),
@@ -205,6 +208,11 @@ YOD: Dict[str, Shape] = {
     "input": _shape(data=_str),
     "eof": _shape(),
     "release": _shape(),
+    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
+    "debug": _shape({"term": _str, "tools": _dict}, rank=_int, command=_list, rows=_int, columns=_int),
+    "debug_type": _shape(data=_str),
+    "debug_size": _shape(rows=_int, columns=_int),
+    "debug_taken": _shape(bytes=_int),
 }
 
 
@@ -215,9 +223,6 @@ def hello(role: str, name: str = "") -> Message:
 
 def check_hello(message: Message) -> str:
     """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
-    "stacks": _shape(number=_int, calls=_list, missing=_list),
-    "debug_said": _shape(session=_int, data=_str),
-    "debug_over": _shape({"hint": _str}, session=_int, message=_str),
     if message.get("op") != "hello":
         raise WireError("the first message on a connection is a hello")
     try:
@@ -233,11 +238,6 @@ def check_hello(message: Message) -> str:
     if role not in ROLES:
         raise WireError(f"no role is called {str(role)[:40]!r}")
     return str(role)
-    "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
-    "debug": _shape({"term": _str, "tools": _dict}, rank=_int, command=_list, rows=_int, columns=_int),
-    "debug_type": _shape(data=_str),
-    "debug_size": _shape(rows=_int, columns=_int),
-    "debug_taken": _shape(bytes=_int),
 
 
 def check(table: Dict[str, Shape], message: Message) -> str:
