@@ -67,7 +67,8 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    up = commands.add_parser("up", help="start a mesh on this machine", description="Start a mesh on this machine.")
+    about = "start a mesh, on this machine or on the hosts of the configuration"
+    up = commands.add_parser("up", help=about, description=f"{about.capitalize()}.")
     up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
     up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
     up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
@@ -76,10 +77,16 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
     up.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
     up.add_argument("--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has")
+    up.add_argument("--accept-new", action="store_true", help="pin the keys of hosts that have none yet")
+    up.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
+    up.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
     up.set_defaults(command=_lazily("mesh_life", "up"))
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
+    down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
     down.set_defaults(command=_lazily("mesh_life", "down"))
+    for one in (up, down):
+        one.add_argument("--json", action="store_true", help="for programs: what became of each host")
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -1,6 +1,7 @@
 """``mesh up`` and ``mesh down``."""
 
 import argparse
+import os
 import sys
 
 from agents.wire.errors import AgentError
@@ -10,6 +11,10 @@ from console.settings import Settings
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Start the mesh, or say that it is up."""
+    if settings.hosts and not options.simulate:
+        from console.cli import mesh_hosts  # paramiko is not loaded for a mesh of this machine
+
+        return mesh_hosts.up(settings, options)
     simulation = None
     if options.simulate:
         from console.deploy.simulated import read
@@ -29,6 +34,10 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; with launches on it only by --force or a yes."""
+    if settings.hosts or os.path.exists(f"{settings.state_dir}/hosts.json"):
+        from console.cli import mesh_hosts
+
+        return mesh_hosts.down(settings, options)
     try:
         was_up = personal.down(settings, force=options.force)
     except AgentError as error:

@@ -21,7 +21,7 @@ def tail(directory: str, since: float) -> str:
             files.append((not name.endswith(".stderr"), -status.st_mtime, path))
     parts = []
     for _stderr, _age, path in sorted(files)[:_FILES]:
-        lines = [_readable(line) for line in _last_lines(path)]
+        lines = [readable(line) for line in _last_lines(path)]
         if lines:
             parts.append(f"\n  {os.path.basename(path)}:\n" + "\n".join(f"    {line}" for line in lines))
     return "".join(parts)
@@ -44,7 +44,8 @@ def _last_lines(path: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-_LINES:]
 
 
-def _readable(line: str) -> str:
+def readable(line: str) -> str:
+    """A line of a log for people, whatever stands in it."""
     from console.launch.sanitise import clean
 
     try:

@@ -52,12 +52,6 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
     ``simulation``: a machine whose nodes are simulated (console/deploy/simulated.py).
     """
     begun = time.monotonic()
-    if settings.hosts:
-        raise ConsoleError(
-            f"the configuration ({settings.where.get('hosts', '')}) names hosts; this version starts meshes"
-            " on this machine only",
-            "take `hosts` out, or set REDMESH_HOSTS to nothing",
-        )
     size = wanted_size(settings)
     make_directories(settings)
     with locked(settings):
@@ -71,10 +65,10 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
         boot_id = os.urandom(4).hex()
         if simulation is None:
             config = keeper_config(settings, size, boot_id, auto=auto)
-            _define(settings, config)
+            define_mesh(settings, config)
         else:
             config = _simulate(settings, simulation, boot_id)
-        _write_config(settings, config)
+        write_config(settings, config)
         _start(settings, config)
         return Up(size_of(config), True, False, time.monotonic() - begun)
 
@@ -88,17 +82,22 @@ def down(settings: Settings, *, force: bool = False) -> bool:
     except OSError as error:  # "no mesh is up" would be a guess
         raise ConsoleError(f"{settings.state_dir}: {error.strerror}", NOT_YOURS) from None
     with locked(settings):
-        config = read_config(settings)
-        if config is None or not lives(config):
-            if config is not None and os.path.islink(f"{settings.state_dir}/run"):
-                _close_down(settings, config)  # it was killed, or the machine: nobody has told the database
-            _forget(settings, config)
-            return False
-        if not keeper_lives(config):
-            _spawn(config)  # it adopts what its predecessor left, and can end it
-            _until(lambda: keeper_lives(config), UP_S, "the keeper that is to end the mesh does not answer")
-        _end(settings, config, force)
-        return True
+        return down_locked(settings, force=force)
+
+
+def down_locked(settings: Settings, *, force: bool) -> bool:
+    """The same for a caller that holds ``up.lock``."""
+    config = read_config(settings)
+    if config is None or not lives(config):
+        if config is not None and os.path.islink(f"{settings.state_dir}/run"):
+            tell_database(settings, config)  # it was killed, or the machine: nobody has told the database
+        forget(settings, config)
+        return False
+    if not keeper_lives(config):
+        spawn_keeper(config)  # it adopts what its predecessor left, and can end it
+        until(lambda: keeper_lives(config), UP_S, "the keeper that is to end the mesh does not answer")
+    _end(settings, config, force)
+    return True
 
 
 def read_config(settings: Settings) -> dict[str, Any] | None:
@@ -170,7 +169,7 @@ def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
             raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
 
 
-def _define(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
+def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
     from console.deploy.schema import define
 
     url = cpa_url(settings)
@@ -183,7 +182,7 @@ def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dic
     from console.deploy.simulated import config_of, write_shares
 
     config = config_of(settings, simulation, boot_id)
-    _define(settings, config, simulation.nodes)
+    define_mesh(settings, config, simulation.nodes)
     write_shares(simulation, config, write_private)
     return config
 
@@ -201,7 +200,7 @@ def write_private(path: str, text: str) -> None:
     os.replace(new, path)
 
 
-def _write_config(settings: Settings, config: dict[str, Any]) -> None:
+def write_config(settings: Settings, config: dict[str, Any]) -> None:
     own_directory(os.path.dirname(config["run"]))
     own_directory(config["run"])
     write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
@@ -213,7 +212,7 @@ def _write_config(settings: Settings, config: dict[str, Any]) -> None:
     os.symlink(config["run"], link)
 
 
-def _spawn(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
+def spawn_keeper(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
     """A keeper, detached from this terminal and from any launch this command runs in."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
@@ -232,15 +231,15 @@ def _spawn(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
 def _start(settings: Settings, config: dict[str, Any]) -> None:
     """Start the keeper and wait until every node is up; else take all down again and say why."""
     begun_at = time.time()
-    keeper = _spawn(config)
+    keeper = spawn_keeper(config)
     try:
         cause = _wait(settings, config, keeper)
     except BaseException:  # an interrupt too: no half of a mesh stays
-        _end_by_force(settings, config, keeper)
+        end_by_force(settings, config, keeper)
         raise
     if cause:
         said = tail(f"{config['state']}/log", begun_at)
-        _end_by_force(settings, config, keeper)
+        end_by_force(settings, config, keeper)
         raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
     keeper.returncode = 0  # it stays; nobody is to wait for it
 
@@ -273,10 +272,10 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
     except Unreachable as error:
         if not _lock_is_free(settings):
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
-    _until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
-    _forget(settings, config)
+    until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
+    forget(settings, config)
     if not _database_knows(settings, config):
-        _close_down(settings, config)
+        tell_database(settings, config)
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
@@ -292,7 +291,7 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
     return there.mesh.boot_id != config["boot_id"] or not (up or there.launchers)
 
 
-def _close_down(settings: Settings, config: dict[str, Any]) -> None:
+def tell_database(settings: Settings, config: dict[str, Any]) -> None:
     from console.deploy.schema import close_down
 
     try:
@@ -302,7 +301,7 @@ def _close_down(settings: Settings, config: dict[str, Any]) -> None:
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
-def _end_by_force(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> None:
+def end_by_force(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> None:
     try:
         _end(settings, config, True)
     except (ConsoleError, AgentError):
@@ -314,7 +313,7 @@ def _end_by_force(settings: Settings, config: dict[str, Any], keeper: "subproces
         except subprocess.TimeoutExpired:
             keeper.kill()
             keeper.wait()
-    _forget(settings, config)
+    forget(settings, config)
 
 
 def _lock_is_free(settings: Settings) -> bool:
@@ -332,7 +331,7 @@ def _lock_is_free(settings: Settings) -> bool:
     return True
 
 
-def _forget(settings: Settings, config: dict[str, Any] | None) -> None:
+def forget(settings: Settings, config: dict[str, Any] | None) -> None:
     """Remove what a mesh that has ended leaves outside its state directory."""
     for run in {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}:
         if os.path.basename(run) == settings.mesh and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid():
@@ -349,7 +348,7 @@ def _forget(settings: Settings, config: dict[str, Any] | None) -> None:
         pass
 
 
-def _until(true: Any, timeout_s: float, what: str) -> None:
+def until(true: Any, timeout_s: float, what: str) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         if time.monotonic() > deadline:

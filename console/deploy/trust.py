@@ -117,6 +117,7 @@ class Authority:
         with self._locked():
             for name, content in self.login_files(login, addresses).items():
                 write_private(self._path(name), content)
+        own_directory(run)
         write_private(os.path.join(run, "ca.pem"), self.ca_pem)
 
     @property

@@ -1,0 +1,54 @@
+"""``mesh up`` and ``mesh down`` of a mesh over SSH."""
+
+import argparse
+import json
+import sys
+
+from console.cli.host_progress import as_rows, progress
+from console.deploy import far_mesh
+from console.deploy.plan import size_of
+from console.settings import Settings
+
+
+def up(settings: Settings, options: argparse.Namespace) -> int:
+    """Bring hosts up; status 1 when one of them could not be had."""
+    try:
+        with progress(options.json) as report:
+            done = far_mesh.up(settings, report, options.only, options.label, accept_new=options.accept_new)
+    except far_mesh.NoHost as failed:
+        if not options.json:
+            raise
+        print(json.dumps({"mesh": settings.mesh, "up": False, "hosts": as_rows(failed.errands)}))
+        return failed.exit_status
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands)}))
+    else:
+        size = size_of(done.config) if done.config else ""
+        missing = f"; {len(done.failed)} of {len(done.errands)} hosts could not be had" if done.failed else ""
+        print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
+    return 1 if done.failed else 0
+
+
+def down(settings: Settings, options: argparse.Namespace) -> int:
+    """End the mesh; status 1 when something may be left on a host."""
+    force = options.force
+    while True:
+        try:
+            with progress(options.json) as report:
+                done = far_mesh.down(settings, report, force=force, keep_agent=options.keep_agent)
+            break
+        except far_mesh.LaunchesRun as running:
+            if force or options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            print(f"{running.message}. End what runs too? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                return 1
+            force = True
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "was_up": done.started, "hosts": as_rows(done.errands)}))
+    elif done.failed:
+        names = ", ".join(errand.name for errand in done.failed[:5]) + (" …" if len(done.failed) > 5 else "")
+        print(f"mesh down, but something may be left on {names}: mesh down once more when they can be reached")
+    else:
+        print("mesh down" if done.started or done.errands else "no mesh is up")
+    return 1 if done.failed else 0

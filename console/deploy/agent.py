@@ -1,0 +1,169 @@
+"""The agent as one file: a zip archive that Python runs, the same bytes for the same source and interpreter.
+
+Byte-code stands in it instead of source where this machine has the host's Python too; else the host compiles at every
+start. Hash-based pycs, never checked: there is no source beside them to compare with.
+"""
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import agents
+from console.deploy.trust import write_private
+
+#: What stays on login processors: it needs more than the standard library, or stands in for the real thing.
+_AT_HOME = ("cpa", "rca", "simulated")
+#: Every entry's time: the first that a zip can hold.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ENTRY = "__main__.py"
+_COMPILE = (
+    "import compileall, py_compile, sys\n"
+    "mode = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
+    "sys.exit(not compileall.compile_dir(sys.argv[1], quiet=2, stripdir=sys.argv[1], invalidation_mode=mode))\n"
+)
+_COMPILE_S = 60.0
+
+#: The archive's first words: ``agent.pyz keeper --config FILE`` and the like.
+_MAIN = """import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("redmesh: Python 3.9 or newer is needed, this is %d.%d" % sys.version_info[:2])
+
+
+def main():
+    from importlib import import_module
+
+    words = sys.argv[1:]
+    if not words or words[0] not in ("keeper", "pct", "yodio"):
+        print("usage: agent.pyz keeper --config keeper.json", file=sys.stderr)
+        return 2
+    name = "agents.yodio.yodio" if words[0] == "yodio" else "agents.%s.__main__" % words[0]
+    arguments = () if words[0] == "yodio" else (words[1:],)
+    sys.argv = words
+    return import_module(name).main(*arguments)
+
+
+sys.exit(main())
+"""
+
+
+class Agent(NamedTuple):
+    """One archive: its bytes, the SHA-256 that names it, and whether it holds byte-code."""
+
+    content: bytes
+    sha: str
+    compiled: bool
+
+
+def agent_for(tag: str, directory: str) -> Agent:
+    """The agent for interpreters of the cache tag ``tag`` (``cpython-311``), kept in ``directory`` once it is made."""
+    python = interpreter(tag)
+    name = f"{source_digest()[:16]}-{tag}-{_version_of(python)}.pyz" if python else f"{source_digest()[:16]}-source.pyz"
+    path = os.path.join(directory, name)
+    try:
+        with open(path, "rb") as file:
+            return _agent(file.read(), bool(python))
+    except FileNotFoundError:
+        pass
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    content = build(python, tag)
+    write_private(path, content)
+    return _agent(content, bool(python))
+
+
+def _agent(content: bytes, compiled: bool) -> Agent:
+    return Agent(content, hashlib.sha256(content).hexdigest(), compiled)
+
+
+def build(python: str, tag: str) -> bytes:
+    """The archive, with the byte-code of the interpreter ``python``, or the source when that is empty."""
+    entries = dict(sources())
+    if python:
+        entries = _compiled(python, tag, entries)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in [(_ENTRY, _MAIN.encode()), *sorted(entries.items())]:
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o600 << 16
+            archive.writestr(entry, content)
+    return out.getvalue()
+
+
+def sources() -> Iterator[tuple[str, bytes]]:
+    """Every file of the agent, by its name in the archive."""
+    root = os.path.dirname(os.path.abspath(agents.__file__))
+    for folder, folders, names in os.walk(root):
+        inside = os.path.relpath(folder, os.path.dirname(root))
+        folders[:] = sorted(one for one in folders if one != "__pycache__" and (folder != root or one not in _AT_HOME))
+        for name in sorted(names):
+            if name.endswith(".py") or name == "yodio":
+                with open(os.path.join(folder, name), "rb") as file:
+                    yield f"{inside}/{name}", file.read()
+
+
+@cache
+def source_digest() -> str:
+    """SHA-256 over every source of the agent, and over how it is packed."""
+    digest = hashlib.sha256((_MAIN + _COMPILE).encode())
+    for name, content in sources():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _compiled(python: str, tag: str, entries: dict[str, bytes]) -> dict[str, bytes]:
+    """The same with each module's byte-code in its place; what ranks run themselves stays source."""
+    with tempfile.TemporaryDirectory(prefix="redmesh-agent-") as place:
+        for name, content in entries.items():
+            path = os.path.join(place, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(content)
+        # a process of its own: what an interpreter has interned before would show in the byte-code
+        subprocess.run(
+            [python, "-I", "-S", "-c", _COMPILE, place], check=True, timeout=_COMPILE_S, stdin=subprocess.DEVNULL
+        )
+        packed = {}
+        for name, content in entries.items():
+            folder, _, file_name = name.rpartition("/")
+            if name.startswith("agents/yodio/"):
+                packed[name] = content
+            if file_name.endswith(".py"):
+                with open(os.path.join(place, folder, "__pycache__", f"{file_name[:-3]}.{tag}.pyc"), "rb") as file:
+                    packed[f"{name}c"] = file.read()
+        return packed
+
+
+def interpreter(tag: str) -> str:
+    """An interpreter here that makes byte-code for ``tag``; "" when there is none."""
+    if tag == sys.implementation.cache_tag:
+        return sys.executable
+    version = re.fullmatch(r"cpython-3(\d+)", tag)
+    found = shutil.which(f"python3.{version[1]}") if version else None
+    return found if found and _tag_of(found) == tag else ""
+
+
+@cache
+def _told(python: str) -> str:
+    code = "import sys; print(sys.implementation.cache_tag, '%d.%d.%d' % sys.version_info[:3])"
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=10.0, stdin=subprocess.DEVNULL
+    )
+    return done.stdout
+
+
+def _tag_of(python: str) -> str:
+    return _told(python).partition(" ")[0]
+
+
+def _version_of(python: str) -> str:
+    return ".".join(map(str, sys.version_info[:3])) if python == sys.executable else _told(python).split()[1]

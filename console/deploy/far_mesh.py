@@ -1,0 +1,259 @@
+"""A mesh over SSH: up on every host that can be had, and down again with nothing left behind.
+
+What is done here is done under ``STATE/up.lock``, as for the personal mesh; the daemons of the login processor are the
+same ones (console/deploy/personal.py).
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from console.deploy import agent, far_plan, personal
+from console.deploy.crew import Crew, Errand, Report, crew
+from console.deploy.description import Host, read_hosts, selected
+from console.deploy.far_waiting import await_nodes
+from console.deploy.host_states import Event, State
+from console.deploy.ledger import Ledger
+from console.deploy.plan import cpa_url, size_of
+from console.deploy.ssh import HostFailed
+from console.deploy.trust import Authority, authority
+from console.errors import ConsoleError
+from console.settings import Settings
+
+#: Bytes that the agent, its log and its keys need on a host.
+ROOM = 8 << 20
+
+
+class Outcome(NamedTuple):
+    """What a command came to: every host's errand, and for ``mesh up`` the mesh."""
+
+    errands: list[Errand]
+    config: dict[str, Any] | None
+    started: bool
+    took_s: float
+
+    @property
+    def failed(self) -> list[Errand]:
+        """Hosts with which something is wrong."""
+        return [errand for errand in self.errands if errand.state is State.FAILED]
+
+
+class LaunchesRun(ConsoleError):
+    """Launches run on the mesh that was to end."""
+
+    code = "busy"
+
+
+def is_far(settings: Settings) -> bool:
+    """Whether ``mesh up`` and ``mesh down`` concern other machines: described, or left from before."""
+    return bool(settings.hosts) or bool(Ledger(settings.state_dir).has_ours())
+
+
+def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
+    """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
+    begun = time.monotonic()
+    hosts = read_hosts(settings)
+    chosen = selected(hosts, only, labels)
+    if not chosen:
+        raise ConsoleError("no host has these labels", "mesh nodes list", exit_status=2)
+    personal.make_directories(settings)
+    with personal.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
+        config = _living(settings)
+        ledger = Ledger(settings.state_dir)
+        errands = workers.errands(chosen)
+        workers.each(errands, workers.look)
+        workers.each(errands, lambda errand: _check(errand, settings))
+        _refuse_one_place_for_two(errands, settings)
+        _need_one(errands)
+        started = config is None
+        if config is None:
+            config = _begin(settings, hosts, errands, ledger)
+        elif not personal.keeper_lives(config):
+            personal.spawn_keeper(config)
+        try:
+            _place_all(workers, settings, config, errands, ledger)
+            await_nodes(cpa_url(settings), config, errands)
+            _need_one(errands)
+        except BaseException:  # an interrupt too: no half of a mesh stays
+            if started:
+                _undo(workers.quiet(), ledger)
+            raise
+        return Outcome(errands, config, started, time.monotonic() - begun)
+
+
+def _living(settings: Settings) -> dict[str, Any] | None:
+    """The file of the mesh that is up; None: none is. ConsoleError when it is one of this machine alone."""
+    config = personal.read_config(settings)
+    if config is None or not personal.lives(config):
+        return None
+    if not config.get("listen"):
+        raise ConsoleError(f"a mesh of this machine is up already: {size_of(config)}", "mesh down, then mesh up")
+    return config
+
+
+def _check(errand: Errand, settings: Settings) -> None:
+    facts = errand.facts
+    if not facts["writable"]:
+        raise HostFailed("permission", f"{facts['state']} cannot be made there", "XDG_STATE_HOME of that account")
+    if 0 <= facts["state_free"] < ROOM:
+        raise HostFailed("space", f"the file system of {facts['state']} is full", "the agent needs 8 MiB there")
+    far_plan.agent_place(errand, settings)
+
+
+def _refuse_one_place_for_two(errands: Sequence[Errand], settings: Settings) -> None:
+    # two names may lead to one host
+    taken: dict[tuple[str, tuple[str, int]], str] = {}
+    for errand in errands:
+        if errand.state is State.FAILED:
+            continue
+        place = far_plan.agent_place(errand, settings)
+        first = taken.setdefault((str(errand.facts["boot"]), place), errand.name)
+        if first != errand.name:
+            told = f"the agent of {first} is to listen at {far_plan.joined(place)} too: are both the same host?"
+            errand.fail(HostFailed("port", told, "give one of them another agent_port"))
+
+
+def _need_one(errands: Sequence[Errand]) -> None:
+    if all(errand.state is State.FAILED for errand in errands):
+        raise NoHost(list(errands))
+
+
+class NoHost(ConsoleError):
+    """None of the hosts could be had; ``errands`` say why."""
+
+    exit_status = 1
+
+    def __init__(self, errands: list[Errand]) -> None:
+        super().__init__("no host could be had: nothing is up", "mesh doctor looks at each of them")
+        self.errands = errands
+
+
+def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], ledger: Ledger) -> dict[str, Any]:
+    """Define the machine, and start the login processor's daemons."""
+    answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
+    nodes = far_plan.plan_nodes(hosts, answered, ledger, settings)
+    ours = far_plan.login_place(settings, list(answered.values()))
+    listen = far_plan.joined((ours, settings.agent_port))
+    config = far_plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
+    personal.define_mesh(settings, config)
+    _set_modes(settings, hosts, nodes)
+    personal.write_config(settings, config)
+    keys = authority(settings.state_dir, settings.mesh)
+    keys.equip_login(config["login"], [ours], config["run"])
+    personal.spawn_keeper(config)
+    return config
+
+
+def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
+    from db.connection import open_store
+    from db.modes import set_mode
+
+    for mode in ("interactive", "batch"):
+        names = {host.name for host in hosts if host.mode == mode}
+        ids = [one for node in nodes if node["name"] in names for one in node["processors"]]
+        if ids:
+            with open_store(cpa_url(settings)) as store:
+                set_mode(store, ids, mode, "mesh.toml")
+
+
+def _place_all(
+    workers: Crew, settings: Settings, config: dict[str, Any], errands: Sequence[Errand], ledger: Ledger
+) -> None:
+    keys = authority(settings.state_dir, settings.mesh)
+    nodes = {node["name"]: node for node in config["nodes"]}
+    agents: dict[str, agent.Agent] = {}
+    for errand in errands:
+        if errand.state is State.FAILED:
+            continue
+        if errand.name not in nodes:
+            told = "the mesh that is up was started without it"
+            errand.fail(HostFailed("unknown", told, "mesh down, then mesh up"))
+            continue
+        tag = str(errand.facts["tag"])
+        if tag not in agents:
+            agents[tag] = agent.agent_for(tag, f"{settings.state_dir}/agents")
+        ledger.put(errand.host, *far_plan.size_of(errand.host, errand, ledger))
+    ledger.write()
+    workers.each(
+        errands,
+        lambda errand: _place(errand, settings, config, nodes[errand.name], agents[str(errand.facts["tag"])], keys),
+    )
+
+
+def _place(
+    errand: Errand, settings: Settings, config: dict[str, Any], node: Any, program: agent.Agent, keys: Authority
+) -> None:
+    """Put agent, keys and configuration on a host, and start its keeper."""
+    errand.handle(Event.ORDERED)
+    place = far_plan.agent_place(errand, settings)
+    errand.ask(
+        "start",
+        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
+        sha=program.sha,
+        config=json.dumps(far_plan.node_config(config, node, errand, settings)),
+        files=keys.node_files(errand.name, [place[0]]),
+        listen=place,
+    )
+    errand.handle(Event.STARTED)
+
+
+def _undo(workers: Crew, ledger: Ledger) -> None:
+    """Take down what was started, as far as it can be reached; the ledger remembers the rest."""
+    workers.close()
+    _stop_all(workers, ledger, keep_agent=False)
+    personal.down_locked(workers.settings, force=True)
+
+
+def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = False) -> Outcome:
+    """End the mesh on every host, leave nothing there, and end the login processor's daemons. LaunchesRun."""
+    begun = time.monotonic()
+    personal.make_directories(settings)
+    with personal.locked(settings), crew(settings, report) as workers:
+        config = personal.read_config(settings)
+        alive = config is not None and personal.lives(config)
+        if alive and not force:
+            _refuse_while_launches_run(settings)
+        ledger = Ledger(settings.state_dir)
+        errands = _stop_all(workers, ledger, keep_agent=keep_agent)
+        was_up = personal.down_locked(settings, force=True)
+        return Outcome(errands, config if was_up else None, was_up, time.monotonic() - begun)
+
+
+def _stop_all(workers: Crew, ledger: Ledger, *, keep_agent: bool) -> list[Errand]:
+    """End what is ours on every host that may have something, and strike off those where nothing is left."""
+    errands = workers.errands(_as_described(workers.settings, ledger.has_ours()))
+    workers.each(errands, workers.look)
+    workers.each(errands, lambda errand: _stop(errand, keep_agent))
+    ledger.clear(errand.name for errand in errands if errand.state is State.DONE)
+    return errands
+
+
+def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
+    """The hosts as they are described now, where they still are: the way there may have changed."""
+    described = {host.name: host for host in read_hosts(settings)}
+    return [described.get(host.name, host) for host in placed]
+
+
+def _stop(errand: Errand, keep_agent: bool) -> None:
+    errand.handle(Event.ORDERED)
+    errand.ask("stop", keep_agent=keep_agent)
+    errand.handle(Event.DONE)
+    errand.close()
+
+
+def _refuse_while_launches_run(settings: Settings) -> None:
+    from db.errors import StoreError
+    from db.views import open_viewer
+
+    try:
+        with open_viewer(settings.database) as viewer:
+            running = sorted(one.id for one in viewer.read().launchers)
+    except StoreError as error:
+        raise ConsoleError(f"it cannot be told whether launches run: {error.message}", "mesh down --force") from None
+    if running:
+        some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
+        what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
+        hint = "wait for them, or end them too with mesh down --force"
+        raise LaunchesRun(f"{what} on this mesh", hint, exit_status=1)

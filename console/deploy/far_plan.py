@@ -1,0 +1,136 @@
+"""What a mesh of many hosts consists of: its nodes, their processors and addresses, every keeper's file. Pure."""
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from console.deploy.crew import Errand
+from console.deploy.description import Host
+from console.deploy.ledger import Ledger
+from console.deploy.plan import MOST_PROCESSORS, Size, keeper_config
+from console.deploy.ssh import HostFailed
+from console.errors import ConsoleError, UsageError
+from console.settings import Settings
+
+#: What a node's file has in common with the login processor's.
+_SHARED = ("mesh", "fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
+
+
+def agent_place(errand: Errand, settings: Settings) -> tuple[str, int]:
+    """Where the agent of a host listens. HostFailed when that cannot be told."""
+    host = errand.host
+    address = host.agent_address or _from_connection(errand, 2)
+    if not address:
+        raise HostFailed("address", "its sshd does not say by which address it was reached", "agent_address, mesh.toml")
+    return address, host.agent_port or settings.agent_port
+
+
+def _from_connection(errand: Errand, word: int) -> str:
+    # SSH_CONNECTION: the client's address and port, then the server's
+    words = str(errand.facts.get("connection", "")).split()
+    return words[word].partition("%")[0] if len(words) == 4 else ""
+
+
+def login_place(settings: Settings, errands: Sequence[Errand]) -> str:
+    """Our address for the hosts: the configured one, the one most of them see, or the one that routes to the first."""
+    if settings.login_address:
+        return settings.login_address
+    seen = Counter(address for errand in errands if (address := _from_connection(errand, 0)))
+    ours = [address for address, _ in seen.most_common() if _is_ours(address)]
+    if ours:
+        return ours[0]
+    for errand in errands:
+        if address := _route_to(_from_connection(errand, 2)):
+            return address
+    raise ConsoleError("it cannot be told by which address the hosts reach this machine", "login_address in mesh.toml")
+
+
+def _is_ours(address: str) -> bool:
+    # hosts behind a jump host see that one's
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+            return True
+        except OSError:
+            return False
+
+
+def _route_to(address: str) -> str:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # nothing is sent: the kernel picks the address
+            return str(probe.getsockname()[0])
+        except OSError:
+            return ""
+
+
+def joined(place: tuple[str, int]) -> str:
+    """``HOST:PORT``, an IPv6 host in brackets."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plan_nodes(hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings) -> list[Any]:
+    """The nodes, in the order of the description, as keeper.json has them. UsageError when there are too many.
+
+    A host that did not answer has what it had last; one that never did has no processors yet.
+    """
+    nodes: list[dict[str, Any]] = []
+    first = 0
+    for number, host in enumerate(hosts, 1):
+        errand = errands.get(host.name)
+        count, gpus = size_of(host, errand, ledger)
+        node: dict[str, Any] = {"id": number, "name": host.name, "processors": list(range(first, first + count))}
+        if gpus:
+            node["gpus"] = list(range(gpus))
+        if host.role != "compute":
+            node["role"] = host.role
+        if errand is not None and errand.facts:
+            node["address"] = f"tls://{joined(agent_place(errand, settings))}/{host.name}"
+        else:
+            place = (host.agent_address or host.address, host.agent_port or settings.agent_port)
+            node["address"] = f"tls://{joined(place)}/{host.name}"
+        nodes.append(node)
+        first += count
+    if first > MOST_PROCESSORS:
+        raise UsageError(f"the hosts have {first} processors, a mesh at most {MOST_PROCESSORS}")
+    return nodes
+
+
+def size_of(host: Host, errand: Errand | None, ledger: Ledger) -> tuple[int, int]:
+    """Processors and GPUs of a host: described, counted there, or remembered; none where nobody knows."""
+    facts = errand.facts if errand is not None else {}
+    known = ledger.size_of(host.name) or (0, 0)
+    processors = host.processors if host.processors >= 0 else int(facts.get("processors", known[0]))
+    gpus = host.gpus if host.gpus >= 0 else int(facts.get("gpus", known[1]))
+    return processors, gpus
+
+
+def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str) -> dict[str, Any]:
+    """What the login processor's ``keeper.json`` says (docs/architecture.md)."""
+    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False)
+    name = settings.login or os.uname().nodename.partition(".")[0] or "login"
+    if any(node["name"] == name for node in nodes):
+        name = f"{name}-login"
+    return {**config, "nodes": nodes, "login": name, "listen": listen, "trust": f"{settings.state_dir}/trust"}
+
+
+def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
+    """What a node's own ``keeper.json`` says. Its boot id is a new one at every start."""
+    facts = errand.facts
+    entry = {key: value for key, value in node.items() if key != "address"}
+    return {
+        **{key: login[key] for key in _SHARED},
+        "mesh_boot": login["boot_id"],
+        "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
+        "run": str(facts["run"]),
+        "state": str(facts["state"]),
+        "nodes": [entry],
+        "cpas": 0,
+        "login": None,
+        "listen": joined(agent_place(errand, settings)),
+        "rca": [login["listen"]],
+        "trust": f"{facts['state']}/trust",
+    }

@@ -1,0 +1,74 @@
+"""Waiting until the nodes of a mesh over SSH are up, and finding out why one is not."""
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from console.deploy.crew import Errand
+from console.deploy.host_states import Event, State
+from console.deploy.logs import readable
+from console.deploy.ssh import HostFailed
+from db.connection import Store, open_store
+
+#: Seconds that nodes get to register once their agents run: so many, and so much more for each.
+REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
+_POLL_S, _REACH_S = 0.01, 3.0
+
+
+def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> None:
+    """Until every host that was started is up in the database, or has had its time: then it has failed. StoreError."""
+    waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
+    deadline = time.monotonic() + REGISTER_S + REGISTER_EACH_S * len(waiting)
+    with open_store(url) as store:
+        while waiting and time.monotonic() < deadline:
+            for name in registered(store):
+                if name in waiting:
+                    waiting.pop(name).handle(Event.REGISTERED)
+            if waiting:
+                time.sleep(_POLL_S)
+    addresses = {node["name"]: node["address"] for node in config["nodes"]}
+    for name, errand in waiting.items():
+        errand.fail(diagnosis(errand, addresses[name], config["listen"]))
+
+
+def registered(store: Store) -> list[str]:
+    """Nodes whose PCT is there."""
+    rows = store.read("SELECT name FROM node WHERE role <> 'login' AND state <> 'down' AND boot_id <> ''")
+    return [str(row[0]) for row in rows]
+
+
+def diagnosis(errand: Errand, address: str, login: str) -> HostFailed:
+    """Why a host's agent is not heard of: it has ended, we do not reach it, or it does not reach us."""
+    try:
+        there = errand.ask("log")
+    except HostFailed as failure:
+        return failure
+    said = _last_words(there.get("log", {}))
+    if not there.get("keeper"):
+        return HostFailed("agent", f"its agent has ended{said}", "its log is in its state directory")
+    place = address.partition("//")[2].partition("/")[0]
+    if not there.get("pct"):
+        return HostFailed("agent", f"its PCT does not come up{said}", f"its log is in {errand.facts.get('state')}/log")
+    why = unreachable(place)
+    if why:
+        return HostFailed("firewall", f"its agent runs, but is not reached at {place}: {why}", "open that TCP port")
+    told = f"its agent runs, but nothing of it arrives at {login} (UDP)"
+    return HostFailed("firewall", told + said, "open that port; login_address in mesh.toml says where we are")
+
+
+def unreachable(place: str) -> str:
+    """Why nobody answers at ``HOST:PORT``; "" when somebody does."""
+    host, _, port = place.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""
+
+
+def _last_words(logs: dict[str, Any]) -> str:
+    for name in sorted(logs, key=lambda name: not name.endswith(".stderr")):
+        if logs[name]:
+            return f"; {name}: {readable(str(logs[name][-1]))}"
+    return ""
