@@ -76,6 +76,12 @@ class Denied(StoreError):
     code = "denied"
 
 
+class GivenUp(StoreError):
+    """A node under a boot id that the mesh has given up: it has to clear itself, and to begin under another."""
+
+    code = "given_up"
+
+
 class Expired(StoreError):
     """The reservation, launcher or partition is gone."""
 

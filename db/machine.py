@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Store, Transaction
-from db.errors import Invalid
-from db.node_states import NodeEvent, NodeState, after, is_late
+from db.errors import GivenUp, Invalid
+from db.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
 from db.sides import kept_open, sides_of
 from db.topology import Mesh
 
@@ -38,6 +38,11 @@ class NodeRow(NamedTuple):
     address: str
     agent: str
     state_at: float
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a PCT is, as far as is known."""
+        return bool(self.boot_id) and self.incarnation < GIVEN_UP
 
 
 def define_machine(
@@ -185,9 +190,38 @@ def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason
     return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason))
 
 
-def node_down(store: Store, node: str, boot_id: str, incarnation: int, reason: str) -> bool:
-    """A node is gone: batch jobs with processors on it have their error set. As ``node_suspect``."""
-    return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason))
+def node_down(store: Store, node: str, boot_id: str, incarnation: int, reason: str, wipe: bool = False) -> bool:
+    """A node is gone: batch jobs with processors on it have their error set. As ``node_suspect``.
+
+    ``wipe``: nobody can look what still runs there, so this life of the node is given up.
+    """
+
+    def work(t: Transaction) -> bool:
+        if wipe:
+            row = find_node(t, node)
+            if (row.boot_id, row.incarnation) == (boot_id, incarnation):
+                _give_up(t, row)
+                return _gone(t, row, reason, "rca")
+            return False
+        return _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason)
+
+    return store.run(work)
+
+
+def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> None:
+    """What a launcher may have left on a node cannot be looked at: no other gets it before its PCT has cleared it."""
+
+    def work(t: Transaction) -> None:
+        row = find_node(t, node)
+        if row.is_there:
+            _give_up(t, row)
+            _gone(t, row, reason, by, launcher)
+
+    store.run(work)
+
+
+def _give_up(t: Transaction, row: NodeRow) -> None:
+    t.change("UPDATE node SET incarnation = ?, changed = ? WHERE id = ?", (GIVEN_UP, t.stamp, row.id))
 
 
 def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
@@ -223,8 +257,8 @@ def resume(store: Store, node: str, by: str) -> bool:
 
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
-        event = NodeEvent.RESUME if row.boot_id else NodeEvent.RESUME_ABSENT
-        return _move(t, row, event, "" if row.boot_id else NOT_YET, by)
+        event = NodeEvent.RESUME if row.is_there else NodeEvent.RESUME_ABSENT
+        return _move(t, row, event, "" if row.is_there else NOT_YET, by)
 
     return store.run(work)
 
@@ -249,6 +283,8 @@ def find_node(t: Transaction, name: str) -> NodeRow:
 def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str) -> bool:
     row = find_node(t, node)
     if is_late(row.boot_id, row.incarnation, boot_id, incarnation, NodeEvent.REGISTERED):
+        if row.incarnation >= GIVEN_UP:
+            raise GivenUp(f"{node} was given up under boot id {boot_id}", "it has to clear itself first")
         return False
     if (row.boot_id, row.incarnation, row.address, row.agent) != (boot_id, incarnation, address, agent):
         t.change(
@@ -263,12 +299,18 @@ def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: Node
     if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event):
         return False
     if event is NodeEvent.GONE:
-        _mark_batch_jobs(t, row.id)
         if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
             t.change("UPDATE node SET boot_id = '', changed = ? WHERE id = ?", (t.stamp, row.id))
-            t.event("node_down", f"{row.name} ({row.state}): {reason}", node=row.id)
-            return True
+        return _gone(t, row, reason, "rca")
     return _move(t, row, event, reason, "rca")
+
+
+def _gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:
+    _mark_batch_jobs(t, row.id)
+    if row.state in (NodeState.DRAINING, NodeState.DRAINED):
+        t.event("node_down", f"{row.name} ({row.state}): {reason}", node=row.id, launcher=launcher)
+        return True
+    return _move(t, row, NodeEvent.GONE, reason, by, launcher)
 
 
 def _move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, launcher: int | None = None) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+#: The incarnation of a life that the mesh has given up: no PCT under that boot id is taken again.
+GIVEN_UP = (1 << 31) - 1
+
 
 class NodeState(enum.StrEnum):
     UP = "up"

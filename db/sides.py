@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from db.connection import Store, Transaction
 from db.errors import Invalid, StoreError
 from db.folded import conditions, fold
+from db.node_states import GIVEN_UP
 from db.topology import Mesh, from_json
 
 #: Nodes that are drained until a switch may move have this reason.
@@ -192,7 +193,7 @@ def _drain(t: Transaction, names: Sequence[str], by: str) -> None:
 
 
 def _undrain(t: Transaction, by: str) -> None:
-    for state, guard in (("up", "boot_id <> ''"), ("down", "boot_id = ''")):
+    for state, guard in (("up", f"boot_id <> '' AND incarnation < {GIVEN_UP}"), ("down", "1 = 1")):
         t.change(
             "UPDATE node SET state = ?, reason = '', `by` = ?, state_at = ?, changed = ?"
             f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from db.connection import Store
 from db.errors import Invalid
+from db.node_states import GIVEN_UP
 
 
 class Life(NamedTuple):
@@ -28,6 +29,26 @@ def present_life(store: Store, node: str) -> Life:
     if not rows:
         raise Invalid(f"there is no node {node[:80]!r} in this mesh", "showmesh shows those there are")
     return Life(*rows[0])
+
+
+class NodesOut(NamedTuple):
+    """Nodes out of service: whose rest after a failed load is over, and lives that are given up (name, boot id)."""
+
+    now: float
+    rested: list[str]
+    given_up: list[tuple[str, str]]
+
+
+def nodes_out(store: Store, failed_s: float) -> NodesOut:
+    """What an RCA has to tell nodes that are there and do not know that the mesh does without them."""
+    now = float(store.read(f"SELECT {store.now_sql} FROM mesh WHERE id = 1")[0][0])
+    rows = store.read(
+        "SELECT name, boot_id, incarnation FROM node WHERE role <> 'login'"
+        f" AND (incarnation >= {GIVEN_UP} OR (state = 'down' AND `by` = 'cpa' AND state_at < ?))",
+        (now - failed_s,),
+    )
+    given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
+    return NodesOut(now, [row[0] for row in rows if row[2] < GIVEN_UP], given_up)
 
 
 def idleness(store: Store) -> Idleness:

@@ -3,6 +3,7 @@
 Requests have their shape checked already (agents/wire/messages.py); what their lists hold is checked here.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -283,7 +284,12 @@ class Operations:
         return self._node_event(uid, message, machine.node_suspect, many_nodes.nodes_suspect)
 
     def _node_down(self, uid: int, message: Message) -> Answer:
-        return self._node_event(uid, message, machine.node_down, many_nodes.nodes_down)
+        tell = functools.partial(machine.node_down, wipe=True) if message.get("wipe") else machine.node_down
+        return self._node_event(uid, message, tell, many_nodes.nodes_down)
+
+    def _nodes_out(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "nodes_out")
+        return Answer(watching.nodes_out(self.store, message["failed_s"])._asdict())
 
     def _node_event(
         self, uid: int, message: Message, tell: Callable[..., Any], tell_many: Callable[..., Any]

@@ -27,6 +27,10 @@ class Config(NamedTuple):
     down_s: float
     silent_s: float
     register_again_s: float  # what launchers and PCTs get to find a new RCA
+    failed_s: float  # how long a node rests that failed a load
+    listen: str  # where nodes on other machines reach us, HOST:PORT; "" where there are none
+    trust: str  # the directory of our keys
+    hosts: tuple[str, ...]  # nodes on other machines
 
     @property
     def socket(self) -> str:
@@ -49,11 +53,15 @@ def read(path: str) -> Config:
             login=str(whole["login"]),
             boot_id=str(whole["boot_id"]),
             cpas=int(whole.get("cpas", 1)),
-            nodes=tuple(str(node["name"]) for node in whole.get("nodes", ())),
+            nodes=tuple(str(node["name"]) for node in whole.get("nodes", ()) if not node.get("address")),
             suspect_s=float(whole.get("suspect_s", 5.0)),
             down_s=float(whole.get("down_s", 15.0)),
             silent_s=float(whole.get("silent_s", 10.0)),
             register_again_s=float(whole.get("register_again_s", 5.0)),
+            failed_s=float(whole.get("failed_s", 30.0)),
+            listen=str((whole.get("rca") or ("",))[0]),
+            trust=str(whole.get("trust") or os.path.join(str(whole["state"]), "trust")),
+            hosts=tuple(str(node["name"]) for node in whole.get("nodes", ()) if node.get("address")),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

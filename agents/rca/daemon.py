@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from agents.link.journal import Journal
@@ -11,6 +12,7 @@ from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
+from agents.rca.far_nodes import FarNode, FarNodes
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -19,6 +21,8 @@ from agents.wire.messages import RCA
 TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
 LATE_S = 1.0  # a tick this late means that we ourselves did not run
+DRIFT = 2e-4  # how far two clocks may part, in seconds a second
+NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
 
 
 class KnownNode:
@@ -38,6 +42,8 @@ class Rca:
         self.outbox = Outbox()
         self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
         self.nodes: dict[str, KnownNode] = {}
+        self.far: FarNodes | None = None  # nodes on other machines
+        self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
         self.cpas = Cpas(
             loop,
@@ -53,7 +59,8 @@ class Rca:
         self.server = Server(
             self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login
         )
-        self.journal.write("started", socket=self.config.socket)
+        self._listen_afar()
+        self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
 
@@ -62,6 +69,8 @@ class Rca:
         self.journal.write("stopped")
         self.cpas.close()
         self.server.close()
+        if self.far is not None:
+            self.far.close(self.loop)
         self.loop.stop()
 
     # --- what launchers and PCTs say
@@ -135,7 +144,7 @@ class Rca:
                     {"pid": each.pid, "pid_started": each.pid_started, "launcher": each.launcher}
                     for each, _ in self.launchers.values()
                 ],
-                "nodes": [{"node": name, "state": each.machine.state.value} for name, each in self.nodes.items()],
+                "nodes": [{"node": name, "state": each.machine.state.value} for name, each in self._all_nodes()],
                 "events": len(self.outbox),
             },
         )
@@ -158,7 +167,7 @@ class Rca:
         if gap > LATE_S:  # we were stopped: nobody else is to blame for it
             for launcher, _ in self.launchers.values():
                 launcher.forgive(gap)
-            for known in self.nodes.values():
+            for _, known in self._all_nodes():
                 known.machine.forgive(gap)
             self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
             self._began_at += gap
@@ -167,6 +176,8 @@ class Rca:
         self._look_at_unregistered(now)
         for known in self.nodes.values():
             self._tell_node(known, known.machine.tick(now, self.config.suspect_s, self.config.down_s))
+        if self.far is not None:
+            self._look_at_far_nodes(self.far, now)
         self._tell_missing_nodes(now)
         self.cpas.tick(now)
         self._send_due(now)
@@ -206,6 +217,68 @@ class Rca:
                 known.machine.reason = "its PCT has not registered"
                 self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
+    # --- nodes on other machines
+
+    def _listen_afar(self) -> None:
+        config = self.config
+        if config.listen:
+            key_file = os.path.join(config.trust, "beat.key")
+            self.far = FarNodes(
+                self.loop, config.listen, key_file, config.boot_id, config.hosts, self.journal, self._on_far_event,
+                self.mesh_clock.now,
+            )  # fmt: skip
+            self.loop.after(0, self._ask_nodes_out)
+
+    def _all_nodes(self) -> Iterator[tuple[str, KnownNode | FarNode]]:
+        yield from self.nodes.items()
+        if self.far is not None:
+            yield from self.far.nodes.items()
+
+    def _on_far_event(self, known: FarNode, event: nodes.Event, reason: str) -> None:
+        actions = known.machine.handle(event, time.monotonic(), reason)
+        if actions:
+            self._tell_node(known, actions)
+
+    def _look_at_far_nodes(self, far: FarNodes, now: float) -> None:
+        # a node that lost a beat sends another within a second; it is suspect when that did not help either
+        suspect_s = max(self.config.suspect_s, 1.5 * far.interval_s)
+        silent_since = now - suspect_s
+        for known in far.nodes.values():
+            if known.machine.heard_at < silent_since:
+                self._tell_node(known, known.machine.tick(now, suspect_s, max(self.config.down_s, 1.5 * suspect_s)))
+        far.tell_refusals(now)
+        # longer than any lease: what a PCT of which we know nothing may still run has ended
+        if now - self._began_at >= self.config.down_s:
+            for name in far.missing():
+                known = far.expect(name)
+                known.facts = {"node": name, "boot_id": self.config.boot_id, "incarnation": 0}
+                known.machine.reason = "its PCT has not been heard of"
+                self._tell_node(known, (nodes.Action.TELL_DOWN,))
+
+    def _ask_nodes_out(self) -> None:
+        """Which nodes others have taken out of service: a life that is given up must be told so."""
+        self.loop.after(NODES_OUT_S, self._ask_nodes_out)
+        if self.far is not None:
+            self.far.look_at_keys()
+        if self.cpas.connected:
+            asked_at = time.monotonic()
+            message = {"op": "nodes_out", "failed_s": self.config.failed_s}
+            self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
+
+    def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:
+        if reply is None or self.far is None:
+            return
+        self.mesh_clock.learn(float(reply["now"]), asked_at, time.monotonic())
+        for name, boot_id in reply["given_up"]:
+            known = self.far.nodes.get(name)
+            if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:
+                self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+                self.journal.write("given_up", node=name, boot_id=boot_id)
+        for name in reply["rested"]:
+            known = self.far.nodes.get(name)
+            if known is not None and known.machine.state is nodes.State.UP:
+                self._tell_node(known, (nodes.Action.TELL_UP,))
+
     # --- what CPAs are told
 
     def _act(self, launcher: launchers.Launcher, actions: tuple[launchers.Action, ...], now: float) -> None:
@@ -229,7 +302,7 @@ class Rca:
         self.journal.write("launcher_lost", reason=reason, **about)
         self._send_due(now)
 
-    def _tell_node(self, known: KnownNode, actions: tuple[nodes.Action, ...]) -> None:
+    def _tell_node(self, known: KnownNode | FarNode, actions: tuple[nodes.Action, ...]) -> None:
         for action in actions:
             now = time.monotonic()
             facts = known.facts
@@ -243,6 +316,8 @@ class Rca:
                 )
             else:
                 message["reason"] = known.machine.reason
+                if action is nodes.Action.TELL_DOWN and isinstance(known, FarNode):
+                    message["wipe"] = True  # nothing is given out there before the node has cleared itself
             self.outbox.put(("node", facts["node"]), message, {"node": facts["node"]}, now)
             self.journal.write(action.value, node=facts["node"], reason=known.machine.reason)
             self._send_due(now)
@@ -279,14 +354,21 @@ class Rca:
         op = event.message["op"]
         given_up = self.outbox.refused(event, error.code, now)
         self.journal.write("refused", op=op, code=error.code, reason=error.message, given_up=given_up, **event.about)
+        if error.code == "given_up":
+            self._on_given_up(str(event.about.get("node", "")))
         if given_up and op == "finish":
             # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
+    def _on_given_up(self, name: str) -> None:
+        known = self.far.nodes.get(name) if self.far is not None else None
+        if known is not None:  # its next beat is answered so
+            self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+
     def _on_cpa_connected(self) -> None:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
-        for known in self.nodes.values():
+        for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
             if action is not None:
                 self._tell_node(known, (action,))
@@ -315,6 +397,24 @@ class Rca:
         if self.cpas.connected:
             message = {"op": "launchers_of", "login": self.config.login}
             self.cpas.call(message, time.monotonic(), self._on_launchers_of)
+
+
+class MeshClock:
+    """The database's clock as we know it: our monotonic one and an offset, learnt anew with every answer."""
+
+    def __init__(self) -> None:
+        self._offset = self._error_s = self._learnt_at = 0.0
+
+    def learn(self, mesh_time: float, asked_at: float, now: float) -> None:
+        """It was ``mesh_time`` between ``asked_at`` and ``now``."""
+        self._offset, self._error_s, self._learnt_at = mesh_time - (asked_at + now) / 2, (now - asked_at) / 2, now
+
+    def now(self) -> tuple[float, float]:
+        """Mesh time and how far it may be off; zeroes while nobody has told it."""
+        if not self._learnt_at:
+            return 0.0, 0.0
+        now = time.monotonic()
+        return now + self._offset, self._error_s + (now - self._learnt_at) * DRIFT
 
 
 def _is_newer(facts: Message, than: Message) -> bool:

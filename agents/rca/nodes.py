@@ -23,6 +23,8 @@ class Event(Enum):
     SILENT_LONG = "silent long"  # for down_s
     LINK_ENDED = "link ended"
     GRACE_OVER = "grace over"
+    PCT_DIED = "PCT died"  # its keeper says so, and starts another
+    GIVEN_UP = "given up"  # a CPA says that this life of the node is over
 
 
 class Action(Enum):
@@ -56,6 +58,29 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.DOWN, E.LINK_ENDED): (S.DOWN, ()),
 }
 
+#: Of a node on another machine, which beats by datagrams. A life that was given up never comes back: a beat of it is
+#: answered by RESET, and the daemon makes a REGISTER only of a beat under another boot id.
+FAR_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
+    (S.UP, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.UP, E.BEAT): (S.UP, ()),
+    (S.UP, E.SILENT): (S.SUSPECT, (A.TELL_SUSPECT,)),
+    (S.UP, E.SILENT_LONG): (S.DOWN, (A.TELL_DOWN,)),
+    (S.UP, E.PCT_DIED): (S.SUSPECT, (A.TELL_SUSPECT,)),
+    (S.UP, E.GIVEN_UP): (S.DOWN, ()),
+    (S.SUSPECT, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.SUSPECT, E.BEAT): (S.UP, (A.TELL_UP,)),
+    (S.SUSPECT, E.SILENT): (S.SUSPECT, ()),
+    (S.SUSPECT, E.SILENT_LONG): (S.DOWN, (A.TELL_DOWN,)),
+    (S.SUSPECT, E.PCT_DIED): (S.SUSPECT, ()),
+    (S.SUSPECT, E.GIVEN_UP): (S.DOWN, ()),
+    (S.DOWN, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.DOWN, E.BEAT): (S.DOWN, ()),
+    (S.DOWN, E.SILENT): (S.DOWN, ()),
+    (S.DOWN, E.SILENT_LONG): (S.DOWN, ()),
+    (S.DOWN, E.PCT_DIED): (S.DOWN, ()),
+    (S.DOWN, E.GIVEN_UP): (S.DOWN, ()),
+}
+
 #: What a CPA that knows nothing has to hear about a node in this state (a detached one: when the grace is over).
 TELLING = {State.UP: Action.TELL_UP, State.SUSPECT: Action.TELL_SUSPECT, State.DOWN: Action.TELL_DOWN}
 
@@ -63,16 +88,17 @@ TELLING = {State.UP: Action.TELL_UP, State.SUSPECT: Action.TELL_SUSPECT, State.D
 class Node:
     """One node. ``now`` is monotonic seconds, always the caller's."""
 
-    __slots__ = ("detached_at", "heard_at", "reason", "state")
+    __slots__ = ("_transitions", "detached_at", "heard_at", "reason", "state")
 
-    def __init__(self, now: float, state: State = State.DOWN) -> None:
+    def __init__(self, now: float, state: State = State.DOWN, *, far: bool = False) -> None:
+        self._transitions = FAR_TRANSITIONS if far else TRANSITIONS
         self.state = state
         self.heard_at = self.detached_at = now
         self.reason = ""
 
     def handle(self, event: Event, now: float, reason: str = "") -> tuple[Action, ...]:
         """Take what was seen; the actions it asks for. KeyError for what cannot be seen in this state."""
-        self.state, actions = TRANSITIONS[self.state, event]
+        self.state, actions = self._transitions[self.state, event]
         if event in (Event.BEAT, Event.REGISTER):
             self.heard_at = now
         elif event is Event.LINK_ENDED:

@@ -10,7 +10,7 @@ FIRST_S = 1.0
 LONGEST_S = 5.0
 
 #: Codes that no repetition will change.
-FINAL = frozenset(("invalid", "unknown_op", "denied", "expired"))
+FINAL = frozenset(("invalid", "unknown_op", "denied", "expired", "given_up"))
 
 
 class Event:

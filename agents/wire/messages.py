@@ -88,7 +88,7 @@ CPA: Dict[str, Shape] = {
     ),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
-    "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
+    "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),
     "node_failed": _shape(launcher=_int, cookie=_str, node=_str, reason=_str),
     "partition_create": _shape(
         {"size": (int, _none), "wanted": (dict, _none), "exclude": (dict, _none), "user": _str, "placement": _str},
@@ -108,7 +108,8 @@ CPA: Dict[str, Shape] = {
         {"agent": _str, "nodes": _list}, node=_str, boot_id=_str, incarnation=_int, address=_str, processors=_int
     ),
     "node_suspect": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
-    "node_down": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "node_down": _shape({"nodes": _list, "wipe": _bool}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "nodes_out": _shape(failed_s=_num),
     "set_switches": _shape({"drain": _bool}, open=_list),
     "idle": _shape(),
     "mesh_down": _shape(boot_id=_str, reason=_str),
@@ -120,7 +121,7 @@ RCA: Dict[str, Shape] = {
     "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
     "launcher": _shape(launcher=_int),
     "unregister": _shape(),
-    "finish": _shape({"processor_error": _bool, "reason": _str}, launcher=_int, cookie=_str, exit_status=_int),
+    "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),
     "register_node": _shape(
         {"agent": _str, "nodes": _list},
         node=_str,

@@ -92,7 +92,13 @@ IMPOSSIBLE = {
     (nodes.State.DETACHED, nodes.Event.SILENT),
     (nodes.State.DETACHED, nodes.Event.SILENT_LONG),
     (nodes.State.DETACHED, nodes.Event.LINK_ENDED),
+    # a node of this machine has no keeper of its own, and whoever cleans up can always look at it
+    *((state, nodes.Event.PCT_DIED) for state in nodes.State),
+    *((state, nodes.Event.GIVEN_UP) for state in nodes.State),
 }
+#: Nodes on other machines have no link.
+FAR_STATES = set(nodes.State) - {nodes.State.DETACHED}
+FAR_EVENTS = set(nodes.Event) - {nodes.Event.LINK_ENDED, nodes.Event.GRACE_OVER}
 
 
 def node(state: nodes.State) -> nodes.Node:
@@ -102,6 +108,17 @@ def node(state: nodes.State) -> nodes.Node:
 def test_every_pair_of_node_state_and_event_is_in_the_table_or_impossible() -> None:
     every = set(itertools.product(nodes.State, nodes.Event))
     assert set(nodes.TRANSITIONS) == every - IMPOSSIBLE
+
+
+def test_every_pair_of_a_far_node_is_in_its_table() -> None:
+    assert set(nodes.FAR_TRANSITIONS) == set(itertools.product(FAR_STATES, FAR_EVENTS))
+
+
+def test_nothing_but_a_registration_brings_a_far_node_back() -> None:
+    for event in FAR_EVENTS - {nodes.Event.REGISTER}:
+        machine = nodes.Node(100.0, nodes.State.DOWN, far=True)
+        assert machine.handle(event, 101.0) == ()
+        assert machine.state is nodes.State.DOWN
 
 
 @pytest.mark.parametrize(("state", "event"), list(nodes.TRANSITIONS))

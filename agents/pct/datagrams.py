@@ -1,0 +1,194 @@
+"""Beats of a node on another machine: datagrams to one RCA of the mesh, the next one where it does not answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from agents.link.loop import READ, Loop
+from agents.pct.lease import Action, Lease, State
+from agents.pct.mesh_time import MeshTime
+from agents.wire import beat
+from agents.wire.errors import WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Tuple
+
+    from agents.link.loop import Timer
+    from agents.pct.log import Log
+    from agents.wire.control import Message
+
+INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
+RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
+_TRIES = 3  # beats without an answer, then another RCA is tried
+_OUTSTANDING = 8  # beats whose acknowledgement may still come
+_LEASE_LOOK_S = 0.5
+
+
+class DatagramBeats:
+    """Tells an RCA at one of ``rcas`` (``HOST:PORT``) that this node lives.
+
+    ``who()`` makes the register_node message, ``act`` does what the lease asks for.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        rcas: List[str],
+        keys: List[bytes],
+        who: Callable[[], Message],
+        launches: Callable[[], int],
+        lease_s: float,
+        act: Callable[[Action], None],
+        log: Log,
+    ) -> None:
+        self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
+        self.keys = keys
+        self.mesh_time = MeshTime()
+        self._rcas = [_resolved(one) for one in rcas]
+        self._at = 0
+        self._epochs: Dict[int, int] = {}
+        self._sent: Dict[int, Tuple[int, int]] = {}  # sequence -> (which RCA, flags), the last few
+        self._sequence = 0
+        self._unanswered = 0
+        self._register = True
+        self._interval_s = INTERVAL_S
+        self._lease = Lease(time.monotonic(), lease_s)
+        self._sock = socket.socket(self._rcas[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        loop.watch(self._sock.fileno(), READ, self._on_datagram)
+        self._timer: Timer = loop.after(0, self._beat)
+        self._lease_timer: Timer = loop.after(_LEASE_LOOK_S, self._look_at_lease)
+
+    @property
+    def accepts_launches(self) -> bool:
+        """Whether launches may begin: not while the node clears itself."""
+        return self._lease.state is not State.RESETTING
+
+    def _beat(self) -> None:
+        if self._unanswered >= _TRIES and len(self._rcas) > 1:
+            self._at = (self._at + 1) % len(self._rcas)
+            self._unanswered = 0
+            self._register = True
+        self._unanswered += 1
+        self._send()
+        self._timer.cancel()
+        wait_s = self._interval_s if self._unanswered > _TRIES else min(RESEND_S, self._interval_s)
+        self._timer = self._loop.after(wait_s, self._beat)
+
+    def _send(self) -> None:
+        who = self._who()
+        self._sequence = max(self._sequence + 1, int(time.monotonic() * 1e6))
+        flags = beat.REGISTER if self._register else 0
+        told = beat.Beat(
+            who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
+            epoch=self._epochs.get(self._at, 0), processors=who["processors"], launches=self._launches(),
+            load=_load(), memory_mb=_memory_mb(), agent=who["agent"], address=who["address"],
+        )  # fmt: skip
+        self._sent[self._sequence] = (self._at, flags)
+        while len(self._sent) > _OUTSTANDING:
+            del self._sent[next(iter(self._sent))]
+        try:
+            self._sock.sendto(told.encode(self.keys[0]), self._rcas[self._at][1])
+        except OSError:
+            pass  # no route, no buffer, nobody there: the same as a datagram that is lost
+
+    def _on_datagram(self, _events: int) -> None:
+        while True:
+            try:
+                datagram = self._sock.recv(beat.LONGEST + 1)
+            except OSError:  # BlockingIOError is one, and so is what an earlier datagram met
+                return
+            try:
+                told = beat.read_acknowledgement(datagram, self.keys, self._who()["boot_id"])
+            except WireError:
+                continue
+            if told.sequence in self._sent:
+                self._on_acknowledgement(told)
+
+    def _on_acknowledgement(self, told: beat.Acknowledgement) -> None:
+        which, flags = self._sent.pop(told.sequence)
+        self._epochs[which] = told.epoch
+        self._unanswered = 0
+        if told.view == beat.GREET:
+            self._beat()
+            return
+        now, sent_at = time.monotonic(), told.sequence / 1e6
+        if told.mesh_time:
+            self.mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
+        if told.view == beat.RESET:
+            self._do(self._lease.told_down())
+            return
+        if flags & beat.REGISTER:
+            self._register = False
+        if self._lease.state is State.LAPSED:
+            self._log.write("lease held again")
+        self._interval_s = max(0.05, told.interval_s)
+        self._timer.cancel()
+        self._timer = self._loop.after(self._interval_s, self._beat)
+        self._do(self._lease.acknowledged(sent_at))
+
+    def _look_at_lease(self) -> None:
+        before = self._lease.state
+        action = self._lease.tick(time.monotonic())
+        if self._lease.state is not before:
+            self._log.write("lease lapsed", seconds=self._lease.length_s)
+        self._do(action)
+        self._lease_timer = self._loop.after(_LEASE_LOOK_S, self._look_at_lease)
+
+    def _do(self, action: Action) -> None:
+        if action is not Action.NONE:
+            self._act(action)
+
+    def cleared(self, clean: bool) -> None:
+        """What came of clearing the node."""
+        self._do(self._lease.cleared(clean, time.monotonic()))
+
+    def register_again(self) -> None:
+        """Register once more, at once: under a new boot id, or because somebody may have told that we are down."""
+        self._register = True
+        self._beat()
+
+    def close(self) -> None:
+        """Fall silent."""
+        self._timer.cancel()
+        self._lease_timer.cancel()
+        self._loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+
+def tell_gone(rcas: List[str], keys: List[bytes], node: str, boot_id: str, incarnation: int) -> None:
+    """A keeper's word that the PCT of this incarnation has died; nothing is waited for."""
+    told = beat.Beat(node, boot_id, incarnation, int(time.monotonic() * 1e6), kind=beat.GONE)
+    datagram = told.encode(keys[0])
+    for rca in rcas:
+        try:
+            family, address = _resolved(rca)
+            with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(datagram, address)
+        except OSError:
+            pass  # its silence will tell
+
+
+def _resolved(text: str) -> Tuple[int, Any]:
+    host, port = beat.split_address(text)
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    return family, address
+
+
+def _load() -> float:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
+
+
+def _memory_mb() -> int:
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            head = file.read(256)
+        at = head.index(b"MemAvailable:")
+        return int(head[at + 13 :].split(None, 1)[0]) >> 10
+    except (OSError, ValueError, IndexError):
+        return 0

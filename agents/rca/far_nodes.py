@@ -1,0 +1,221 @@
+"""Nodes on other machines: their datagrams checked, counted once, and answered."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from agents.link.journal import Journal
+from agents.link.loop import READ, Loop
+from agents.rca.nodes import Event, Node, State
+from agents.wire import beat, keys
+from agents.wire.control import Message
+from agents.wire.errors import WireError
+
+INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # how often a node is to beat; where there are MANY of them
+MANY = 2000
+_AT_ONCE = 64  # datagrams read before anything else has its turn
+_BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
+SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
+_REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
+
+
+class FarNode:
+    """A node's machine, what its last beat said, and what makes a beat old."""
+
+    __slots__ = ("boot_id", "facts", "former", "incarnation", "keys", "launches", "machine", "sequence")
+
+    #: What it has in common with a node that has a session.
+    session = None
+
+    def __init__(self, now: float, keys_: list[bytes]) -> None:
+        self.machine = Node(now, far=True)
+        self.keys = keys_
+        self.facts: Message = {}
+        self.boot_id = ""
+        self.former: set[str] = set()  # boot ids that it had before, while this RCA lives
+        self.incarnation = 0
+        self.sequence = 0
+        self.launches = 0
+
+    def is_old(self, told: beat.Beat) -> bool:
+        """Whether a beat was said before the last one that was heard: a duplicate, late, or played by somebody."""
+        if told.boot_id != self.boot_id:
+            return told.boot_id in self.former
+        return told.incarnation < self.incarnation or told.sequence <= self.sequence
+
+    def is_registration(self, told: beat.Beat) -> bool:
+        """Whether a beat says more than that the node still lives."""
+        return (
+            bool(told.flags & beat.REGISTER)
+            or (told.boot_id, told.incarnation) != (self.boot_id, self.incarnation)
+            or told.address != self.facts.get("address")
+        )
+
+    def take(self, told: beat.Beat) -> None:
+        """Remember what a beat said."""
+        if told.boot_id != self.boot_id and self.boot_id:
+            self.former.add(self.boot_id)
+        self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
+        self.launches = told.launches
+        self.facts = {
+            "node": told.node,
+            "boot_id": told.boot_id,
+            "incarnation": told.incarnation,
+            "address": told.address,
+            "processors": told.processors,
+            "agent": told.agent,
+        }
+
+
+class FarNodes:
+    """Listens for datagrams at ``listen`` (HOST:PORT); ``on_event(node, event, reason)`` gets what they mean.
+
+    ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
+    be had, NoKey.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        listen: str,
+        key_file: str,
+        mesh_boot: str,
+        names: Iterable[str],
+        journal: Journal,
+        on_event: Callable[[FarNode, Event, str], None],
+        mesh_time: Callable[[], tuple[float, float]],
+    ) -> None:
+        self._key_file, self._mesh_boot, self._journal = key_file, mesh_boot, journal
+        self._on_event, self._mesh_time = on_event, mesh_time
+        self._masters = keys.read(key_file)
+        self._keys_at = _changed_at(key_file)
+        self._expected = set(names)
+        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else INTERVAL_S
+        self.nodes: dict[str, FarNode] = {}
+        self._epoch = int.from_bytes(os.urandom(8), "big") or 1
+        self._refused: dict[str, int] = {}
+        self._refusals_told_at = 0.0
+        host, port = beat.split_address(listen)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):
+            try:
+                self._sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+            except OSError:
+                pass  # more than the system allows is root's alone
+        self._sock.bind(address)
+        loop.watch(self._sock.fileno(), READ, self._on_datagrams)
+
+    def close(self, loop: Loop) -> None:
+        """Stop listening."""
+        loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+    def missing(self) -> list[str]:
+        """Nodes of the mesh that have not been heard of at all."""
+        if len(self.nodes) >= len(self._expected):
+            return []
+        return sorted(self._expected.difference(self.nodes))
+
+    def expect(self, name: str) -> FarNode:
+        """The node of that name, made where it was not known."""
+        known = self.nodes.get(name)
+        if known is None:
+            known = self.nodes[name] = FarNode(time.monotonic(), self._keys_of(name))
+        return known
+
+    def _keys_of(self, name: str) -> list[bytes]:
+        return [keys.beat_key(master, name) for master in self._masters]
+
+    def look_at_keys(self) -> None:
+        """Take keys that have changed (console/deploy/trust.py: rotation)."""
+        changed_at = _changed_at(self._key_file)
+        if changed_at == self._keys_at:
+            return
+        try:
+            self._masters = keys.read(self._key_file)
+        except keys.NoKey as error:
+            self._journal.write("keys_unread", reason=error.message)
+            return
+        self._keys_at = changed_at
+        for name, node in self.nodes.items():
+            node.keys = self._keys_of(name)
+        self._journal.write("keys_read", generations=len(self._masters))
+
+    def _on_datagrams(self, _events: int) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                datagram, sender = self._sock.recvfrom(beat.LONGEST + 1)
+            except OSError:
+                return
+            try:
+                self._take(datagram, sender)
+            except WireError as error:
+                self._refuse(error.message)
+
+    def _refuse(self, why: str) -> None:
+        # counted, and written down now and then: whoever sends rubbish must not fill the disk
+        self._refused[why] = self._refused.get(why, 0) + 1
+        self.tell_refusals(time.monotonic())
+
+    def tell_refusals(self, now: float) -> None:
+        """Write down what was refused, unless it was done a moment ago."""
+        if self._refused and now - self._refusals_told_at >= _REFUSAL_S:
+            self._refusals_told_at = now
+            for why, count in self._refused.items():
+                self._journal.write("beat_refused", reason=why, count=count)
+            self._refused.clear()
+
+    def _take(self, datagram: bytes, sender: Any) -> None:
+        name = beat.node_of(datagram)
+        known = self.nodes.get(name)
+        if known is None and name not in self._expected:
+            raise WireError("a node that is not of this mesh")
+        told, which = beat.read_beat(datagram, known.keys if known is not None else self._keys_of(name))
+        known = known or self.expect(name)
+        if told.epoch != self._epoch and told.kind == beat.BEAT:
+            self._answer(known, told, which, beat.GREET, sender)
+            return
+        if known.is_old(told):
+            self._refuse("a beat that is old: a duplicate, or played again")
+            return
+        if told.kind == beat.GONE:
+            self._on_gone(known, told)
+            return
+        self._on_beat(known, told)
+        view = beat.RESET if known.machine.state is State.DOWN else beat.UP
+        self._answer(known, told, which, view, sender)
+
+    def _on_gone(self, known: FarNode, told: beat.Beat) -> None:
+        if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
+            known.sequence = told.sequence
+            self._on_event(known, Event.PCT_DIED, "its PCT has died")
+
+    def _on_beat(self, known: FarNode, told: beat.Beat) -> None:
+        # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
+        foreign = not told.boot_id.startswith(self._mesh_boot + "-")
+        same_life = told.boot_id == known.boot_id
+        registers = known.is_registration(told)
+        known.take(told)
+        if foreign:
+            self._on_event(known, Event.GIVEN_UP, "it is of another boot of the mesh")
+        elif registers and not (same_life and known.machine.state is State.DOWN):
+            self._on_event(known, Event.REGISTER, "")
+        else:
+            self._on_event(known, Event.BEAT, "")
+
+    def _answer(self, known: FarNode, told: beat.Beat, which: int, view: int, sender: Any) -> None:
+        said = beat.Acknowledgement(view, told.sequence, self._epoch, self.interval_s, *self._mesh_time())
+        try:
+            self._sock.sendto(said.encode(known.keys[which], told.boot_id), sender)
+        except OSError:
+            pass  # the node says it again
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0

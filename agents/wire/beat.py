@@ -1,0 +1,154 @@
+"""Beats: the datagrams by which a node on another machine says that it lives, and what an RCA answers. Pure.
+
+A beat and its acknowledgement carry an HMAC-SHA256 under the node's beat key (agents/wire/keys.py). A beat's sequence
+is the sender's monotonic clock in microseconds, so PCT and keeper of one node need no common counter, and the
+acknowledgement, which repeats it, tells a PCT when the RCA had certainly not heard it last. The *epoch* is a number
+that an RCA draws when it starts: a beat that names another one is answered and does not count, so nothing that was
+recorded before this RCA lived can be played to it. docs/protocol.md has the layout.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+
+from agents.wire.errors import WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Sequence, Tuple
+
+MAGIC = b"RMB1"
+BEAT, GONE, ACK = 1, 2, 3
+#: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
+#: is to clear itself and begin under a new boot id.
+GREET, UP, RESET = 0, 1, 2
+#: A flag of a beat: the PCT wants its node told up anew.
+REGISTER = 1
+MAC_SIZE = 32
+LONGEST = 1024
+
+#: magic, kind, flags, nothing yet, sequence, epoch, incarnation, processors, launches, load × 100, memory (MB)
+_BEAT = struct.Struct(">4sBBHQQIIIII")
+#: magic, kind, view, interval (1/100 s), sequence, epoch, mesh time, its uncertainty (s)
+_ACK = struct.Struct(">4sBBHQQdd")
+
+
+class Beat:
+    """One beat. ``load`` is the load average, ``memory_mb`` what is available; ``kind`` is GONE when a keeper says
+    that the PCT of this incarnation has died."""
+
+    __slots__ = (
+        "address", "agent", "boot_id", "epoch", "flags", "incarnation", "kind", "launches", "load", "memory_mb", "node",
+        "processors", "sequence",
+    )  # fmt: skip
+
+    def __init__(
+        self, node: str, boot_id: str, incarnation: int, sequence: int, *, kind: int = BEAT, flags: int = 0,
+        epoch: int = 0, processors: int = 0, launches: int = 0, load: float = 0.0, memory_mb: int = 0, agent: str = "",
+        address: str = "",
+    ) -> None:  # fmt: skip
+        self.node, self.boot_id, self.incarnation, self.sequence = node, boot_id, incarnation, sequence
+        self.kind, self.flags, self.epoch = kind, flags, epoch
+        self.processors, self.launches, self.load, self.memory_mb = processors, launches, load, memory_mb
+        self.agent, self.address = agent, address
+
+    def encode(self, key: bytes) -> bytes:
+        """The datagram, under ``key``."""
+        head = _BEAT.pack(
+            MAGIC, self.kind, self.flags, 0, self.sequence, self.epoch, self.incarnation, self.processors,
+            self.launches, min(int(self.load * 100), 0xFFFFFFFF), self.memory_mb,
+        )  # fmt: skip
+        tail = "\0".join((self.node, self.boot_id, self.agent, self.address)).encode("utf-8")
+        return _sealed(key, head + tail, b"")
+
+
+class Acknowledgement:
+    """What an RCA answers to a beat.
+
+    ``mesh_time`` (UTC seconds of the database's clock, 0: not known yet) may be off by ``uncertainty_s`` more than the
+    way here took.
+    """
+
+    __slots__ = ("epoch", "interval_s", "mesh_time", "sequence", "uncertainty_s", "view")
+
+    def __init__(
+        self,
+        view: int,
+        sequence: int,
+        epoch: int,
+        interval_s: float,
+        mesh_time: float = 0.0,
+        uncertainty_s: float = 0.0,
+    ) -> None:
+        self.view, self.sequence, self.epoch, self.interval_s = view, sequence, epoch, interval_s
+        self.mesh_time, self.uncertainty_s = mesh_time, uncertainty_s
+
+    def encode(self, key: bytes, boot_id: str) -> bytes:
+        """The datagram, under ``key``, for that life of the node alone."""
+        interval = min(int(self.interval_s * 100), 0xFFFF)
+        whole = _ACK.pack(
+            MAGIC, ACK, self.view, interval, self.sequence, self.epoch, self.mesh_time, self.uncertainty_s
+        )
+        return _sealed(key, whole, boot_id.encode("utf-8"))
+
+
+def node_of(datagram: bytes) -> str:
+    """Whom a beat claims to be from, before anything of it is believed. WireError for what is no beat."""
+    end = datagram.find(b"\0", _BEAT.size, -MAC_SIZE)
+    if datagram[:4] != MAGIC or end < 0 or len(datagram) > LONGEST:
+        raise WireError("no beat")
+    try:
+        return datagram[_BEAT.size : end].decode("utf-8")
+    except UnicodeDecodeError:
+        raise WireError("no beat") from None
+
+
+def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
+    """The beat, and which of ``keys`` it is under. WireError for one that is under none, or no beat."""
+    which = _check(datagram, keys, b"")
+    (_, kind, flags, _, sequence, epoch, incarnation, processors, launches, load, memory) = _BEAT.unpack_from(datagram)
+    try:
+        node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
+    except ValueError:  # UnicodeDecodeError is one
+        raise WireError("a beat that makes no sense") from None
+    if kind not in (BEAT, GONE):
+        raise WireError("a datagram of another kind")
+    beat = Beat(
+        node, boot_id, incarnation, sequence, kind=kind, flags=flags, epoch=epoch, processors=processors,
+        launches=launches, load=load / 100, memory_mb=memory, agent=agent, address=address,
+    )  # fmt: skip
+    return beat, which
+
+
+def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Acknowledgement:
+    """The acknowledgement. WireError for one that is under none of ``keys``, or for another life of the node."""
+    if len(datagram) != _ACK.size + MAC_SIZE:
+        raise WireError("no acknowledgement")
+    _check(datagram, keys, boot_id.encode("utf-8"))
+    magic, kind, view, interval, sequence, epoch, mesh_time, uncertainty = _ACK.unpack_from(datagram)
+    if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET):
+        raise WireError("no acknowledgement")
+    return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
+
+
+def _sealed(key: bytes, whole: bytes, more: bytes) -> bytes:
+    return whole + hmac.digest(key, whole + more, "sha256")
+
+
+def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
+    if len(datagram) < _BEAT.size + MAC_SIZE and len(datagram) != _ACK.size + MAC_SIZE:
+        raise WireError("too short for a beat")
+    whole, mac = datagram[:-MAC_SIZE], datagram[-MAC_SIZE:]
+    for which, key in enumerate(keys):
+        if hmac.compare_digest(hmac.digest(key, whole + more, "sha256"), mac):
+            return which
+    raise WireError("a beat under a key that is not the node's")
+
+
+def split_address(text: str) -> Tuple[str, int]:
+    """Host and port of ``HOST:PORT`` (IPv6 in brackets). WireError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise WireError(f"{text[:80]!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)
