@@ -88,7 +88,7 @@ def _living(settings: Settings) -> dict[str, Any] | None:
     config = personal.read_config(settings)
     if config is None or not personal.lives(config):
         return None
-    if not config.get("listen"):
+    if not config.get("rca"):
         raise ConsoleError(f"a mesh of this machine is up already: {size_of(config)}", "mesh down, then mesh up")
     return config
 

@@ -114,7 +114,7 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
     name = settings.login or os.uname().nodename.partition(".")[0] or "login"
     if any(node["name"] == name for node in nodes):
         name = f"{name}-login"
-    return {**config, "nodes": nodes, "login": name, "listen": listen, "trust": f"{settings.state_dir}/trust"}
+    return {**config, "nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
 
 
 def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
@@ -131,6 +131,6 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, set
         "cpas": 0,
         "login": None,
         "listen": joined(agent_place(errand, settings)),
-        "rca": [login["listen"]],
+        "rca": login["rca"],
         "trust": f"{facts['state']}/trust",
     }

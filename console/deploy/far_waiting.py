@@ -29,7 +29,7 @@ def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> 
                 time.sleep(_POLL_S)
     addresses = {node["name"]: node["address"] for node in config["nodes"]}
     for name, errand in waiting.items():
-        errand.fail(diagnosis(errand, addresses[name], config["listen"]))
+        errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
 
 
 def registered(store: Store) -> list[str]:
