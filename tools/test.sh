@@ -6,7 +6,8 @@ python=$1; shift
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [tmux]=tmux [gcc]='gcc libc6-dev'
-  [mpicc.mpich]='mpich libmpich-dev' [/usr/include/slurm/pmi2.h]='libpmi2-0 libpmi2-0-dev')
+  [mpicc.mpich]='mpich libmpich-dev' [mpicc.openmpi]='openmpi-bin libopenmpi-dev'
+  [/usr/include/slurm/pmi2.h]='libpmi2-0 libpmi2-0-dev')
 missing=()
 for program in "${!provider[@]}"; do
   # shellcheck disable=SC2206  # several packages for one program are several words

@@ -31,7 +31,7 @@ from agents.pct.seat import Host, Seat
 from agents.pct.subtree import Child, late, tell_all
 from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
-from agents.wire.errors import AgentError, WireError
+from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN
 from agents.wire.messages import DOWN, check, hello
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
     from agents.pct.manner import Manner
+    from agents.pct.network import Pass
     from agents.pct.plan import Program
 
 #: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
@@ -52,8 +53,8 @@ RANKS_A_S = 200
 class Launch(Listener):
     """One launch on this node."""
 
-    def __init__(self, host: Host, sock: socket.socket, role: str) -> None:
-        self._host, self._is_root = host, role == "launcher"
+    def __init__(self, host: Host, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
+        self._host, self._is_root, self._let_in = host, role == "launcher", let_in
         self._machine = LaunchMachine()
         self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
@@ -178,6 +179,8 @@ class Launch(Listener):
             self._relay = Relay(self._parent, load.window)
             self._seat = Seat(self._loop, self._host, load, self._on_request)
             self._seat.check_alive()
+            if self._let_in is not None:
+                self._check_papers(self._let_in, load)
             program = read_program(payload)
             for rank in load.ranks:
                 program.segment_of(rank)
@@ -197,13 +200,23 @@ class Launch(Listener):
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
 
+    def _check_papers(self, let_in: Pass, load: Load) -> None:
+        from agents.pct.papers import check_load
+
+        assert self._message is not None
+        try:
+            self._freight.members = check_load(let_in, self._host.node, load, self._message, self._common)
+        except Refusal as refusal:
+            self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
+            raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
+
     def _go_parallel(self, load: Load, program: Program) -> None:
         if self._is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
         running = lambda: self._machine.state is State.RUNNING  # noqa: E731
         tree = Tree(self._children, self._is_root, self._up.flush, self.noted, running)
-        self._parallel = program.pmi = Parallel(self._loop, load, program, tree)
+        self._parallel = program.pmi = Parallel(self._loop, load, program, tree, self._host.run)
 
     def _read_manner(self, load: Load, program: Program) -> Manner:
         from agents.pct.manner import Manner
@@ -355,6 +368,12 @@ class Launch(Listener):
         self._freight.begin(self._begin)
 
     def _begin(self) -> None:
+        if self._parallel is not None:
+            self._parallel.prepare(self._begin_local, self._fail)
+        else:
+            self._begin_local()
+
+    def _begin_local(self) -> None:
         if self._local is not None and self._machine.state is State.STARTING:
             self._local.begin(self._is_root)
 

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Loop
+    from agents.pct.errors import LoadFailed
     from agents.pct.plan import Load, Program
+    from agents.pct.pmix import Pmix
     from agents.pct.ranks import Rank
     from agents.pct.subtree import Child
     from agents.wire.control import Message
 
-UP_OPS = ("fence", "ask", "abort")
-DOWN_OPS = ("fenced", "answer")
+UP_OPS = ("fence", "ask", "abort", "wanted", "given")
+DOWN_OPS = ("fenced", "answer", "give", "found")
 #: The kinds of ``--mpi`` that are served, and the version that each is limited to.
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
 #: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
@@ -53,7 +55,7 @@ class Tree:
 class Parallel:
     """The PMI server of one node of one launch, and its ranks' rendezvous."""
 
-    def __init__(self, loop: "Loop", load: "Load", program: "Program", tree: Tree) -> None:
+    def __init__(self, loop: "Loop", load: "Load", program: "Program", tree: Tree, run: str = "") -> None:
         self._loop, self._load, self._program, self._tree = loop, load, program, tree
         told = program.parallel
         self._kind = str(told.get("mpi", "auto"))
@@ -66,6 +68,29 @@ class Parallel:
         self._world: "Optional[World]" = None
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
+        self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
+
+    def _make_pmix(self, run: str) -> "Pmix":
+        from agents.pct.pmix import Around, Pmix
+
+        tree = self._tree
+        around = Around(
+            run, tree.is_root, self._clients, lambda: self._the_world().exchange, self.settle, tree.send_up,
+            self._to_child_of, self._abort, tree.note,
+        )  # fmt: skip
+        return Pmix(self._loop, self._load, self._program, around)
+
+    def prepare(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
+        """Call ``then`` when all is there that ranks are born with, else ``failed``."""
+        if self._pmix is not None:
+            self._pmix.prepare(then, failed)
+        else:
+            then()
+
+    def close(self) -> None:
+        """The ranks are to go, or have gone."""
+        if self._pmix is not None:
+            self._pmix.close()
 
     @property
     def silent(self) -> bool:
@@ -90,6 +115,10 @@ class Parallel:
     def names(self) -> "List[bytes]":
         """Variables that are each rank's own."""
         found = [b"PMI_FD", b"PMI_RANK", b"MPI_LOCALRANKID"] if self._kind in _SERVED else []
+        if self._pmix is not None:
+            from agents.pct.pmix import SLOTS
+
+            found = [b""] * SLOTS
         return found + [b"RANK", b"LOCAL_RANK"] if self._master is not None else found
 
     def birth(self, rank: int, local: int) -> "Tuple[int, List[bytes]]":
@@ -104,6 +133,8 @@ class Parallel:
             os.set_blocking(fd, False)
             self._loop.watch(fd, READ, lambda _events: self._on_data(rank, fd))
             entries += (b"PMI_FD=%d" % kept, b"PMI_RANK=%d" % rank, b"MPI_LOCALRANKID=%d" % local)
+        if self._pmix is not None:
+            entries += self._pmix.entries(rank)
         if self._master is not None:
             entries += (b"RANK=%d" % rank, b"LOCAL_RANK=%d" % local)
         return kept, entries
@@ -130,8 +161,8 @@ class Parallel:
             return
         if any(name in loaded for name in _ALONE):
             self._tree.note(
-                f"rank {rank} has loaded Open MPI, which needs PMIx and finds none here: every rank believes that it is"
-                " alone; use MPICH (mpicc.mpich; for Python: pip install mpich mpi4py), or --mpi=none if that is meant"
+                f"rank {rank} has loaded Open MPI, which needs PMIx and was offered PMI: every rank believes that it is"
+                " alone; say --mpi=pmix, or --mpi=none if that is meant"
             )
 
     # from the ranks
@@ -164,8 +195,9 @@ class Parallel:
             for rank in self._ended:
                 exchange.ended(rank)
             self._world = World(
-                self._load.size, f"redmesh_{self._load.launcher}", mapping(self._hosts), exchange, _SERVED[self._kind]
-            )
+                self._load.size, f"redmesh_{self._load.launcher}", mapping(self._hosts), exchange,
+                _SERVED.get(self._kind, 0),
+            )  # fmt: skip
         return self._world
 
     def _send(self, rank: int, data: bytes) -> None:
@@ -271,6 +303,11 @@ class Parallel:
                 child.send_raw(data)
 
     def _release(self, exchange: Exchange) -> None:
+        if self._pmix is not None:
+            exchange.release()
+            self._pmix.released(exchange.known)
+            self.settle()
+            return
         for rank in exchange.release():
             self._send(rank, self._clients[rank].released())
 
@@ -278,6 +315,10 @@ class Parallel:
         """One of ``DOWN_OPS``."""
         if op == "answer":
             self._answer(message["rank"], message["found"], message["value"])
+            return
+        if op in ("give", "found"):
+            if self._pmix is not None:
+                self._pmix.down(message)
             return
         self._to_children(control(message))
         exchange = self._the_world().exchange
@@ -289,6 +330,9 @@ class Parallel:
         """One of ``UP_OPS``."""
         if op == "abort":
             self._abort_with(message)
+        elif op in ("wanted", "given"):
+            if self._pmix is not None:
+                self._pmix.carry(message, op)
         elif op == "ask":
             if message["rank"] not in child.ranks:
                 raise WireError("a question for a rank of another subtree")
@@ -327,6 +371,15 @@ class Parallel:
         for child in self._tree.children:
             if rank in child.ranks and not child.over:
                 child.send_raw(data)
+
+    def _to_child_of(self, message: "Message") -> bool:
+        # a question goes to the subtree that has the rank, its answer to the one that has the place
+        for child in self._tree.children:
+            places = {place for place, _ in child.nodes}
+            if not child.over and (message["rank"] in child.ranks if "rank" in message else message["place"] in places):
+                child.send_raw(control(message))
+                return True
+        return False
 
     def _abort(self, rank: int, status: "Optional[int]", text: str) -> None:
         self._abort_with({"op": "abort", "node": self._load.name, "rank": rank, "exit_status": status, "message": text})

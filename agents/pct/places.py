@@ -49,6 +49,11 @@ def launchers_here(run: str, node: str) -> List[int]:
     return sorted(found)
 
 
+def pmix_directory(run: str, launcher: int, machine: int) -> str:
+    """Where the PMIx server of a launch on this machine keeps its files, whatever PCTs the ranks run under."""
+    return os.path.join(run, "pmix", f"{launcher}-{machine}")
+
+
 def clear_files(run: str, node: str, launcher: int) -> None:
     """Remove what a launch left in RUN."""
     for path in (f(run, node, launcher) for f in (launch_socket, rank_map, file_socket)):
@@ -56,3 +61,9 @@ def clear_files(run: str, node: str, launcher: int) -> None:
             os.unlink(path)
         except OSError:
             pass
+    if os.path.isdir(os.path.join(run, "pmix")):
+        import shutil  # heavy, and few launches have such a server
+
+        for name in os.listdir(os.path.join(run, "pmix")):
+            if name.startswith(f"{launcher}-"):
+                shutil.rmtree(os.path.join(run, "pmix", name), ignore_errors=True)

@@ -40,7 +40,7 @@ def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Sh
     return Shape(required, optional or {})
 
 
-HELLO = _shape({"build": _str, "name": _str}, protocol=_int, role=_str)
+HELLO = _shape({"build": _str, "name": _str, "credential": _str, "mac": _str}, protocol=_int, role=_str)
 
 #: What a CPA is asked. ``id`` numbers a request on its connection, the reply repeats it as ``re``.
 CPA: Dict[str, Shape] = {
@@ -86,6 +86,7 @@ CPA: Dict[str, Shape] = {
             "segments": _list,
         }
     ),
+    "credential": _shape(launcher=_int, cookie=_str, common=_str),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
     "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),
@@ -139,8 +140,29 @@ PCT: Dict[str, Shape] = {
     "status": _shape(),
     "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
-    "fetch": _shape(number=_int, digest=_str, offset=_int),
+    "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
+}
+
+#: What a launch child tells the PMIx server of its machine.
+PMIX: Dict[str, Shape] = {
+    "serve": _shape(ranks=_list),
+    "released": _shape({"more": _bool}, data=_str),
+    "found": _shape(ticket=_int, code=_int, data=_str),
+    "give": _shape(ticket=_int, rank=_int),
+}
+
+#: What it tells them.
+PMIX_SAYS: Dict[str, Shape] = {
+    "environment": _shape(variables=_dict),
+    "failed": _shape({"hint": _str}, message=_str),
+    "noted": _shape(message=_str),
+    "connected": _shape(rank=_int),
+    "finalized": _shape(rank=_int),
+    "aborted": _shape(rank=_int, status=_int, message=_str),
+    "fenced": _shape({"more": _bool}, data=_str),
+    "wanted": _shape(ticket=_int, rank=_int),
+    "given": _shape(ticket=_int, code=_int, data=_str),
 }
 
 KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}
@@ -148,7 +170,7 @@ KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})
 #: The tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
     "load": _shape(
-        {"credential": _str, "master": _list},
+        {"credential": _str, "macs": _dict, "members": _list, "master": _list},
         launcher=_int,
         partition=_int,
         mesh=_str,
@@ -163,6 +185,8 @@ DOWN: Dict[str, Shape] = {
     "go": _shape({"map": _str}, ranks=_list),
     "fenced": _shape({"more": _bool}, number=_int, puts=_list),
     "answer": _shape(rank=_int, found=_bool, value=_str),
+    "give": _shape(place=_int, ticket=_int, rank=_int),
+    "found": _shape(place=_int, ticket=_int, code=_int, data=_str),
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
     "kill": _shape(),
     "credit": _shape(bytes=_int),
@@ -189,6 +213,8 @@ UP: Dict[str, Shape] = {
     "note": _shape(node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
+    "wanted": _shape(place=_int, ticket=_int, rank=_int),
+    "given": _shape(place=_int, ticket=_int, code=_int, data=_str),
     "abort": _shape(node=_str, rank=_int, exit_status=(int, _none), message=_str),
     "backtrace": _shape(rank=_int, node=_str, signal=_int, trace=_dict),
     "stacks": _shape(number=_int, calls=_list, missing=_list),

@@ -269,9 +269,9 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     # the CPA works while we load the rest
     from console.launch.engine import Engine
     from console.launch.front import Front, JsonFront
-    from console.launch.mpi import misfit
+    from console.launch.mpi import choose
 
-    request.unfit = misfit(request)
+    choose(request)
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)

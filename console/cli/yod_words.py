@@ -94,8 +94,9 @@ WORDS = (
         " between", metavar="RULES", group=_RANKS,
     ),
     Word(
-        "mpi", "auto|pmi1|pmi2|none", "how the ranks of an MPI program find each other: PMI-1 or PMI-2 as the program"
-        " asks (auto; default), one of them alone, or not at all", metavar="auto|pmi1|pmi2|none", group=_RANKS,
+        "mpi", "auto|pmi1|pmi2|pmix|none", "how the ranks of an MPI program find each other: PMIx where it is linked"
+        " against Open MPI, else PMI-1 or PMI-2 as it asks (auto; default), one of them alone, or not at all",
+        metavar="auto|pmi1|pmi2|pmix|none", group=_RANKS,
     ),
     Word(
         "rendezvous", "auto|none", "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT … as PyTorch wants them"

@@ -1,40 +1,52 @@
-"""Which MPI a program was linked against, as far as that decides whether its ranks can find each other here."""
+"""Which MPI a program was linked against, as far as that decides how its ranks can find each other."""
 
 from __future__ import annotations
 
 import os
 
-from console.errors import ConsoleError
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from console.launch.request import Request
 
-#: ``--mpi``: PMI-1 or PMI-2 as the program begins to speak, one of them alone, or no process manager at all.
-KINDS = ("auto", "pmi1", "pmi2", "none")
 _OPEN_MPI = (b"libmpi.so.40", b"libmpi.so.20")
 #: The names of libraries stand before the code where a linker put them, at the end where a packager moved them.
 _HEAD, _TAIL = 1 << 20, 256 << 10
 
 
-def misfit(request: Request) -> ConsoleError | None:
-    """Why several ranks of this request would each believe to be alone; None when nothing is known against them.
+def choose(request: Request) -> None:
+    """Which process manager the ranks are offered, where nobody said: PMIx to who is linked against Open MPI.
 
-    Only with ``auto``: who names a kind knows. Open MPI speaks PMIx alone, and says nothing when it finds none.
+    Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
     """
     if request.mpi != "auto":
-        return None
+        return
     paths = {one.path for one in request.segments} if request.segments is not None else {request.path}
     for path in sorted(paths):
         if _mentions_open_mpi(path) and _links_open_mpi(path):
-            name = os.fsdecode(os.path.basename(path))
-            return ConsoleError(
-                f"{name} is linked against Open MPI, which needs PMIx, and yod speaks PMI-1 and PMI-2:"
-                " each rank would believe that it is alone",
-                "build it with MPICH or a library like it (Debian: libmpich-dev, mpicc.mpich), or start it with"
-                " Open MPI's mpiexec; --mpi=none starts the ranks as they are",
-            )
-    return None
+            request.mpi = "open-mpi"
+            request.pmix_library = _library_of(os.fsdecode(path), request)
+            return
+
+
+def told(request: Request, size: int) -> dict[str, Any]:
+    """What the load says of it. A single rank of Open MPI's needs nobody, and a library that may be missing."""
+    if request.mpi == "open-mpi":
+        kind = "pmix" if size > 1 else "none"
+        return {"mpi": kind, "library": request.pmix_library} if request.pmix_library else {"mpi": kind}
+    return {"mpi": request.mpi}
+
+
+def _library_of(path: str, request: Request) -> str:
+    # The one that the program itself will load speaks what it speaks; no other is asked for where it is the system's.
+    from console.launch.libraries import NotElf, needed
+
+    try:
+        environ = {os.fsdecode(key): os.fsdecode(value) for key, value in request.environ.items()}
+        return dict(needed(path, environ).shipped).get("libpmix.so.2", "")
+    except (NotElf, OSError):
+        return ""
 
 
 def _mentions_open_mpi(path: bytes) -> bool:

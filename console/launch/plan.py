@@ -131,8 +131,6 @@ def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
         plan = place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
     else:
         plan = place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
-    if request.unfit is not None and plan.size > 1:
-        raise request.unfit
     if request.gpus_per_task:
         from console.launch.dealing import deal_gpus
 
@@ -194,7 +192,9 @@ def common_message(request: Request, size: int, hosts: list[list[int]] | None = 
     """The part of the load that is the same on every node; ``hosts`` where the ranks are told of each other."""
     message = _common(request, size)
     if hosts and (request.mpi != "none" or request.rendezvous):
-        message["parallel"] = {"mpi": request.mpi, "hosts": hosts, "rendezvous": request.rendezvous}
+        from console.launch.mpi import told
+
+        message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.rendezvous}
     if request.manner is not None and request.manner.message:
         message["manner"] = request.manner.message
     return load_cargo(message, request)

@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from console.errors import ConsoleError
     from console.launch.conduct import Conduct
     from console.launch.manner import Manner
 
@@ -62,6 +61,7 @@ class Request:
         "partition",
         "path",
         "placement",
+        "pmix_library",
         "quiet",
         "rendezvous",
         "retries",
@@ -70,7 +70,6 @@ class Request:
         "stage_in",
         "stage_out",
         "umask",
-        "unfit",
         "verbose",
         "wait_s",
         "wanted",
@@ -122,7 +121,7 @@ class Request:
         self.placement = "default"
         self.segments: list[Program] | None = None
         self.mpi = "auto"  # how the ranks of an MPI program find each other (console/launch/mpi.py)
-        self.unfit: ConsoleError | None = None  # why several ranks of it could not work together
+        self.pmix_library = ""  # where the program's own libpmix is
         self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES

@@ -10,13 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MPICC = shutil.which("mpicc.mpich") or ""
+OPEN_MPICC = shutil.which("mpicc.openmpi") or ""
 needs_mpich = pytest.mark.skipif(not MPICC, reason="no MPICH here (Debian: mpich, libmpich-dev)")
+needs_open_mpi = pytest.mark.skipif(not OPEN_MPICC, reason="no Open MPI here (Debian: openmpi-bin, libopenmpi-dev)")
 
 
-def compiled(source: str, into: Path, *options: str) -> str:
+def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
     """The program made of a C file of this repository."""
     program = into / Path(source).stem
-    command = [MPICC, "-O1", "-Wall", "-Werror", "-o", str(program), str(ROOT / source), *options]
+    command = [compiler or MPICC, "-O1", "-Wall", "-Werror", "-o", str(program), str(ROOT / source), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return str(program)

@@ -224,25 +224,6 @@ def test_no_rank_holds_anothers_descriptor(yods: PrivateMesh) -> None:
     assert none.stdout.split() == ["0", "0"]
 
 
-def test_a_program_of_open_mpi_is_told_before_it_runs(yods: PrivateMesh, tmp_path: Path) -> None:
-    """Linked by hand against a library of that name: what is asked for is looked at, not what is installed."""
-    (tmp_path / "mpi.c").write_text("int MPI_Init(int *a, char ***b) { return 0; }\n")
-    (tmp_path / "main.c").write_text("int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }\n")
-    library = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", "libmpi.so.40", "mpi.c"]
-    program = ["gcc", "-o", "main", "main.c", "./libmpi.so.40", "-Wl,-rpath,$ORIGIN"]
-    for command in (library, program):
-        subprocess.run(command, cwd=tmp_path, check=True)
-    one = str(tmp_path / "main")
-    refused = yods.run("yod", "-sz", "2", one)
-    assert refused.returncode == 125 and refused.stderr.count("\n") == 1
-    assert "main is linked against Open MPI, which needs PMIx" in refused.stderr and "mpicc.mpich" in refused.stderr
-    yods.run("yod", "-sz", "1", one, check=True)
-    yods.run("yod", "-sz", "2", "--mpi=none", one, check=True)
-    script = f"import ctypes, time; ctypes.CDLL('{tmp_path}/libmpi.so.40'); time.sleep(1.6)"
-    loaded = yods.run("yod", "-sz", "2", sys.executable, "-c", script, check=True)
-    assert "rank 0 has loaded Open MPI, which needs PMIx and finds none here" in loaded.stderr
-
-
 @needs_mpich
 def test_the_event_stream_names_the_cause(yods: PrivateMesh, ranks: str) -> None:
     done = yods.run("yod", "-json", "-sz", "2", ranks, "abort", "3")

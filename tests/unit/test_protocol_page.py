@@ -21,6 +21,8 @@ TABLES = {
     "keeper": messages.KEEPER,
     "down": messages.DOWN,
     "up": messages.UP,
+    "pmix": messages.PMIX,
+    "pmix_says": messages.PMIX_SAYS,
     "yod": messages.YOD,
 }
 FREE = {"reply", "event", "common"}  # checked by whoever asked for them

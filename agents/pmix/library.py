@@ -1,0 +1,246 @@
+"""libpmix by ctypes: as much of its server interface as Open MPI's programs need.
+
+Layouts and names are those of the PMIx standard from 3 on, whose ABI has kept them. Callbacks come on a thread of the
+library; they only hand on what was asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int, c_size_t, c_uint16, c_uint32, c_void_p
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from agents.wire.errors import AgentError
+
+SUCCESS, DONE_ALREADY = 0, -157
+NOT_FOUND, NOT_SUPPORTED = -46, -47
+WILDCARD = 0xFFFFFFFE
+_NSPACE, _KEY = 256, 512
+_BOOL, _STRING, _UINT16, _UINT32, _INFO, _ARRAY, _RANK = 1, 3, 13, 14, 24, 39, 40
+#: Places in the table of what a server offers (pmix_server_module_t), and how long it is at the most.
+CONNECTED, FINALIZED, ABORT, FENCE, MODEX, SPAWN = 0, 1, 2, 3, 4, 8
+_MODULE = 64
+
+
+class NoLibrary(AgentError):
+    """libpmix is not there, or is not to be used."""
+
+    code = "pmix"
+
+
+class Proc(Structure):
+    """pmix_proc_t"""
+
+    _fields_ = [("nspace", c_char * _NSPACE), ("rank", c_uint32)]
+
+
+class Data(ctypes.Union):
+    """What a value may be."""
+
+    _fields_ = [
+        ("flag", ctypes.c_bool), ("string", c_char_p), ("uint16", c_uint16), ("uint32", c_uint32), ("array", c_void_p),
+        ("room", c_char * 24),
+    ]  # fmt: skip
+
+
+class Value(Structure):
+    """pmix_value_t"""
+
+    _fields_ = [("type", c_uint16), ("data", Data)]
+
+
+class Info(Structure):
+    """pmix_info_t"""
+
+    _fields_ = [("key", c_char * _KEY), ("flags", c_uint32), ("value", Value)]
+
+
+class Array(Structure):
+    """pmix_data_array_t"""
+
+    _fields_ = [("type", c_uint16), ("size", c_size_t), ("array", c_void_p)]
+
+
+_OnDone = CFUNCTYPE(None, c_int, c_void_p)
+_OnData = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)
+_Session = CFUNCTYPE(c_int, POINTER(Proc), c_void_p, c_void_p, c_void_p)
+_Abort = CFUNCTYPE(c_int, POINTER(Proc), c_void_p, c_int, c_char_p, POINTER(Proc), c_size_t, c_void_p, c_void_p)
+_Fence = CFUNCTYPE(
+    c_int, POINTER(Proc), c_size_t, POINTER(Info), c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
+)  # fmt: skip
+_Modex = CFUNCTYPE(c_int, POINTER(Proc), POINTER(Info), c_size_t, c_void_p, c_void_p)
+_Spawn = CFUNCTYPE(c_int, POINTER(Proc), POINTER(Info), c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
+_Response = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
+
+
+class Library:
+    """One libpmix, and the server that this process is. ``tell(event)`` is called on the library's thread."""
+
+    def __init__(self, path: str, tell: "Callable[[Tuple[Any, ...]], None]") -> None:
+        try:
+            self._lib = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            self._lib.PMIx_Error_string.restype = c_char_p
+        except (OSError, AttributeError) as error:
+            raise NoLibrary(f"{path} cannot be used: {error}") from None
+        self._tell = tell
+        self._kept: List[Any] = []  # what the library goes on looking at
+        self._waiting: Dict[int, Any] = {}
+        self._answers: List[Any] = []
+        self._asked: List[Any] = []  # callbacks that the library has not used yet
+        self._next = 0
+        self._table = (c_void_p * _MODULE)()
+        for place, kind, function in (
+            (CONNECTED, _Session, self._connected), (FINALIZED, _Session, self._finalized),
+            (ABORT, _Abort, self._abort), (FENCE, _Fence, self._fence), (MODEX, _Modex, self._modex),
+            (SPAWN, _Spawn, self._spawn),
+        ):  # fmt: skip
+            callback = kind(function)
+            self._kept.append(callback)
+            self._table[place] = ctypes.cast(callback, c_void_p).value
+
+    # what is asked of the library
+
+    def begin(self, directory: str, host: str) -> None:
+        """Be the server of ``host``, with files in ``directory``. NoLibrary when it fails."""
+        info = self._infos([("pmix.srvr.tmpdir", directory), ("pmix.sys.tmpdir", directory), ("pmix.hname", host)])
+        self._check("PMIx_server_init", self._lib.PMIx_server_init(self._table, info, len(info)))
+
+    def generate(self, function: str, text: str) -> str:
+        """What ``PMIx_generate_regex`` or ``PMIx_generate_ppn`` makes of a list."""
+        made = c_char_p()
+        self._check(function, getattr(self._lib, function)(text.encode(), ctypes.byref(made)))
+        return (made.value or b"").decode("latin-1")
+
+    def register_job(self, nspace: str, local: int, facts: "List[Tuple[str, Any]]") -> None:
+        """Tell the server of the launch; ``facts`` are keys and values, those of a rank a list of the same."""
+        info = self._infos(facts)
+        code = self._lib.PMIx_server_register_nspace(
+            nspace.encode(), c_int(local), info, c_size_t(len(info)), None, None
+        )
+        self._check("PMIx_server_register_nspace", code)
+
+    def register_rank(self, nspace: str, rank: int) -> None:
+        """Tell the server of a rank of this machine, which runs as this process's user."""
+        proc = Proc(nspace.encode(), rank)
+        code = self._lib.PMIx_server_register_client(
+            ctypes.byref(proc), c_uint32(os.getuid()), c_uint32(os.getgid()), None, None, None
+        )
+        self._check("PMIx_server_register_client", code)
+
+    def environment(self, nspace: str, rank: int) -> "Dict[str, str]":
+        """The variables by which ``rank`` finds this server."""
+        proc = Proc(nspace.encode(), rank)
+        found = POINTER(c_char_p)()
+        code = self._lib.PMIx_server_setup_fork(ctypes.byref(proc), ctypes.byref(found))
+        self._check("PMIx_server_setup_fork", code)
+        entries: Dict[str, str] = {}
+        place = 0
+        while found and found[place] is not None:
+            name, _, value = (found[place] or b"").decode("latin-1").partition("=")
+            entries[name] = value
+            place += 1
+        return entries
+
+    def answer(self, ticket: int, code: int, data: bytes = b"") -> None:
+        """What a fence or a question for a rank's data was waiting for."""
+        then, cbdata = self._waiting.pop(ticket)
+        buffer = ctypes.create_string_buffer(data, len(data)) if data else None
+        if then:
+            _OnData(then)(code, ctypes.cast(buffer, c_void_p) if buffer else None, len(data), cbdata, None, None)
+        self._answers = [*self._answers[-63:], buffer]  # the library may copy later, on its own thread
+
+    def ask_rank(self, nspace: str, rank: int, then: "Callable[[int, bytes], None]") -> None:
+        """The data that a rank of this machine has put; ``then(code, data)`` on the library's thread."""
+
+        def arrived(code: int, data: Optional[int], size: int, _cbdata: Optional[int]) -> None:
+            then(code, ctypes.string_at(data, size) if data and size else b"")
+
+        callback = _Response(arrived)
+        self._asked = [*self._asked[-255:], callback]
+        proc = Proc(nspace.encode(), rank)
+        code = self._lib.PMIx_server_dmodex_request(ctypes.byref(proc), callback, None)
+        if code != SUCCESS:
+            then(code, b"")
+
+    def end(self) -> None:
+        """The launch is over."""
+        self._lib.PMIx_server_finalize()
+
+    def _check(self, what: str, code: int) -> None:
+        if code not in (SUCCESS, DONE_ALREADY):
+            why = (self._lib.PMIx_Error_string(code) or b"").decode("latin-1")
+            raise NoLibrary(f"{what} says {why or code}")
+
+    def _infos(self, facts: "List[Tuple[str, Any]]") -> "Any":
+        made = (Info * len(facts))()
+        for info, (key, value) in zip(made, facts):  # noqa: B905  (strict needs Python 3.10)
+            info.key = key.encode()
+            self._fill(info.value, value)
+        self._kept.append(made)
+        return made
+
+    def _fill(self, slot: Value, value: Any) -> None:
+        if isinstance(value, bool):
+            slot.type, slot.data.flag = _BOOL, value
+        elif isinstance(value, str):
+            slot.type, slot.data.string = _STRING, value.encode("latin-1", "replace")
+        elif isinstance(value, Rank):
+            slot.type, slot.data.uint32 = _RANK, value.number
+        elif isinstance(value, Short):
+            slot.type, slot.data.uint16 = _UINT16, value.number
+        elif isinstance(value, int):
+            slot.type, slot.data.uint32 = _UINT32, value
+        else:
+            inner = self._infos(value)
+            array = Array(_INFO, len(inner), ctypes.cast(inner, c_void_p))
+            self._kept.append(array)
+            slot.type, slot.data.array = _ARRAY, ctypes.addressof(array)
+
+    # what the library asks, on its own thread
+
+    def _connected(self, proc: Any, _object: Any, _then: Any, _cbdata: Any) -> int:
+        self._tell(("connected", proc.contents.rank))
+        return DONE_ALREADY
+
+    def _finalized(self, proc: Any, _object: Any, _then: Any, _cbdata: Any) -> int:
+        self._tell(("finalized", proc.contents.rank))
+        return DONE_ALREADY
+
+    def _abort(self, proc: Any, _object: Any, status: int, text: Optional[bytes], *_: Any) -> int:
+        self._tell(("abort", proc.contents.rank, status, (text or b"").decode("latin-1")))
+        return DONE_ALREADY
+
+    def _fence(self, procs: Any, count: int, _info: Any, _ninfo: int, data: Any, size: int, then: Any, cb: Any) -> int:
+        whole = count == 1 and procs[0].rank == WILDCARD
+        ranks = [] if whole else [procs[place].rank for place in range(count)]
+        ticket = self._take_ticket(then, cb)
+        self._tell(("fence", ticket, ranks, ctypes.string_at(data, size) if data and size else b""))
+        return SUCCESS
+
+    def _modex(self, proc: Any, _info: Any, _ninfo: int, then: Any, cb: Any) -> int:
+        self._tell(("modex", self._take_ticket(then, cb), proc.contents.rank))
+        return SUCCESS
+
+    def _spawn(self, proc: Any, *_: Any) -> int:
+        self._tell(("spawn", proc.contents.rank))
+        return NOT_SUPPORTED
+
+    def _take_ticket(self, then: Any, cbdata: Any) -> int:
+        self._next += 1
+        self._waiting[self._next] = (then, cbdata)
+        return self._next
+
+
+class Rank:
+    """A number that PMIx takes for a rank."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Short:
+    """A number of 16 bits."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number

@@ -1,0 +1,102 @@
+"""Open MPI's programs under plain yod: PMIx, served by a process of its own for each machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.mpis import OPEN_MPICC, compiled, needs_open_mpi
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+pytestmark = needs_open_mpi
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled("tests/system/mpi/ranks.c", tmp_path_factory.mktemp("mpi"), compiler=OPEN_MPICC)
+
+
+def told(size: int) -> list[str]:
+    """What every rank of ``ranks.c`` says."""
+    total = size * (size - 1) // 2
+    return sorted(
+        f"{rank} of {size}: sum {total}, token {(rank - 1) % size}, {size} share memory" for rank in range(size)
+    )
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_a_program_of_open_mpi_without_a_flag(yods: PrivateMesh, ranks: str, size: int) -> None:
+    done = yods.run("yod", "-sz", str(size), ranks, check=True)
+    assert sorted(done.stdout.splitlines()) == told(size)
+    wait_until(lambda: not list(yods.run_dir.glob("pmix/*")), "the server's files are gone", 10.0)
+
+
+def test_it_is_offered_to_who_asks_and_never_with_pmi(yods: PrivateMesh) -> None:
+    script = "echo $(env | grep -c ^PMIX_RANK=$YOD_RANK) $(env | grep -c ^PMI_)"
+    for kind, expected in (("pmix", ["1", "0"]), ("auto", ["0", "3"]), ("none", ["0", "0"])):
+        done = yods.run("yod", "-sz", "2", f"--mpi={kind}", "sh", "-c", script, check=True)
+        assert done.stdout.split() == expected * 2, kind
+
+
+@pytest.mark.parametrize(
+    ("when", "status", "cause"),
+    [
+        ("before 5", 5, "rank 1 ended before MPI_Init, in which the others wait"),
+        ("before s9", 137, "rank 1 ended before MPI_Init, in which the others wait"),
+        ("in 6", 6, "rank 1 on n0 ended with 6 between MPI_Init and MPI_Finalize"),
+        ("in s9", 137, "rank 1 on n0 died of SIGKILL between MPI_Init and MPI_Finalize"),
+        ("abort 7", 7, "rank 7 on n3 called MPI_Abort with 7"),
+        ("after 4", 4, ""),
+    ],
+)
+def test_a_rank_that_dies_ends_the_launch_with_its_cause(
+    yods: PrivateMesh, ranks: str, when: str, status: int, cause: str
+) -> None:
+    done = yods.run("yod", "-sz", "8", ranks, *when.split(), timeout_s=40)
+    assert done.returncode == status, done.stderr
+    if cause:
+        assert f"yod: {cause}" in done.stderr.splitlines()
+    else:
+        assert "SIGTERM" not in done.stderr, "who has finalised holds nobody up"
+
+
+def test_a_load_file_is_one_world(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
+    load = tmp_path / "load"
+    load.write_text(f"-sz 2 {ranks}\n-sz 3 {ranks}\n")
+    assert sorted(yods.run("yod", str(load), check=True).stdout.splitlines()) == told(5)
+
+
+def test_without_the_library_it_says_what_to_install(tmp_path: Path, ranks: str) -> None:
+    private = PrivateMesh(2, 2, REDMESH_PMIX_LIBRARY="/nowhere/libpmix.so.2")
+    try:
+        private.up()
+        refused = private.run("yod", "-sz", "2", ranks)
+        assert refused.returncode == 125 and refused.stdout == ""
+        assert "no libpmix is there" in refused.stderr and "libpmix2" in refused.stderr
+        private.run("yod", "-sz", "2", "--mpi=none", "true", check=True)
+    finally:
+        left = private.close()
+    assert not left
+
+
+def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
+    def servers() -> list[int]:
+        return [pid for pid, command in yods.processes().items() if "agents.pmix" in command]
+
+    process = yods.start("yod", "-sz", "4", "--mpi=pmix", "sh", "-c", f"{ranks}; sleep 60")
+    wait_until(lambda: len(servers()) == 1, "the PMIx server runs", 10.0)
+    process.terminate()
+    process.wait(20)
+    wait_until(lambda: not servers(), "it is gone with its launch", 10.0)
+
+
+def test_what_loads_open_mpi_later_is_told(yods: PrivateMesh) -> None:
+    library = next(
+        (path for path in ("/usr/lib/x86_64-linux-gnu/libmpi.so.40",) if os.path.exists(path)), ""
+    ) or pytest.skip("libmpi.so.40 is elsewhere")
+    script = f"import ctypes, time; ctypes.CDLL('{library}'); time.sleep(1.6)"
+    done = yods.run("yod", "-sz", "2", "/usr/bin/env", "python3", "-c", script, check=True)
+    assert "rank 0 has loaded Open MPI, which needs PMIx and was offered PMI" in done.stderr
