@@ -56,7 +56,8 @@ def facts(job: Job, node_map: str, proc_map: str) -> "List[Tuple[str, Any]]":
     told: List[Tuple[str, Any]] = [
         ("pmix.jobid", job.nspace), ("pmix.univ.size", job.size), ("pmix.job.size", job.size),
         ("pmix.max.size", job.size), ("pmix.job.napps", len(job.firsts)), ("pmix.num.nodes", len(machines)),
-        ("pmix.local.size", len(local)), ("pmix.node.size", len(local)), ("pmix.nodeid", places[job.here]), ("pmix.lpeers", ",".join(map(str, local))),
+        ("pmix.local.size", len(local)),
+        ("pmix.node.size", len(local)), ("pmix.nodeid", places[job.here]), ("pmix.lpeers", ",".join(map(str, local))),
         ("pmix.lldr", Rank(local[0])), ("pmix.nmap", node_map), ("pmix.pmap", proc_map), ("pmix.tmpdir", job.directory),
         ("pmix.nsdir", job.directory), ("pmix.spawned", False),
     ]  # fmt: skip
