@@ -6,12 +6,14 @@ It is run again until it succeeds, so it must not mind being run twice. It impor
 """
 
 import json
+import os
 import sys
 
+from agents.link import trust
 from agents.link.limits import allow_many_files
 from agents.link.link import Caller
 from agents.link.loop import Loop
-from agents.link.sockets import connect
+from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
@@ -42,7 +44,7 @@ class Cleanup:
 
     def _ask(self, names: list[str], address: str) -> None:
         try:
-            caller = Caller(self._loop, connect(address, timeout_s=1.0), "cleanup", lambda _caller, _reason: None)
+            caller = Caller(self._loop, connect_now(address), "cleanup", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
             told = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
             self.left.update(dict.fromkeys(names, told))
@@ -73,6 +75,8 @@ def main(arguments: list[str]) -> int:
         print(f"usage: cleanup LAUNCHER < nodes.json ({error})", file=sys.stderr)
         return USAGE
     allow_many_files()
+    if os.environ.get("CPA_STATE"):
+        trust.use_login(os.environ.get("CPA_MESH", ""), os.environ["CPA_STATE"])
     left = Cleanup(launcher, nodes).run()
     for name, reason in left.items():
         print(f"{name}: {reason}", file=sys.stderr)

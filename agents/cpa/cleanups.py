@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agents.link.loop import Loop, Timer
 
@@ -31,8 +31,11 @@ class _Run:
 class Cleanups:
     """Clean-ups under way, one for each launcher. ``command`` gets the launcher's id as its last argument."""
 
-    def __init__(self, loop: Loop, command: list[str], limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, loop: Loop, command: list[str], limit_s: float = LIMIT_S, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._loop, self._command, self._limit_s = loop, command, limit_s
+        self._environment = {**os.environ, **(variables or {})}
         self._runs: dict[int, _Run] = {}
         self._queue: deque[_Run] = deque()
         loop.on_signal(signal.SIGCHLD, self._reap)
@@ -67,6 +70,7 @@ class Cleanups:
                 stdout=subprocess.DEVNULL,
                 stderr=run.errors,
                 start_new_session=True,
+                env=self._environment,
             )
         except OSError as error:
             reason = f"{self._command[0]}: {error.strerror}"

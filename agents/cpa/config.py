@@ -30,6 +30,7 @@ class Config(NamedTuple):
     history_rows: int
     placement: str
     nice_grace_s: float
+    mesh: str
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -54,6 +55,7 @@ def read(path: str) -> Config:
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
+            mesh=str(whole["mesh"]),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None

@@ -9,6 +9,7 @@ from agents.cpa.cleanups import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.giving_way import GivingWay
 from agents.cpa.interventions import Interventions
+from agents.cpa.issuing import Issuing
 from agents.cpa.lost import Error, Lost
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.outage import Outage
@@ -16,6 +17,7 @@ from agents.cpa.presence import is_there
 from agents.cpa.queue import Queue
 from agents.cpa.rights import Rights
 from agents.cpa.switching import OP, Switching
+from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -46,7 +48,9 @@ class Cpa:
         self.rights = Rights(owner, config.admins, config.batch_accounts)
         self.outage = Outage(time.monotonic)
         self.operations = Operations(store, self.rights, config.placement, config.login)
-        cleanups = Cleanups(loop, list(config.cleanup))
+        self.operations.issuing = Issuing(config.mesh, config.state)
+        trust.use_login(config.mesh, config.state)
+        cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
         self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
         self.switching = Switching(loop, self.operations, self.outage, journal)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agents.cpa import placement
+from agents.cpa.issuing import Issuing
 from agents.cpa.rights import Denied, Rights, uid_of, user_name
 from agents.cpa.shapes import shape_of, size_of
 from agents.wire.control import Message
@@ -41,6 +42,7 @@ class Operations:
         self.store, self.rights, self.default_placement, self.login = store, rights, default_placement, login
         self.machine = Machine()
         self._geometry: tuple[str, placement.Geometry] = ("", None)
+        self.issuing: Issuing | None = None  # of credentials for nodes on other machines
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
         """The answer. StoreError or AgentError as the operation has it."""
@@ -149,6 +151,11 @@ class Operations:
             text = watching.topology(self.store)
             self._geometry = (boot_id, placement.geometry(text, self.machine.members()))
         return self._geometry[1]
+
+    def _credential(self, _uid: int, message: Message) -> Answer:
+        if self.issuing is None:
+            raise AgentError("this mesh has no keys", code="no_key")
+        return Answer(self.issuing.issue(self.store, self.machine, message))
 
     def _started(self, _uid: int, message: Message) -> Answer:
         ranks = message["ranks"]

@@ -50,6 +50,7 @@ class Link:
         self._closing = False
         #: A connection to another machine, until its handshake is over.
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
+        self.failure: Optional[OSError] = None  # of that handshake
         self._deaf = False  # the peer takes nothing any more; what it sent is still to be read
         self.on_drained: Optional[Callable[[], None]] = None  # called when everything that waited has been sent
         self._watch()
@@ -147,6 +148,7 @@ class Link:
         except BlockingIOError:
             self._watch()
         except OSError as error:
+            self.failure = error
             self._end(error.strerror or str(error))
         else:
             self._shaking = None

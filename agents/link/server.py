@@ -22,12 +22,12 @@ UNREAD_BYTES = 16 << 20
 class Session:
     """One accepted connection. ``state`` is the daemon's own to use."""
 
-    def __init__(self, server: "Server", sock: Socket) -> None:
+    def __init__(self, server: "Server", sock: Socket, limit: int = 0) -> None:
         self.server = server
         self.peer: Peer = peer(sock)
         self.role = ""
         self.state: Any = None
-        self.link = Link(server.loop, sock, self._on_frame, self._on_end)
+        self.link = Link(server.loop, sock, self._on_frame, self._on_end, limit=limit or None)
 
     def reply(self, request: Message, answer: Message) -> None:
         """Answer a request that carried an id."""
@@ -106,10 +106,11 @@ class Server:
                 continue
             self._on_socket(sock)
 
-    def welcome(self, sock: Socket) -> None:
-        """Serve requests on an accepted connection."""
-        session = Session(self, sock)
+    def welcome(self, sock: Socket, limit: int = 0) -> Session:
+        """Serve requests on an accepted connection, of ``limit`` bytes at most (0: what the protocol allows)."""
+        session = Session(self, sock, limit)
         self.sessions[id(session)] = session
+        return session
 
     def close(self) -> None:
         """Stop listening and let every session go."""

@@ -1,6 +1,6 @@
 """Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED.
 
-An address that is no path (``tls://…``) is another machine's: agents/link/tls.py has those, and is loaded for them alone.
+An address that is no path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from agents.link.trust import NoTrust, Trust, parse
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, FrozenSet, Optional, Sequence, Tuple
+    from typing import Any, Optional, Sequence, Tuple
 
-_MOST_READ, _MOST_WRITTEN = 256 << 10, 256 << 10
+_MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 5, 2, 5, 15000
@@ -68,8 +68,21 @@ class Secured:
     ``peer`` is who is there. Refused (an OSError) when either side refuses the other.
     """
 
-    __slots__ = ("_away", "_connecting", "_expected", "_incoming", "_left", "_owed", "_outgoing", "_sock", "_tls",
-                 "failure", "peer", "shaking", "wants")  # fmt: skip
+    __slots__ = (
+        "_away",
+        "_connecting",
+        "_expected",
+        "_incoming",
+        "_left",
+        "_outgoing",
+        "_owed",
+        "_sock",
+        "_tls",
+        "failure",
+        "peer",
+        "shaking",
+        "wants",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, trust: Trust, *, server: bool, expected: str = "") -> None:
         self._sock = sock
@@ -116,17 +129,17 @@ class Secured:
                 raise Refused(_reason(error)) from None
             self._flush()
             self.wants = READ
-            data = self._sock.recv(_MOST_READ)
+            data = self._sock.recv(_RECORD)
             if not data:
                 raise Refused("the connection ended in the handshake")
             self._incoming.write(data)
         self._know()
-        self.shaking = False
+        self.shaking, self.wants = False, READ
         self._flush_or_later()
 
     def _know(self) -> None:
-        found = self._tls.getpeercert() or {}
-        names = frozenset(value for kind, value in found.get("subjectAltName", ()) if kind == "URI")
+        found: Any = self._tls.getpeercert() or {}
+        names = frozenset(str(value) for kind, value in found.get("subjectAltName", ()) if kind == "URI")
         if self._expected and self._expected not in names:
             told = ", ".join(sorted(names)) or "nobody"
             raise Refused(f"its certificate says {told[:200]}, not {self._expected}")
@@ -183,7 +196,7 @@ class Secured:
                 data = bytes(self._left[:most])
                 self._left = self._left[most:]
                 return data
-            arrived = self._sock.recv(_MOST_READ)
+            arrived = self._sock.recv(max(most, _RECORD))
             if not arrived:
                 return b""
             self._incoming.write(arrived)
@@ -226,6 +239,8 @@ class Secured:
                 sent, self._owed = self._owed, 0
                 return sent
         data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if not data:
+            return 0
         if len(data) > _MOST_WRITTEN:
             data = memoryview(data)[:_MOST_WRITTEN]
         try:
@@ -260,8 +275,7 @@ class Secured:
 
 def connect(address: str, trust: Trust, timeout_s: float) -> Secured:
     """A blocking connection to a daemon of another machine. OSError; NoTrust."""
-    wanted = parse(address)
-    secured = _begin(address, trust, *_resolve(wanted.host, wanted.port), timeout_s)
+    secured = _begin(address, trust, timeout_s)
     try:
         secured.shake()
     except BaseException:
@@ -272,12 +286,12 @@ def connect(address: str, trust: Trust, timeout_s: float) -> Secured:
 
 def connect_now(address: str, trust: Trust) -> Secured:
     """A connection whose handshake has not begun: :meth:`Secured.shake` goes on with it. OSError; NoTrust."""
-    wanted = parse(address)
-    return _begin(address, trust, *_resolve(wanted.host, wanted.port), 0.0)
+    return _begin(address, trust, 0.0)
 
 
-def _begin(address: str, trust: Trust, family: int, place: Any, timeout_s: float) -> Secured:
+def _begin(address: str, trust: Trust, timeout_s: float) -> Secured:
     wanted = parse(address)
+    family, place = _resolve(wanted.host, wanted.port)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)

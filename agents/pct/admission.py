@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from agents.wire import credential as credentials
-from agents.wire.credential import Credential, Refusal
-from agents.wire.errors import WireError
+from agents.wire.credential import Credential
+from agents.wire.errors import Refusal, WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable, Dict, List, Optional, Tuple
 
 _FORMER = 8  # incarnations back that are told apart from forgeries
 
 
 class Admission:
-    """One life of a PCT: what it has let in, it does not let in again.
+    """What a PCT lets in, and that it has: once.
 
-    ``owner``: the uid (on the login processor) whose launches this PCT runs, None for anybody's (system mode).
+    ``life`` gives its boot id and incarnation as they are now. ``owner``: the uid (on the login processor) whose
+    launches it runs, None for anybody's (system mode).
     """
 
     def __init__(
@@ -24,20 +25,14 @@ class Admission:
         mesh: str,
         node: str,
         owner: Optional[int],
+        life: Callable[[], Tuple[str, int]],
         keys: Callable[[], List[bytes]],
         now: Callable[[], Optional[float]],
         is_killed: Callable[[int], bool],
     ) -> None:
-        self._mesh, self._node, self._owner = mesh, node, owner
+        self._mesh, self._node, self._owner, self._life = mesh, node, owner, life
         self._keys, self._now, self._is_killed = keys, now, is_killed
-        self.boot_id, self.incarnation = "", 0
         self._seen: Dict[str, float] = {}  # nonces, and when what they are of runs out
-
-    def live_as(self, boot_id: str, incarnation: int) -> None:
-        """From now on we are this life."""
-        if (boot_id, incarnation) != (self.boot_id, self.incarnation):
-            self.boot_id, self.incarnation = boot_id, incarnation
-            self._seen.clear()  # nothing of before has a MAC any more
 
     def admit(self, text: str, mac: str) -> Credential:
         """The credential of a launch that may begin here now. Refusal."""
@@ -75,15 +70,18 @@ class Admission:
 
     def _check_mac(self, text: str, mac: str) -> None:
         keys = self._keys()
-        if any(credentials.same(mac, self._mac(key, text, self.incarnation)) for key in keys):
+        boot_id, incarnation = self._life()
+
+        def is_of(life: int) -> bool:
+            macs = [credentials.mac(key, text, self._node, boot_id, life) for key in keys]
+            return any(credentials.same(mac, made) for made in macs)
+
+        if is_of(incarnation):
             return
-        for former in range(max(1, self.incarnation - _FORMER), self.incarnation):
-            if any(credentials.same(mac, self._mac(key, text, former)) for key in keys):
+        for former in range(max(1, incarnation - _FORMER), incarnation):
+            if is_of(former):
                 raise Refusal("former_life", f"a credential for a PCT of {self._node} that is no more")
         raise Refusal("forged", f"a credential that no CPA made for {self._node}")
-
-    def _mac(self, key: bytes, text: str, incarnation: int) -> str:
-        return credentials.mac(key, text, self._node, self.boot_id, incarnation)
 
     def _forget(self, now: float) -> None:
         # what has run out is refused for that

@@ -18,15 +18,16 @@ from agents.pct.door import Door
 from agents.pct.errors import PctError
 from agents.pct.hosted import Hosted, Kill
 from agents.pct.log import Log
+from agents.pct.mesh_time import MeshTime
 from agents.pct.places import pct_socket, tombstone
 from agents.pct.seat import Host
-from agents.pct.spares import Spares, serve_launches
+from agents.pct.spares import Spares, serve_launch, serve_launches
 from agents.wire.control import Message
 from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn
+    from typing import Any, Callable, Dict, List, NoReturn
 
 AGENT = "0.1.0"
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
@@ -38,7 +39,9 @@ _END_S = 5.0  # for launches to end before they are killed
 class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
-    __slots__ = ("boot_id", "failed_s", "gpus", "mesh", "node", "processors", "run", "service", "spare_s", "state")
+    __slots__ = (
+        "boot_id", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s", "state",
+    )  # fmt: skip
 
     def __init__(
         self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
@@ -46,6 +49,7 @@ class PctConfig:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
         self.service: Any = None  # what a service node asks of its launches (agents/pct/service.py)
+        self.outside: Any = None  # how other machines reach it (agents/pct/outside.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
         self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
 
@@ -62,6 +66,10 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 from agents.pct.service import Service  # few nodes are
 
                 found.service = Service(config)
+            if config.get("listen") or entry.get("listen"):
+                from agents.pct.outside import OutsideConfig  # a mesh of one machine never loads TLS
+
+                found.outside = OutsideConfig({**config, **entry}, node)
             found.failed_s = float(config.get("failed_s", found.failed_s))
             found.spare_s = float(config.get("spare_s", found.spare_s))
             return found
@@ -97,6 +105,11 @@ class Pct:
             self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
         )
         self._incarnation = next_incarnation(config.run, config.node)
+        self.mesh_time = MeshTime()
+        self._outside: Any = None
+        if config.outside is not None:
+            self._outside = self._open(config)
+            self._address = self._outside.address
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)
@@ -107,6 +120,15 @@ class Pct:
         self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted) - len(self._spares))
         self._ending = 0.0
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def _open(self, config: PctConfig) -> Any:
+        from agents.pct.outside import Outside
+
+        return Outside(
+            self._loop, config.mesh, config.run, config.node, config.outside, self._log,
+            lambda: (config.boot_id, self._incarnation), self.mesh_time.now,
+            self._fork, self._welcome_far, self._fork_courier,
+        )  # fmt: skip
 
     def run(self) -> None:
         """Serve until SIGTERM."""
@@ -133,7 +155,7 @@ class Pct:
             self._fork(sock, role)
         sock.close()
 
-    def _fork(self, sock: socket.socket, role: str) -> None:
+    def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
@@ -142,32 +164,59 @@ class Pct:
             return
         if pid == 0:
             ours.close()
-            self._become_launch(theirs, sock, role)
+            self._become_launch(theirs, sock, role, let_in)
         theirs.close()
         self._hosted.add(pid)
         self._spares.add(ours)
+        if let_in is not None:
+            sock.close()
 
-    def _become_launch(self, line: socket.socket, sock: socket.socket, role: str) -> NoReturn:
+    def _fork_courier(self, work: Callable[[], None]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._log.write("cannot fork", error=error.strerror)
+            return
+        if pid == 0:
+            self._let_go()
+            work()
+        self._hosted.add_courier(pid)
+
+    def _let_go(self) -> None:
+        # In a forked child: what is the PCT's alone.
+        self._loop.abandon()
+        self._spares.forget()
+        self._door.close()
+        if self._outside is not None:
+            self._outside.close()
+        self._server.close()
+        self._beats.close()
+
+    def _become_launch(self, line: socket.socket, sock: Any, role: str, let_in: Any) -> NoReturn:
         status = 70
         try:
             gc.disable()
             gc.freeze()  # what came with the fork is never looked at, and so never copied
-            self._loop.abandon()
-            self._spares.forget()
-            self._door.close()
-            self._server.close()
-            self._beats.close()
+            self._let_go()
             kernel.become_subreaper()
             kernel.set_name(b"redmesh-launch")
             if self._config.service is not None:
                 self._config.service.begin()
-            serve_launches(Host(self._config.node, self._config.run, self._log, self._config.gpus), line, sock, role)
+            host = Host(self._config.node, self._config.run, self._log, self._config.gpus)
+            if let_in is not None:
+                serve_launch(host, sock, role, let_in)
+            serve_launches(host, line, sock, role)
         except Exception as error:
             self._log.write("internal", error=repr(error))
         finally:
             os._exit(status)
 
+    def _welcome_far(self, secured: Any, limit: int) -> Session:
+        return self._server.welcome(secured, limit)
+
     def _on_request(self, session: Session, op: str, message: Message) -> None:
+        if self._outside is not None:
+            self._outside.check(session, op, message)
         if op == "kill_launch":
             self._kill_launch(session, message)
         elif op == "wipe":
@@ -214,6 +263,8 @@ class Pct:
         self._ending = time.monotonic()
         self._log.write("ending", launches=len(self._hosted))
         self._server.close()
+        if self._outside is not None:
+            self._outside.close()
         self._spares.close()
         for pid in self._hosted.pids:
             processes.send_signal(pid, signal.SIGTERM)
@@ -229,7 +280,7 @@ class Pct:
             for launcher in self._hosted.launchers():
                 self._hosted.clear(launcher)
         try:
-            os.unlink(self._address)
+            os.unlink(pct_socket(self._config.run, self._config.node))
         except OSError:
             pass
         self._log.write("pct ended")

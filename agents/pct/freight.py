@@ -6,12 +6,12 @@ import time
 
 from agents.pct.errors import LoadFailed, PctError
 from agents.pct.in_place import plain
-from agents.wire.errors import WireError
+from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import FILE, IMAGE
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, FrozenSet, List, Optional
 
     from agents.link.loop import Loop
     from agents.link.server import Session
@@ -45,6 +45,8 @@ class Freight:
         self._program: Optional[Program] = None
         self._cargo: Optional[Cargo] = None
         self._plain = True
+        #: The nodes of a launch that came from another machine: they may fetch what this one has.
+        self.members: FrozenSet[str] = frozenset()
 
     def loaded(self, load: Load, program: Program) -> None:
         """The load is here. LoadFailed when this node cannot take what comes with it."""
@@ -106,7 +108,10 @@ class Freight:
         self._now().on_child_frame(payload)
 
     def fetch(self, session: Session, message: Message) -> None:
-        """Another node wants an image from this one."""
+        """Another node wants an image from this one. AgentError when it is none of the launch's."""
+        who = message.get("node")
+        if who is not None and who not in self.members:
+            raise Refusal("stranger", f"{str(who)[:80]} is no node of this launch")
         self._now().fetch(session, message)
 
     def still_moves(self, patience_s: float) -> bool:

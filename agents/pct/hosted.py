@@ -29,6 +29,7 @@ class Hosted:
     def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log) -> None:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
         self._own: Set[int] = set()
+        self._couriers: Set[int] = set()
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
 
@@ -43,6 +44,10 @@ class Hosted:
     def add(self, pid: int) -> None:
         """A launch child that has just been forked."""
         self._own.add(pid)
+
+    def add_courier(self, pid: int) -> None:
+        """A child that serves an image to another machine (agents/pct/courier.py)."""
+        self._couriers.add(pid)
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
         """A line to the launch child of ``launcher``; None when there is none."""
@@ -112,7 +117,9 @@ class Hosted:
                 break
             if pid == 0:
                 break
-            if pid in self._own:
+            if pid in self._couriers:
+                self._couriers.discard(pid)
+            elif pid in self._own:
                 self._own.discard(pid)
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
                     self._loop.after(0, tidying.keep_ready)
@@ -158,7 +165,8 @@ class Hosted:
         """Kill our children that are no launch children: a dead launch child left them to us, as subreaper."""
         if self._sweeping and round_ == 0:
             return
-        strays = [pid for pid in processes.children(os.getpid()) if pid not in self._own]
+        known = self._own | self._couriers
+        strays = [pid for pid in processes.children(os.getpid()) if pid not in known]
         self._sweeping = bool(strays) and round_ < _STUBBORN
         if not strays:
             return

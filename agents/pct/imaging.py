@@ -83,6 +83,7 @@ class Images:
         self._images: List[Image] = []
         self._known = self._asked = self._share = self._push = self._failed = False
         self._names: List[str] = []
+        self._addresses: List[str] = []
         self._then: Optional[Callable[[], None]] = None
         self._counter = Counter()
         self._parked: List[Any] = []
@@ -127,6 +128,7 @@ class Images:
             raise WireError("an image without name, path, digest or size") from None
         self._share, self._push = bool(message.get("share", True)), bool(message.get("push"))
         self._names = [str(name) for name in message.get("names", ())]
+        self._addresses = [str(address) for address in message.get("addresses", ())]
         self._claim(bool(message.get("in_place")))
         self._pass_on(control(message))
         for session, request in self._parked:
@@ -210,12 +212,18 @@ class Images:
         image.pull = Pull(
             self._around.loop,
             Sources(ancestors(self._around.load.place)),
-            lambda place: launch_socket(self._around.run, self._names[place], self._around.load.launcher),
-            description(image),
+            self._source,
+            description(image, self._around.load.launcher),
             lambda: image.received,
             lambda offset, data: self._write(image, offset, data),
             lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
         )
+
+    def _source(self, place: int) -> str:
+        # on another machine its PCT has somebody carry what its launch child gives (agents/pct/courier.py)
+        if self._addresses:
+            return self._addresses[place]
+        return launch_socket(self._around.run, self._names[place], self._around.load.launcher)
 
     def _standing(self, image: Image, reason: str) -> str:
         return f"{image.name}: {image.received} of {image.size} bytes have come, and no more from any node: {reason}"

@@ -210,6 +210,16 @@ class Launch(Listener):
             self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
             raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
 
+    def _check_papers(self, let_in: Pass, load: Load) -> None:
+        from agents.pct.papers import check_load
+
+        assert self._message is not None
+        try:
+            self._freight.members = check_load(let_in, self._host.node, load, self._message, self._common)
+        except Refusal as refusal:
+            self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
+            raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
+
     def _go_parallel(self, load: Load, program: Program) -> None:
         if self._is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)

@@ -155,7 +155,9 @@ class Pull:
         try:
             sock = connect_now(path)
             ask = dict(self._request, op="fetch", id=1, offset=self._received())
-            sock.sendall(control(hello("child")) + control(ask))  # a new socket takes so much at once
+            words = control(hello("child")) + control(ask)
+            if not getattr(sock, "shaking", False):
+                sock.sendall(words)  # a new socket takes so much at once
         except OSError as error:
             # its launch child may not have begun yet
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN) and time.monotonic() < until:
@@ -167,7 +169,22 @@ class Pull:
         else:
             self._greeted = False
             self._sock, self._reader = sock, Reader(sock, self._on_message, self._take)
+            if getattr(sock, "shaking", False):
+                self._shake(sock, words)
+            else:
+                self._loop.watch(sock.fileno(), READ, self._on_ready)
+
+    def _shake(self, sock: Any, words: bytes) -> None:
+        try:
+            sock.shake()
+            sock.sendall(words)
+        except BlockingIOError:
+            self._loop.watch(sock.fileno(), sock.wants, lambda _events: self._shake(sock, words))  # until it is dropped
+        except OSError as error:
+            self._pass_over(error.strerror or str(error))
+        else:
             self._loop.watch(sock.fileno(), READ, self._on_ready)
+            self._on_ready(READ)
 
     def _pass_over(self, reason: str) -> None:
         self._reason = reason
@@ -182,6 +199,8 @@ class Pull:
                     return
                 if not reader.read():
                     self._pass_over("the connection ended")
+            if getattr(self._sock, "pending", False):
+                self._loop.after(0, lambda: self._on_ready(READ))
         except BlockingIOError:
             pass
         except OSError as error:
@@ -305,6 +324,6 @@ class Counter:
             self.stop(number)
 
 
-def description(image: Any) -> Message:
-    """What a fetch says of the image it wants."""
-    return {"number": image.number, "digest": image.digest}
+def description(image: Any, launcher: int) -> Message:
+    """What a fetch says of the image it wants; ``launcher`` for a PCT that has several."""
+    return {"number": image.number, "digest": image.digest, "launcher": launcher}

@@ -18,7 +18,9 @@ from agents.pct.seat import Host
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, NoReturn, Optional
+    from typing import Any, Dict, NoReturn, Optional
+
+    from agents.pct.network import Pass
 
 _READY = b"r"
 
@@ -96,6 +98,12 @@ class Spares:
         """In a forked child: the lines are the PCT's."""
         for line in self._lines.values():
             line.close()
+
+
+def serve_launch(host: Host, sock: Any, role: str, let_in: Pass) -> NoReturn:
+    """Be the launch child of a launch from another machine, and of that alone: no process takes its TLS over."""
+    Launch(host, sock, role, let_in).run()
+    os._exit(0)
 
 
 def serve_launches(host: Host, line: socket.socket, sock: socket.socket, role: str) -> NoReturn:

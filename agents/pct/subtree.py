@@ -54,7 +54,13 @@ class Child:
         self._greeted = False
         self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
         self._address = str(run[0]["address"])
-        self._first = _HELLO + control(load) + frame(COMMON, common)
+        hello_ = _HELLO
+        if not self._address.startswith("/"):
+            from agents.pct.papers import for_subtree, greeting
+
+            hello_ = control({**hello("parent"), **greeting(load, self.name)})
+            load = for_subtree(load, [str(node["name"]) for node in run[1:]])
+        self._first = hello_ + control(load) + frame(COMMON, common)
         self._on_message, self._on_output, self._on_lost = on_message, on_output, on_lost
         self._deadline = time.monotonic() + CONNECT_S
         self.link: Optional[Link] = None
@@ -80,7 +86,8 @@ class Child:
     def _talk(self, sock: socket.socket) -> None:
         self.link = Link(self.loop, sock, self._on_frame, self._on_end)
         self.link.send_raw(self._first)
-        self._first = b""
+        if not getattr(sock, "shaking", False):
+            self._first = b""
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         if kind in (STDOUT, STDERR):
@@ -94,7 +101,10 @@ class Child:
         message = decode(payload)
         if not self._greeted:
             check_hello(message)
-            self._greeted = True
+            self._greeted, self._first = True, b""
+            return
+        if message.get("re") == 0 and "error" in message:
+            self._lose(AgentError.from_message(message["error"]).message)  # it did not let our launch in
             return
         try:
             op = check(UP, message)
@@ -105,8 +115,13 @@ class Child:
         else:
             self._on_message(self, op, message)
 
-    def _on_end(self, _link: Link, reason: str) -> None:
-        self._lose(reason)
+    def _on_end(self, link: Link, reason: str) -> None:
+        failure = link.failure
+        if failure is not None and failure.errno in _COMING_BACK and time.monotonic() < self._deadline:
+            self.link = None
+            self.loop.after(_AGAIN_S, self._connect)
+        else:
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         if not self.over:
@@ -128,9 +143,9 @@ class Child:
 
     def follow(self, data: bytes) -> None:
         """Whole frames behind the load, whenever that leaves."""
-        if self.link is None:
+        if self.link is None or self._first:
             self._first += data
-        else:
+        if self.link is not None:
             self.link.send_raw(data)
 
     def drop(self) -> None:

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 
 from agents.wire.control import decode, encode
-from agents.wire.errors import AgentError, WireError
+from agents.wire.errors import Refusal as Refusal
+from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def digest_of_members(members: Any) -> str:
     return digest_of(encode({"members": members}))
 
 
-def processors_of(members: Members, node: str) -> frozenset[int]:
+def processors_of(members: Any, node: str) -> frozenset[int]:
     """All processors that a launch has on ``node``. WireError when the list is none."""
     found: List[int] = []
     try:
@@ -117,13 +118,3 @@ def ranges(processors: Sequence[int]) -> str:
         else:
             runs.append((number, number))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-class Refusal(AgentError):
-    """A credential or a peer that is refused; ``reason`` is the word that the log has."""
-
-    code = "denied"
-
-    def __init__(self, reason: str, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.reason = reason

@@ -46,6 +46,16 @@ class AgentError(Exception):
         )
 
 
+class Refusal(AgentError):
+    """A peer, or what it shows, that is refused; ``reason`` is the word that the log has."""
+
+    code = "denied"
+
+    def __init__(self, reason: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.reason = reason
+
+
 class WireError(AgentError):
     """Bytes that are no frame, or a frame that is no message: the connection is of no more use."""
 

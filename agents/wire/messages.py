@@ -87,6 +87,7 @@ CPA: Dict[str, Shape] = {
         }
     ),
     "credential": _shape(launcher=_int, cookie=_str, common=_str),
+    "credential": _shape(launcher=_int, cookie=_str, common=_str),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
     "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),

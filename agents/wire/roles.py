@@ -5,7 +5,7 @@ On one machine the kernel says who somebody is, and the socket's directory who m
 
 from __future__ import annotations
 
-from agents.wire.credential import Refusal
+from agents.wire.errors import Refusal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

@@ -187,19 +187,46 @@ class Engine:
             self._cargo.close()  # of a load that failed; this one has its own
             self._cargo = None
         self.stream.emit(plans.allocated_event(self._plan, self._reply, self._request.command))
+        load = plans.load_message(self._plan, self._reply, self._request)
+        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size, plans.hosts(self._plan))))
         try:
+            if not root.address.startswith("/"):
+                self._load_far(root.address, load, common)
+                return
             sock = connect(root.address, 5.0)
         except (OSError, AgentError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
             return
         self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
-        load = control(plans.load_message(self._plan, self._reply, self._request))
-        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size, plans.hosts(self._plan))))
-        self._root.send_raw(control(hello("launcher")) + load + common)
+        self._root.send_raw(control(hello("launcher")) + control(load) + common)
+        self._loaded()
+
+    def _load_far(self, address: str, load: dict[str, Any], common: bytes) -> None:
+        from console.launch.far import FarLoad, believe
+
+        believe(self._run_dir)
+        self._root = FarLoad(
+            self._loop, address, self._cpa, self._cookied("credential"), load, common,
+            self._on_frame, self._on_root_end, self._let_in, self._not_let_in,
+        ).link  # fmt: skip
+
+    def _let_in(self, credential: dict[str, Any]) -> None:
+        self._reply = {**self._reply, **credential}
+        self._loaded()
+
+    def _not_let_in(self, error: AgentError) -> None:
+        self.handle(Event.FAILED, self._plan_root(), error.message, error.hint, error.exit_status, "launch")
+
+    def _plan_root(self) -> str:
+        return self._plan.nodes[0].name if self._plan is not None else ""
+
+    def _loaded(self) -> None:
+        if self._plan is None:
+            return
         if self._request.carries:
             self._loaded_cargo().begin()
-        self.stream.emit({"event": "loading", "root": root.name, "nodes": len(self._plan.nodes)})
+        self.stream.emit({"event": "loading", "root": self._plan_root(), "nodes": len(self._plan.nodes)})
 
     def _loaded_cargo(self) -> Cargo:
         """What travels with the launch: files for the nodes, and files for the ranks. A plain launch has none."""
@@ -231,7 +258,7 @@ class Engine:
         if self._plan is not None:
             from console.launch.sweeping import sweep
 
-            sweep(self._plan, self._reply["launcher"])
+            sweep(self._loop, self._plan, self._reply)
 
     def _on_root_end(self, _link: Link, reason: str) -> None:
         self._root = None
@@ -255,6 +282,10 @@ class Engine:
             if not self._greeted:
                 check_hello(message)
                 self._greeted = True
+                return
+            if message.get("re") == 0:  # its PCT did not let us in
+                told = AgentError.from_message(message.get("error"))
+                self.handle(Event.FAILED, self._plan_root(), told.message, told.hint, told.exit_status, "node")
                 return
             self._on_message(check(UP, message), message)
         except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
@@ -353,7 +384,7 @@ class Engine:
         if self._plan is not None:
             from console.launch.sweeping import tell_failed
 
-            tell_failed(self._plan, node, self._reply["launcher"], reason[:200])
+            tell_failed(self._loop, self._plan, node, self._reply, reason[:200])
 
     # the end
 

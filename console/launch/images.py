@@ -88,8 +88,10 @@ class Images:
                 self.send(number)
 
     def _announcement(self, push: bool) -> dict[str, Any]:
+        far = any(not node.address.startswith("/") for node in self._plan.nodes)
         return {
             "op": "images",
+            **({"addresses": [node.address for node in self._plan.nodes]} if far and not push else {}),
             "push": push,
             "share": self._request.bcast_share,
             "in_place": self._request.bcast == "auto",

@@ -15,26 +15,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from console.launch.plan import Plan
+    from agents.link.loop import Loop
+    from console.launch.plan import PlacedNode, Plan
 
 
-def sweep(plan: Plan, launcher: int) -> None:
-    """Tell every node of ``plan`` to kill ``launcher`` there. One whose PCT is gone has nobody left to be told."""
+def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
+    """Tell every node of ``plan`` to kill the launcher of ``reply`` there.
+
+    One whose PCT is gone has nobody left to be told.
+    """
     for node in plan.nodes:
-        _tell(node.address, {"op": "kill_launch", "id": 1, "launcher": launcher})
+        _tell(loop, node, reply, {"op": "kill_launch", "id": 1, "launcher": reply["launcher"]})
 
 
-def tell_failed(plan: Plan, name: str, launcher: int, reason: str) -> None:
+def tell_failed(loop: Loop, plan: Plan, name: str, reply: dict[str, Any], reason: str) -> None:
     """Tell the PCT of node ``name`` that it was reported: if it lives, it registers again after a rest."""
     for node in plan.nodes:
         if node.name == name:
-            _tell(node.address, {"op": "failed", "id": 1, "launcher": launcher, "reason": reason})
+            _tell(loop, node, reply, {"op": "failed", "id": 1, "launcher": reply["launcher"], "reason": reason})
 
 
-def _tell(address: str, order: dict[str, Any]) -> None:
+def _tell(loop: Loop, node: PlacedNode, reply: dict[str, Any], order: dict[str, Any]) -> None:
     try:
-        sock = connect_now(address)
+        sock = connect_now(node.address)
     except (OSError, AgentError):
+        return
+    if getattr(sock, "shaking", False):
+        from console.launch.far import tell
+
+        tell(loop, sock, reply, node.name, order)
         return
     try:
         sock.send(control(hello("yod")) + control(order))

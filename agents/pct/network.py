@@ -1,0 +1,273 @@
+"""The PCT's door towards other machines: TLS, then a hello, then a launch, a request or an image that is wanted.
+
+Everything here is bounded, for anybody may knock: so many visitors at once, so many seconds and so many bytes each; who
+stands longest, of the address that has most visitors, makes room for the next.
+"""
+
+from __future__ import annotations
+
+import time
+
+from agents.link import tls
+from agents.link.link import Link
+from agents.link.loop import READ, Loop
+from agents.pct.visitor_states import TRANSITIONS, Action, Event, State
+from agents.wire.control import control, decode
+from agents.wire.credential import Credential
+from agents.wire.errors import AgentError, Refusal, WireError
+from agents.wire.frames import CONTROL, HEADER_SIZE
+from agents.wire.messages import PCT, check, check_hello, hello
+from agents.wire.roles import LAUNCHER, name_of, need, roles_of
+from agents.wire.roles import PCT as MAY
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, Callable, Dict, FrozenSet, Optional
+
+    from agents.link.trust import Trust
+    from agents.pct.admission import Admission
+    from agents.pct.log import Log
+    from agents.wire.control import Message
+
+#: Seconds for handshake, hello and what follows; visitors at once; bytes of each message.
+PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
+_LINGER_S = 1.0  # for a refusal to be read
+
+
+class Pass:
+    """What a launch that came in was let in with; ``parent``: the node above us, "" where it is the launcher."""
+
+    __slots__ = ("credential", "parent")
+
+    def __init__(self, credential: Credential, parent: str) -> None:
+        self.credential, self.parent = credential, parent
+
+
+class Visitor:
+    """One connection that nobody knows yet."""
+
+    __slots__ = ("address", "buffer", "message", "on_timer", "secured", "since", "state", "way")
+
+    def __init__(self, secured: tls.Secured, address: str) -> None:
+        self.secured, self.address = secured, address
+        self.since = time.monotonic()
+        self.state = State.SHAKING
+        self.buffer = b""
+        self.message: Message = {}  # its hello, then its request
+        self.way: Any = None  # its Pass
+        self.on_timer: Any = None
+
+
+class Network:
+    """Listens at ``place`` (host, port). What is let in goes to ``on_launch``, ``on_request``, ``on_fetch``."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        place: "tuple[str, int]",
+        trust: Trust,
+        admission: Admission,
+        log: Log,
+        on_launch: Callable[[tls.Secured, str, Pass], None],
+        on_request: Callable[[tls.Secured, Optional[Credential]], None],
+        on_fetch: Callable[[tls.Secured, Message], None],
+    ) -> None:
+        self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
+        self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
+        trust.server()  # a node whose certificate is of no use says so now
+        self._visitors: Dict[int, Visitor] = {}
+        self._sock = tls.listen(*place)
+        loop.watch(self._sock.fileno(), READ, self._on_accept)
+
+    def __len__(self) -> int:
+        return len(self._visitors)
+
+    def _on_accept(self, _events: int) -> None:
+        for _ in range(16):  # then others have their turn
+            try:
+                sock, place = self._sock.accept()
+            except OSError:
+                return
+            self._receive(sock, str(place[0]))
+
+    def _receive(self, sock: socket.socket, address: str) -> None:
+        if len(self._visitors) >= MOST:
+            self._make_room()
+        try:
+            sock.setblocking(False)
+            tls.tune(sock)
+            visitor = Visitor(tls.Secured(sock, self._trust, server=True), address)
+        except (OSError, AgentError) as error:
+            self._log.write("cannot serve", peer=address, error=getattr(error, "message", None) or str(error))
+            sock.close()
+            return
+        fd = sock.fileno()
+        self._visitors[fd] = visitor
+        visitor.on_timer = self._loop.after(PATIENCE_S, lambda: self._handle(visitor, Event.LATE))
+        self._loop.watch(fd, READ, lambda _events: self._go_on(visitor))
+
+    def _make_room(self) -> None:
+        count: Dict[str, int] = {}
+        for visitor in self._visitors.values():
+            count[visitor.address] = count.get(visitor.address, 0) + 1
+        most = max(count, key=lambda address: count[address])
+        self._handle(next(v for v in self._visitors.values() if v.address == most), Event.LATE)
+
+    # one visitor
+
+    def _handle(self, visitor: Visitor, event: Event) -> None:
+        step = TRANSITIONS.get((visitor.state, event))
+        if step is None:
+            return
+        action, visitor.state = step
+        if event is Event.LATE:
+            self._log.write("refused", reason="too_slow", peer=visitor.address)
+        if visitor.state is State.OVER:
+            visitor.on_timer.cancel()
+            self._loop.unwatch(visitor.secured.fileno())
+            self._visitors.pop(visitor.secured.fileno(), None)
+        _DO[action](self, visitor)
+
+    def _go_on(self, visitor: Visitor) -> None:
+        try:
+            if visitor.state is State.SHAKING:
+                visitor.secured.shake()
+                self._handle(visitor, Event.SHAKEN)
+            else:
+                self._read(visitor)
+        except BlockingIOError:
+            if visitor.state is not State.OVER:
+                self._loop.watch(visitor.secured.fileno(), visitor.secured.wants, lambda _events: self._go_on(visitor))
+        except (Refusal, WireError) as refusal:
+            self._refused(visitor, refusal)
+        except OSError as error:
+            if visitor.state is State.SHAKING:
+                self._log.write("refused", reason="handshake", peer=visitor.address, error=error.strerror or str(error))
+            self._handle(visitor, Event.GONE)
+
+    def _refused(self, visitor: Visitor, refusal: AgentError) -> None:
+        reason = getattr(refusal, "reason", "protocol")
+        names = sorted(visitor.secured.peer.names)
+        self._log.write("refused", reason=reason, peer=visitor.address, names=names, message=refusal.message)
+        visitor.message = {"re": 0, "error": refusal.as_message()}
+        self._handle(visitor, Event.REFUSED)
+
+    def _read(self, visitor: Visitor) -> None:
+        while visitor.state in (State.GREETING, State.ASKING):
+            message = self._message(visitor)
+            if message is None:
+                data = visitor.secured.recv(LONGEST)
+                if not data:
+                    self._handle(visitor, Event.GONE)
+                    return
+                visitor.buffer += data
+            elif visitor.state is State.GREETING:
+                self._greeted(visitor, message)
+            else:
+                self._asked(visitor, message)
+
+    def _message(self, visitor: Visitor) -> "Optional[Message]":
+        # the next message, when it is whole; its bytes stay in the buffer until somebody takes them
+        data = visitor.buffer
+        if not data:
+            return None
+        length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
+        if data[0] != CONTROL or length > LONGEST:
+            raise WireError("the first message on a connection is a hello")
+        if len(data) < HEADER_SIZE + length:
+            return None
+        return decode(data[HEADER_SIZE : HEADER_SIZE + length])
+
+    def _take(self, visitor: Visitor) -> None:
+        length = int.from_bytes(visitor.buffer[1:HEADER_SIZE], "big")
+        visitor.buffer = visitor.buffer[HEADER_SIZE + length :]
+
+    def _greeted(self, visitor: Visitor, message: Message) -> None:
+        role = check_hello(message)
+        names, mesh = visitor.secured.peer.names, self._trust.mesh
+        roles = roles_of(names, mesh)
+        text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
+        if role == "launcher":
+            visitor.way = Pass(self._admission.admit(text, mac), "")
+            self._take(visitor)
+            self._handle(visitor, Event.LAUNCHES)
+        elif role == "parent":
+            need(MAY, "parent", roles)
+            visitor.way = Pass(self._admission.admit(text, mac), name_of(names, mesh, "pct"))
+            self._take(visitor)
+            self._handle(visitor, Event.LAUNCHES)
+        elif role == "child":
+            need(MAY, "fetch", roles)
+            self._take(visitor)
+            self._handle(visitor, Event.FETCHES)
+        else:
+            credential = None
+            if not roles:
+                credential = self._admission.recognise(text, mac)
+            visitor.way = credential
+            self._handle(visitor, Event.ASKS)
+
+    def _asked(self, visitor: Visitor, message: Message) -> None:
+        try:
+            if check(PCT, message) != "fetch":
+                raise Refusal("wrong_role", "a launch child of another node may fetch images, and nothing else")
+        except Refusal:
+            raise
+        except AgentError as error:
+            raise WireError(error.message) from None
+        who = name_of(visitor.secured.peer.names, self._trust.mesh, "pct")
+        visitor.message = dict(message, node=who)
+        self._take(visitor)
+        self._handle(visitor, Event.ASKED)
+
+    # what the table says
+
+    def _begin(self, visitor: Visitor) -> None:
+        visitor.secured.unread(visitor.buffer)
+        self._on_launch(visitor.secured, "parent" if visitor.way.parent else "launcher", visitor.way)
+
+    def _serve(self, visitor: Visitor) -> None:
+        visitor.secured.unread(visitor.buffer)
+        self._on_request(visitor.secured, visitor.way)
+
+    def _carry(self, visitor: Visitor) -> None:
+        self._on_fetch(visitor.secured, visitor.message)
+
+    def _refuse(self, visitor: Visitor) -> None:
+        link = Link(self._loop, visitor.secured, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+        link.send_raw(control(hello("pct")) + control(visitor.message))
+        # what has come in unread would make the peer's end a reset, and our words unread
+        self._loop.after(_LINGER_S, link.close)
+
+    def _drop(self, visitor: Visitor) -> None:
+        visitor.secured.close()
+
+    def close(self) -> None:
+        """Let everybody go, and listen no more."""
+        for visitor in list(self._visitors.values()):
+            self._loop.unwatch(visitor.secured.fileno())
+            visitor.secured.close()
+        self._visitors.clear()
+        self._loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+
+_DO = {
+    Action.READ: lambda network, visitor: network._go_on(visitor),
+    Action.BEGIN: Network._begin,
+    Action.SERVE: Network._serve,
+    Action.CARRY: Network._carry,
+    Action.REFUSE: Network._refuse,
+    Action.DROP: Network._drop,
+}
+
+
+def allowed(op: str, names: FrozenSet[str], mesh: str, credential: Optional[Credential], launcher: Any) -> None:
+    """Refusal unless a peer may ask for ``op`` (of ``launcher``): by its certificate, or its launch's credential."""
+    if credential is None:
+        need(MAY, op, roles_of(names, mesh))
+        return
+    need(MAY, op, {LAUNCHER})
+    if launcher != credential.launcher:
+        raise Refusal("other_launcher", f"a credential of launcher {credential.launcher}, for launcher {launcher}")

@@ -1,0 +1,121 @@
+"""A PCT that other machines reach: what agents/pct/network.py lets in, brought to launches and requests."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link import trust as trusts
+from agents.link.trust import SCHEME, Trust
+from agents.pct.admission import Admission
+from agents.pct.courier import be_courier
+from agents.pct.network import Network, allowed
+from agents.pct.places import launch_socket, tombstone
+from agents.wire import keys
+from agents.wire.errors import Refusal
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from agents.link.loop import Loop
+    from agents.link.server import Session
+    from agents.link.tls import Secured
+    from agents.pct.log import Log
+    from agents.pct.network import Pass
+    from agents.wire.control import Message
+    from agents.wire.credential import Credential
+
+#: Bytes of a request of somebody who has no certificate.
+_LONGEST = 64 << 10
+
+
+class OutsideConfig:
+    """What a node's keeper.json says of other machines: ``listen`` (ADDR:PORT), ``trust`` (a directory), ``owner``."""
+
+    __slots__ = ("address", "clock", "listen", "owner", "trust")
+
+    def __init__(self, config: Dict[str, Any], node: str) -> None:
+        host, _, port = str(config["listen"]).rpartition(":")
+        self.listen: Tuple[str, int] = (host.strip("[]"), int(port))
+        self.trust = str(config["trust"])
+        self.owner: Optional[int] = None if config.get("system") else int(config.get("owner", os.geteuid()))
+        # where it is told how others reach it (a gateway, several networks), that, else where it listens
+        self.address = f"{SCHEME}{config.get('address') or config['listen']}/{node}"
+        #: A node that no RCA tells the time has its own to go by.
+        self.clock: Optional[Callable[[], float]] = None if config.get("rca") else time.time
+
+
+class Outside:
+    """``begin(secured, role, admitted)``, ``welcome(secured, limit)`` and ``fork(work)`` are the PCT's."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        mesh: str,
+        run: str,
+        node: str,
+        config: OutsideConfig,
+        log: Log,
+        life: Callable[[], Tuple[str, int]],
+        now: Callable[[], Optional[float]],
+        begin: Callable[[Secured, str, Pass], None],
+        welcome: Callable[[Secured, int], Session],
+        fork: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._run, self._node, self._mesh, self._config = run, node, mesh, config
+        self._welcome, self._fork = welcome, fork
+        trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
+        trust.client()  # so that no launch child has to make it
+        trusts.use(trust)
+        self._keys: Tuple[Any, List[bytes]] = (None, [])
+        self._admission = Admission(
+            mesh, node, config.owner, life, self._launch_keys, config.clock or now,
+            lambda launcher: os.path.exists(tombstone(run, node, launcher)),
+        )  # fmt: skip
+        self._network = Network(
+            loop, config.listen, trust, self._admission, log, begin, self._on_request, self._on_fetch
+        )
+
+    @property
+    def address(self) -> str:
+        """Where others reach this PCT."""
+        return self._config.address
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self._config.trust, name)
+
+    def _launch_keys(self) -> List[bytes]:
+        path = self._file("launch.key")
+        try:
+            found = os.stat(path)
+        except OSError:
+            return []
+        stamp = (found.st_ino, found.st_mtime_ns)
+        if stamp != self._keys[0]:
+            self._keys = (stamp, keys.read(path))
+        return self._keys[1]
+
+    def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
+        self._welcome(secured, _LONGEST if credential is not None else 0).state = credential
+
+    def _on_fetch(self, secured: Secured, message: Message) -> None:
+        launcher = message.get("launcher")
+        if not isinstance(launcher, int):
+            secured.close()
+            return
+        path = launch_socket(self._run, self._node, launcher)
+        self._fork(lambda: be_courier(secured, path, message))
+        secured.close()
+
+    def check(self, session: Session, op: str, message: Message) -> None:
+        """Refusal unless whoever is at the other end may ask for ``op``."""
+        if session.peer.uid < 0:
+            allowed(op, session.peer.names, self._mesh, session.state, message.get("launcher"))
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._network.close()
+
+
+__all__ = ["Outside", "OutsideConfig", "Refusal"]

@@ -1,0 +1,44 @@
+"""``mesh up`` of a personal mesh whose PCTs are reached as if they were on other machines: by TLS on 127.0.0.N alone.
+
+Run in a PrivateMesh's environment; the options of ``mesh up`` follow. Everything but the nodes' addresses is as always.
+"""
+
+import socket
+import sys
+from typing import Any
+
+from console.cli import mesh
+from console.deploy import personal
+from console.deploy.trust import authority, write_private
+from console.settings import Settings
+
+_write = personal.write_config
+
+
+def free_port(host: str) -> int:
+    """A port of ``host`` that nobody has now."""
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def far(settings: Settings, config: dict[str, Any]) -> None:
+    """Give every node an address of its own, a certificate and keys; then write keeper.json."""
+    import os
+
+    ours = authority(settings.state_dir, config["mesh"])
+    ours.equip_login(config["login"], ["127.0.0.1"], config["run"])
+    for number, node in enumerate(config["nodes"]):
+        host = f"127.0.0.{number % 250 + 2}"
+        node["listen"] = f"{host}:{free_port(host)}"
+        node["trust"] = os.path.join(settings.state_dir, "nodes", str(node["name"]), "trust")
+        os.makedirs(node["trust"], mode=0o700, exist_ok=True)
+        for name, content in ours.node_files(str(node["name"]), [host]).items():
+            write_private(os.path.join(node["trust"], name), content)
+    _write(settings, config)
+
+
+if __name__ == "__main__":
+    personal.write_config = far
+    sys.exit(mesh.main(["up", *sys.argv[1:]]))
