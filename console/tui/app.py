@@ -59,6 +59,7 @@ class ConsoleApp(App[None]):
         self.runs: dict[int, Run] = {}
         self.trouble = ""  # why the picture is old; empty while it is not
         self.read_only = False
+        self.replaying = False  # what is shown is a recording: nothing in it can be acted on
         self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
@@ -138,6 +139,16 @@ class ConsoleApp(App[None]):
             self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
             self.follow(self._watches[launcher])
         self.action_show(f"run-{launcher}")
+
+    def launch_on(self, where: str, size: int) -> None:
+        """Opens the launch form with these processors filled in."""
+        self.action_show("launch")
+
+        def fill() -> None:
+            if isinstance(self.screen, LaunchScreen):
+                self.screen.fill_in(where, size)
+
+        self.call_after_refresh(fill)
 
     def follow(self, watch: Watch) -> None:
         """Feeds a run from its yod until the stream ends."""

@@ -44,19 +44,16 @@ class Stretch(NamedTuple):
     part: int
 
 
-class Layout:
-    """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow.
+class Lines:
+    """Cells on lines: where each stands, and which stands where."""
 
-    ``halves``: a block may take two lines of the same length for that.
-    """
-
-    def __init__(self, blocks: list[Block], width: int, height: int, *, halves: bool = True) -> None:
-        self.density, self.lines = _choose(blocks, max(8, width), height, 2 if halves else 1)
+    def __init__(self, density: Density, lines: list[list[Stretch]]) -> None:
+        self.density, self.lines = density, lines
         self._where: dict[int, tuple[int, int]] = {}
-        step = self.density.tile + self.density.gap
-        for y, line in enumerate(self.lines):
+        step = density.tile + density.gap
+        for y, line in enumerate(lines):
             for stretch in line:
-                if stretch.part == -(self.density.height // 2):
+                if stretch.part == -(density.height // 2):
                     for i in range(stretch.cells):
                         self._where[stretch.first + i] = (stretch.x + i * step, y)
 
@@ -64,7 +61,10 @@ class Layout:
     def width(self) -> int:
         """Columns in use."""
         step = self.density.tile + self.density.gap
-        return max((s.x + s.cells * step - self.density.gap for line in self.lines for s in line), default=0)
+        ends = (
+            max(s.label_x + len(s.label), s.x + s.cells * step - self.density.gap) for row in self.lines for s in row
+        )
+        return max(ends, default=0)
 
     def __contains__(self, cell: int) -> bool:
         """Whether the cell was there when all was laid out."""
@@ -95,6 +95,16 @@ class Layout:
                 return min(candidates, key=lambda other: abs(self.place(other)[0] - x))
             y += step
         return cell
+
+
+class Layout(Lines):
+    """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow.
+
+    ``halves``: a block may take two lines of the same length for that.
+    """
+
+    def __init__(self, blocks: list[Block], width: int, height: int, *, halves: bool = True) -> None:
+        super().__init__(*_choose(blocks, max(8, width), height, 2 if halves else 1))
 
 
 def merge(blocks: list[Block]) -> list[Block]:

@@ -1,6 +1,7 @@
 """The machine as last read from the database. Pure: rows in, cells and what changed of them out."""
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from console.tui.layout import Block
@@ -8,6 +9,7 @@ from db.rows import processor_state
 
 HUES = 8
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+MOST_EVENTS = 5_000  # kept; twice as many before the older half goes
 OUT_OF_SERVICE = frozenset(("down", "drained"))
 
 
@@ -20,12 +22,28 @@ class State(enum.IntEnum):
     STALE = 3
     DOWN = 4
     RESERVED = 5
+    DRAINING = 6  # in use on a node that gets nothing new
+    DRAINED = 7  # taken out of service by somebody
+    HELD = 8  # free, but for the partition of a batch job alone
+    SERVICE = 9  # free, on a service node: in no pool
 
 
 _STATES = {state.name.lower(): state for state in State}
 
 #: One glyph a state (showmesh's), so that the map can be read without colour; busy processors show a launcher's letter.
-GLYPHS = {State.FREE: "·", State.PENDING: "+", State.BUSY: "a", State.STALE: "-", State.DOWN: "#", State.RESERVED: "="}
+GLYPHS = {
+    State.FREE: "·",
+    State.PENDING: "+",
+    State.BUSY: "a",
+    State.STALE: "-",
+    State.DOWN: "#",
+    State.RESERVED: "=",
+    State.DRAINING: "~",
+    State.DRAINED: "x",
+    State.HELD: ":",
+    State.SERVICE: ",",
+}
+MIXED = "%"  # a tile that stands for several processors which are not all the same
 
 
 class Node(NamedTuple):
@@ -40,6 +58,8 @@ class Node(NamedTuple):
     agent: str = ""
     incarnation: int = 0
     state_at: float = 0.0
+    by: str = ""  # who drained it
+    side: int = 1
 
     @property
     def out_of_service(self) -> bool:
@@ -74,11 +94,42 @@ class Launcher(NamedTuple):
     batch_job: str
     created_at: float
     started_at: float | None
-    ranks: int | None = None  # how many processes; None while pending
+    pending_until: float = 0.0
+    ranks: str = ""  # JSON: the processor of each rank; empty while pending
+    processors: str = ""  # folded, in rank order
+    ended_at: float | None = None
+    exit_status: int | None = None
+    reason: str = ""
 
     def elapsed_s(self, now: float) -> float:
         """Seconds since it started, or since it asked while it is pending. ``now``: by the database's clock."""
         return max(0.0, now - (self.started_at or self.created_at))
+
+
+class Partition(NamedTuple):
+    """A row of ``partition`` that has not ended."""
+
+    id: int
+    user: str
+    uid: int
+    batch_job: str
+    size: int
+    processors: str  # folded
+    created_at: float
+    max_in_use: int
+    batch_job_error: bool
+
+
+class Event(NamedTuple):
+    """A row of ``event``; node by name."""
+
+    id: int
+    at: float
+    kind: str
+    node: str
+    launcher: int | None
+    partition: int | None
+    text: str
 
 
 class Picture(NamedTuple):
@@ -92,6 +143,10 @@ class Picture(NamedTuple):
     processors: list[Processor]
     launchers: list[Launcher]
     ended: list[int]  # launchers that ended
+    partitions: Sequence[Partition] = ()
+    ended_partitions: Sequence[int] = ()
+    topology: str = ""  # JSON; empty for a plain line of processors
+    events: Sequence[Event] = ()  # new ones, in their order
 
 
 class Changed(NamedTuple):
@@ -109,6 +164,10 @@ class Machine:
         self.counter = -1
         self.now = 0.0
         self.mesh = ""
+        self.topology = ""
+        self.partitions: dict[int, Partition] = {}
+        self.events: list[Event] = []  # the newest
+        self.last_event = 0
         self.nodes: list[Node] = []
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
@@ -127,6 +186,8 @@ class Machine:
     def apply(self, picture: Picture) -> Changed:
         """Takes a reading in."""
         self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
+        held = self._take_partitions(picture)
+        self._take_events(picture)
         known = all(row.id in self._cell_of for row in picture.processors)
         nodes_known = all(node.id in self._node_index for node in picture.nodes)
         if picture.whole or not known or not nodes_known:
@@ -145,7 +206,29 @@ class Machine:
         launchers = self._take_launchers(picture)
         if launchers:
             cells.update(cell for cell, row in enumerate(self.processors) if row.launcher in touched and row.launcher)
+        if held:
+            cells.update(cell for cell, row in enumerate(self.processors) if row.partition in held)
         return Changed(False, {cell for cell in cells if self._look(cell)}, launchers)
+
+    def _take_events(self, picture: Picture) -> None:
+        if picture.whole:
+            self.events, self.last_event = [], 0
+        fresh = [event for event in picture.events if event.id > self.last_event]
+        if fresh:
+            self.events += fresh
+            self.last_event = fresh[-1].id
+            if len(self.events) > 2 * MOST_EVENTS:
+                del self.events[:-MOST_EVENTS]
+
+    def _take_partitions(self, picture: Picture) -> set[int]:
+        """Takes them in; the numbers of those that are new."""
+        if picture.whole:
+            self.partitions = {}
+        new = {row.id for row in picture.partitions if row.id not in self.partitions}
+        self.partitions.update((row.id, row) for row in picture.partitions)
+        for number in picture.ended_partitions:
+            self.partitions.pop(number, None)
+        return new
 
     def _take_launchers(self, picture: Picture) -> bool:
         before = dict(self.launchers)
@@ -176,7 +259,7 @@ class Machine:
         else:
             nodes = {node.id: node for node in (*self.nodes, *picture.nodes)}
             processors = {row.id: row for row in (*self.processors, *picture.processors)}
-        shape = self._shape()
+        shape, self.topology = self._shape(), picture.topology if picture.whole else self.topology
         old_looks = self._looks
         self.nodes = [nodes[number] for number in sorted(nodes)]
         self._node_index = {node.id: index for index, node in enumerate(self.nodes)}
@@ -200,16 +283,16 @@ class Machine:
             return Changed(False, changed, True)
         return Changed(True, set(), launchers or True)
 
-    def _shape(self) -> tuple[list[tuple[int, str]], list[int]]:
-        return [(node.id, node.name) for node in self.nodes], [row.id for row in self.processors]
+    def _shape(self) -> tuple[str, list[tuple[int, str]], list[int]]:
+        return self.topology, [(node.id, node.name) for node in self.nodes], [row.id for row in self.processors]
 
     def _look(self, cell: int) -> bool:
         """Works out how a cell looks; True when that changed."""
         row = self.processors[cell]
         state = self._state(row)
         glyph, style = GLYPHS[state], state.name.lower()
-        if state is State.BUSY and row.launcher is not None:
-            glyph = self._letters.get(row.launcher, "?")
+        if row.launcher is not None and state in (State.BUSY, State.DRAINING):
+            glyph = self._letters.get(row.launcher, "?") if state is State.BUSY else glyph
             style = f"hue-{hue(row.launcher)}"
         look = (glyph, style)
         if look == self._looks[cell] and state == self.states[cell]:
@@ -224,7 +307,12 @@ class Machine:
             launcher = self.launchers.get(row.launcher)
             held = launcher.state if launcher is not None else "busy"
         node = self.nodes[self._node_index[row.node]]
-        return _STATES[processor_state(node.state, row.mode, row.reserved_for or None, held)]
+        state = _STATES[processor_state(node.state, row.mode, row.reserved_for or None, held)]
+        if state is State.FREE and (node.role == "service" or row.partition is not None):
+            return State.SERVICE if row.partition is None else State.HELD
+        if state is State.DOWN and node.state in ("draining", "drained"):
+            return State.DRAINED
+        return State.DRAINING if state is State.BUSY and node.state == "draining" else state
 
     # questions
 
@@ -245,6 +333,11 @@ class Machine:
         pairs = zip(self.nodes, self._cells_of_node, strict=True)
         return [Block(node.name, first, count) for node, (first, count) in pairs if count]
 
+    @property
+    def nodes_with_processors(self) -> int:
+        """How many nodes have any."""
+        return sum(count > 0 for _, count in self._cells_of_node)
+
     def cell_of(self, processor: int) -> int | None:
         """The cell of a processor id."""
         return self._cell_of.get(processor)
@@ -256,6 +349,10 @@ class Machine:
     def node_of(self, cell: int) -> int:
         """Index into ``nodes`` of the cell's node."""
         return self._node_index[self.processors[cell].node]
+
+    def node_index(self, node: int) -> int:
+        """Index into ``nodes`` of a node's id. KeyError."""
+        return self._node_index[node]
 
     def node_cells(self, index: int) -> range:
         """The cells of a node."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from console.launch.sanitise import clean
-from console.tui.machine import Launcher, Node, Picture, Processor
+from console.tui.machine import MOST_EVENTS, Event, Launcher, Node, Partition, Picture, Processor
 from db.views import Viewer
+
+FIRST_EVENTS = 1_000  # those read at the start
 
 
 class MachineReader:
@@ -23,12 +26,25 @@ class MachineReader:
         self._now = 0.0
         self._now_read_at = 0.0
         self._mesh = ""
+        self._last_event: int | None = None
         self._batch_jobs: dict[int, str] = {}
         self._names: dict[int, str] = {}
 
     async def read(self) -> Picture:
         """What changed since the last call; everything on the first, and after the database was away."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+
+    async def history(self, limit: int) -> list[Launcher]:
+        """Launchers that have ended, the last one first."""
+        rows = await self._elsewhere(lambda: self._viewer.history(limit))
+        return [self._launcher(row) for row in rows]
+
+    async def _elsewhere(self, work: Callable[[], list[Any]]) -> list[Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _event(self, row: Any) -> Event:
+        node = "" if row.node is None else self._names.get(row.node, str(row.node))
+        return Event(row.id, row.at, clean(row.kind), node, row.launcher, row.partition, clean(row.text or ""))
 
     def close(self) -> None:
         """Lets go of the database, without waiting for one that does not answer."""
@@ -41,14 +57,18 @@ class MachineReader:
                 now = self._now + time.monotonic() - self._now_read_at
                 return Picture(False, self._counter, now, self._mesh, [], [], [], [])
             reading = self._viewer.read(self._counter)
+            after = None if reading.whole else self._last_event
+            events = self._viewer.events(after, FIRST_EVENTS if after is None else MOST_EVENTS)
         except Exception:
             self._counter = None  # after a gap all is read anew: it may be another database
             raise
         self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
         self._mesh = clean(reading.mesh.name or "")
-        return self._picture(reading)
+        if events:
+            self._last_event = events[-1].id
+        return self._picture(reading, events)
 
-    def _picture(self, reading: Any) -> Picture:
+    def _picture(self, reading: Any, events: list[Any]) -> Picture:
         if reading.whole:
             self._batch_jobs, self._names = {}, {}
         for row in reading.partitions:
@@ -76,6 +96,10 @@ class MachineReader:
             ],
             [self._launcher(row) for row in reading.launchers if row.ended_at is None],
             [row.id for row in reading.launchers if row.ended_at is not None],
+            [_partition(row) for row in reading.partitions if row.ended_at is None],
+            [row.id for row in reading.partitions if row.ended_at is not None],
+            reading.mesh.topology or "",
+            [self._event(row) for row in events],
         )
 
     def _launcher(self, row: Any) -> Launcher:
@@ -92,7 +116,27 @@ class MachineReader:
             self._batch_jobs.get(row.partition, ""),
             row.created_at,
             row.started_at,
+            row.pending_until or 0.0,
+            row.ranks or "",
+            row.processors or "",
+            row.ended_at,
+            row.exit_status,
+            clean(row.reason or ""),
         )
+
+
+def _partition(row: Any) -> Partition:
+    return Partition(
+        row.id,
+        clean(row.user or ""),
+        row.uid,
+        clean(row.batch_job or ""),
+        row.size,
+        row.processors or "",
+        row.created_at,
+        row.max_in_use,
+        bool(row.batch_job_error),
+    )
 
 
 def _node(row: Any) -> Node:
@@ -106,4 +150,6 @@ def _node(row: Any) -> Node:
         clean(row.agent or ""),
         row.incarnation or 0,
         row.state_at or 0.0,
+        clean(row.by or ""),
+        row.side or 1,
     )

@@ -1,5 +1,7 @@
 """Times and amounts in a few characters."""
 
+import time
+
 
 def elapsed(seconds: float) -> str:
     """``7s``, ``2:05``, ``3:00:07``, ``2d 04h``."""
@@ -22,6 +24,12 @@ def amount(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def clock(at: float) -> str:
+    """An instant in local time: the time of day, with the date where that was not within a day of now."""
+    then = time.localtime(at)
+    return time.strftime("%H:%M:%S" if abs(time.time() - at) < 86_400 else "%d %b %H:%M", then)
 
 
 def several(count: int, noun: str) -> str:

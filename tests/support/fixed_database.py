@@ -43,6 +43,7 @@ class FixedDatabase:
     def age(self) -> None:
         """Makes every change of a node's state long ago."""
         self.store.run(lambda t: t.change(f"UPDATE node SET state_at = ?, changed = {t.stamp}", (t.now - AGO_S,)))
+        self.store.run(lambda t: t.change("UPDATE event SET at = ?", (t.now - AGO_S,)))
 
     def put(self, *rows: Row) -> list[int]:
         """Puts launchers in, each with a partition of its own; their ids."""

@@ -79,7 +79,7 @@ async def take(mesh: PrivateMesh, suffix: str, size: tuple[int, int], ended: int
         await pilot.press("n", *"python3", "space", *"heat.py", "tab", *"12")
         await pilot.pause(0.3)
         write(app, "launch", suffix)
-        await pilot.press("escape", "enter")
+        await pilot.press("escape", "a")
         await until(pilot, lambda: "residual" in screen_text(app), "output")
         await pilot.pause(1.0)
         write(app, "run", suffix)

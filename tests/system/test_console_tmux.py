@@ -130,7 +130,7 @@ def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
     mesh, tmux = console
     launcher = mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True).stdout.strip()
     tmux.until("launchers (1)")
-    tmux.press("Enter")
+    tmux.press("a")
     tmux.until("running 2", "rank 1 begins")
     tmux.press("q")
     tmux.until("ended with 0")
@@ -140,7 +140,7 @@ def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
     again = Tmux(mesh)
     try:
         again.until("launchers (1)")
-        again.press("Enter")
+        again.press("a")
         again.until("running 2", "rank 0 begins", "rank 1 begins")
         again.press("K")
         again.until("SIGKILL to all 2 ranks", "nor clean up")

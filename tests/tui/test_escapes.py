@@ -114,7 +114,7 @@ def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
         terminal.until("RESERVER")
         terminal.keys("G")
         terminal.until("REASON", "NODE")
-        terminal.keys("g\r")
+        terminal.keys("ga")
         terminal.until("RUN", "EXITNODE", "NOTE", "LOST", *(f"OUT3{name}" for name in PAYLOADS))
         terminal.until(*(f"{word}{name}" for name in PAYLOADS for word in ("OUT2", "RAW", "SLOW")))
         terminal.keys("\x10")  # the palette names runs and launchers

@@ -106,7 +106,7 @@ async def test_the_list_of_launchers_has_details_of_its_own(tmp_path: Path) -> N
 async def test_enter_on_a_launcher_whose_yod_has_gone_says_so(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, RunScreen), "the run view")
         await until(pilot, lambda: "takes no observers" in screen_text(app), "why there is nothing to see")
         await pilot.press("x")
@@ -116,7 +116,7 @@ async def test_enter_on_a_launcher_whose_yod_has_gone_says_so(tmp_path: Path) ->
 async def test_a_free_processor_has_nobody_to_attach_to(tmp_path: Path) -> None:
     database = FixedDatabase(tmp_path, nodes=1)
     async with opened(database.url, tmp_path) as (app, pilot):
-        await pilot.press("enter")
+        await pilot.press("a", "enter", "enter")
         assert isinstance(app.screen, MeshScreen) and not app.runs
 
 
@@ -139,7 +139,7 @@ async def test_no_database_at_all(tmp_path: Path) -> None:
     async with opened(f"sqlite://{tmp_path}/none.db", tmp_path) as (app, pilot):
         await until(pilot, lambda: "no picture yet" in screen_text(app), "that there is nothing to see")
         await until(pilot, lambda: "mesh up" in screen_text(app), "what to do about it")
-        await pilot.press("h", "j", "k", "l", "g", "G", "w", "b", "tab", "enter", "question_mark", "escape")
+        await pilot.press("h", "j", "k", "l", "g", "G", "w", "b", "tab", "enter", "a", "space", "v", "c", "o", "s", "i", "z", "y", "D", "escape", "question_mark", "escape")
         assert "Traceback" not in screen_text(app)
 
 
@@ -165,7 +165,7 @@ async def test_help_has_every_key_of_the_screen_in_front(tmp_path: Path) -> None
         await until(pilot, lambda: app.screen.query("#help-text Static"), "the page of keys")
         text = str(app.screen.query_one("#help-text Static", Static).visual)
         for words in (
-            "next node",
+            "the next cabinet or node",
             "watch the launcher",
             "the launch form",
             "leave; what runs goes on",

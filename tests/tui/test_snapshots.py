@@ -70,7 +70,7 @@ def test_run(snap_compare: Compare, tmp_path: Path) -> None:
 
     async def look(pilot: Pilot[Any]) -> None:
         await settled(pilot)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: pilot.app.runs[1].phase is Phase.ENDED, "the end")  # type: ignore[attr-defined]
         await until(pilot, lambda: "exit status 139" in screen_text(pilot.app), "the table")
         await asyncio.sleep(0.3)

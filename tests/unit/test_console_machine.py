@@ -72,11 +72,11 @@ def test_a_node_that_goes_takes_its_cells_with_it_and_gives_them_back() -> None:
     assert made.counts()[State.FREE] == 8
 
 
-def test_draining_nodes_are_down_where_nothing_runs() -> None:
+def test_draining_nodes_are_drained_where_nothing_runs() -> None:
     made = machine()
     busy = ROWS[4]._replace(launcher=1)
     made.apply(picture([busy], [launcher(1)], nodes=[Node(2, "n1", state="draining")], counter=2))
-    assert [State(state).name for state in made.states[4:]] == ["BUSY", "DOWN", "DOWN", "DOWN"]
+    assert [State(state).name for state in made.states[4:]] == ["DRAINING", "DRAINED", "DRAINED", "DRAINED"]
 
 
 def test_letters_stay_while_others_come_and_go() -> None:

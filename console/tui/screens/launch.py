@@ -60,6 +60,11 @@ class LaunchScreen(Framed):
         self.console.machine_changed.subscribe(self, lambda _: self._update())
         self._update()
 
+    def fill_in(self, where: str, size: int) -> None:
+        """Takes processors chosen on the map."""
+        self.query_one("#where", Input).value = where
+        self.query_one("#size", Input).value = str(size)
+
     def form(self) -> Form:
         """What is filled in now."""
         return Form(

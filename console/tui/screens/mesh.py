@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -10,8 +11,14 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from console.tui import acting
 from console.tui.actions.registry import bindings
+from console.tui.expressions import ExpressionError, choose
 from console.tui.machine import Changed
+from console.tui.places import MACHINE
+from console.tui.probing import Probe
+from console.tui.screens.confirm import Confirm
+from console.tui.screens.entry import Entry
 from console.tui.screens.frame import Framed
 from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.details import Details
@@ -22,6 +29,8 @@ from console.tui.widgets.machine_map import MachineMap
 from console.tui.widgets.titles import set_subtitle, set_title
 from console.tui.words import several
 
+_HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
+
 
 class MeshScreen(Framed):
     """Map, launchers, details, legend."""
@@ -30,6 +39,7 @@ class MeshScreen(Framed):
     AUTO_FOCUS = "#map"
     BINDINGS: ClassVar[list[BindingType]] = bindings("mesh")
     PLACES = ("mesh", "map", "launchers", "cells")
+    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def body(self) -> Iterable[Widget]:
         """Map on the left, launchers and details on the right, the legend below."""
@@ -37,6 +47,7 @@ class MeshScreen(Framed):
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
         self._details = Details(machine, id="details")
+        self._probe = self._details.probe = Probe()
         self._legend = Legend(machine, id="legend")
         yield Horizontal(self._map, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
         yield self._legend
@@ -65,27 +76,58 @@ class MeshScreen(Framed):
 
     def _update_lists(self) -> None:
         machine = self.console.machine
-        nodes = len(machine.blocks())
-        size = f"{several(nodes, 'node')}, {several(machine.cells, 'processor')}"
-        set_title(self._map, f"mesh {machine.mesh}".rstrip())
-        set_subtitle(self._map, size if machine.cells else "")
+        self._titles()
         self._map.message = self.console.trouble or "reading …"
-        set_title(self._launchers, f"launchers ({len(machine.launchers)})")
+        set_title(self._launchers, f"launchers ({len(machine.launchers):,})")
         self._launchers.update_launchers()
-        self._legend.refresh()
+        self._legend.update_counts()
         self._show_details()
+        self._ask_node()
         self.set_class(bool(self.console.trouble), "-old")
-        self.refresh_bindings()
+
+    def _ask_node(self) -> None:
+        """Asks the PCT of the node under the cursor how it is; at most as often as the clocks move."""
+        if self._map.cell is None or self._launchers.has_focus or self.console.replaying:
+            return
+        node = self.console.machine.nodes[self.console.machine.node_of(self._map.cell)]
+        if self._probe.due(node):
+
+            async def hear() -> None:
+                if await self._probe.ask(node):
+                    self._show_details()
+
+            self.run_worker(hear, group="probe", exclusive=True)  # type: ignore[arg-type]
+
+    def _titles(self) -> None:
+        machine, shown = self.console.machine, self._map
+        path = f" › {shown.path}" if shown.place != MACHINE else ""
+        set_title(shown, f"mesh {machine.mesh}".rstrip() + path)
+        if shown.selected:
+            found = acting.target(machine, shown.selected_cells)
+            set_subtitle(shown, f"{found.told} selected" + (f" · {_HINTS}" if shown.size.width > 100 else " · ? verbs"))
+        elif machine.cells and shown.place == MACHINE:
+            nodes, processors = several(machine.nodes_with_processors, "node"), several(machine.cells, "processor")
+            set_subtitle(shown, f"{processors} · z shows each" if shown.merged else f"{nodes}, {processors}")
+        else:
+            set_subtitle(shown, several(shown.cells, "processor") if shown.cells else "")
 
     def _show_details(self) -> None:
         if self._launchers.has_focus and self._launchers.selected is not None:
             self._details.show_launcher(self._launchers.selected)
+        elif self._map.cell is not None:
+            self._details.show_cell(self._map.cell, self._map.where(self._map.cell), len(self._map.under))
         else:
-            self._details.show_cell(self._map.cursor)
+            self._details.show_nothing()
 
     @on(CellGrid.Moved)
     @on(LineList.Moved)
     def _moved(self) -> None:
+        self._show_details()
+        self.refresh_bindings()
+
+    @on(MachineMap.Selected)
+    def _selected(self) -> None:
+        self._titles()
         self._show_details()
         self.refresh_bindings()
 
@@ -94,13 +136,189 @@ class MeshScreen(Framed):
         self._show_details()
         self.refresh_bindings()
 
+    # moving about
+
     @on(CellGrid.Chosen)
+    def _cell_chosen(self) -> None:
+        if not self._map.zoom_in():
+            self.action_attach()
+
     @on(LineList.Chosen)
-    def _chosen(self) -> None:
+    def _launcher_chosen(self) -> None:
         self.action_attach()
+
+    def action_out(self) -> None:
+        """Ends a range; else unselects all; else zooms out."""
+        if self._map.ranging:
+            self._map.begin_range()
+        elif self._map.selected:
+            self._map.select(())
+        elif not self._map.zoom_out():
+            self._map.focus()
+
+    def action_whole(self) -> None:
+        """All on the screen, or every processor a cell."""
+        self._map.whole = not self._map.whole
+        self._map.rebuild()
+        self._titles()
+
+    def go_to(self, kind: str, name: str) -> bool:
+        """Shows a node or a cabinet; False when there is none of that name."""
+        found = self._map.find_place(kind, name)
+        if found is None:
+            return False
+        self._map.show(*found)
+        self._map.focus()
+        return True
+
+    @property
+    def _launcher(self) -> int | None:
+        return self._launchers.selected if self._launchers.has_focus else self._map.launcher
 
     def action_attach(self) -> None:
         """Opens the run view of the launcher under the cursor."""
-        launcher = self._launchers.selected if self._launchers.has_focus else self._map.launcher
-        if launcher is not None:
-            self.console.attach(launcher)
+        if self._launcher is not None:
+            self.console.attach(self._launcher)
+
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is dim or hidden now."""
+        if not self.is_mounted:
+            return True
+        if action in ("attach", "select_launcher"):
+            return True if self._launcher is not None else None
+        if action == "out":
+            return bool(self._map.selected or self._map.ranging or self._map.place != MACHINE)
+        if action == "invert":
+            return True if self._map.selected else None
+        return True
+
+    # selecting
+
+    def action_select(self) -> None:
+        """Selects what is under the cursor, or unselects it."""
+        if self._launchers.has_focus and self._launchers.selected is not None:
+            self._map.toggle(self.console.machine.cells_of_launcher(self._launchers.selected))
+        else:
+            self._map.toggle(self._map.under)
+
+    def action_range(self) -> None:
+        """Begins a range, or ends it."""
+        self._map.begin_range()
+        self._map.focus()
+
+    def action_select_group(self) -> None:
+        """Its cabinet, or its node."""
+        if self._map.cell is not None:
+            self._map.toggle(self._map.group_cells(self._map.cell))
+
+    def action_select_launcher(self) -> None:
+        """All that its launcher has."""
+        if self._launcher is not None:
+            self._map.toggle(self.console.machine.cells_of_launcher(self._launcher))
+
+    def action_select_state(self) -> None:
+        """All in the same state."""
+        machine, cell = self.console.machine, self._map.cell
+        if cell is not None:
+            state = machine.states[cell]
+            self._map.toggle([other for other in range(machine.cells) if machine.states[other] == state])
+
+    def action_invert(self) -> None:
+        """The others."""
+        chosen = set(self._map.selected_cells)
+        self._map.select([cell for cell in range(self.console.machine.cells) if cell not in chosen])
+
+    def action_expression(self) -> None:
+        """By an expression, which is tried while it is typed."""
+        before = self._map.selected_cells
+
+        def told(text: str) -> str:
+            if not text.strip():
+                self._map.select(before)
+                return "free, busy, stale …, node[1-8], c3-*, 0..15, user=ada, launcher=7, job=4242 with & | ! ( )"
+            try:
+                cells = choose(text, self.console.machine, os.getuid())
+            except ExpressionError as error:
+                return f"!{error.message}" + (f" ({error.hint})" if error.hint else "")
+            self._map.select(cells)
+            return f"{acting.target(self.console.machine, cells).told} selected" if cells else "none are"
+
+        def answered(text: str | None) -> None:
+            if not (text or "").strip():
+                self._map.select(before)
+
+        self.app.push_screen(Entry("select", told, placeholder="node[1-8] & free"), answered)
+
+    # doing
+
+    def _target(self) -> acting.Target:
+        """The selection; without one what is under the cursor."""
+        machine = self.console.machine
+        cells = self._map.selected_cells
+        if not cells and self._launchers.has_focus and self._launchers.selected is not None:
+            cells = machine.cells_of_launcher(self._launchers.selected)
+        return acting.target(machine, cells or self._map.under)
+
+    def facts(self) -> dict[str, str]:
+        """For the command lines in help and palette."""
+        found = self._target()
+        facts = {"nodes": acting.shortened(found.node_list), "processors": acting.shortened(found.processor_list)}
+        facts = {key: value for key, value in facts.items() if value}
+        return facts if self._launcher is None else {**facts, "launcher": str(self._launcher)}
+
+    def action_copy(self, what: str) -> None:
+        """The selection as a list."""
+        found = self._target()
+        text = found.node_list if what == "nodes" else found.processor_list
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied: {acting.shortened(text)}", markup=False)
+
+    def action_launch_here(self) -> None:
+        """The launch form, filled in with the selection."""
+        found = self._target()
+        if found.processors:
+            self.console.launch_on(found.processor_list, len(found.processors))
+
+    def action_do(self, name: str) -> None:
+        """Asks, and then does it by the command it shows."""
+        found, verb = self._target(), acting.VERBS[name]
+        wrong = acting.problem(verb, found)
+        if wrong:
+            self.notify(f"{verb.label}: {wrong}", severity="warning", markup=False)
+        elif verb.needs_user:
+            self._ask_user(verb, found)
+        else:
+            self._ask(verb, found, "")
+
+    def _ask_user(self, verb: acting.Verb, found: acting.Target) -> None:
+        users = sorted({row.user for row in self.console.machine.launchers.values()})
+
+        def answered(user: str | None) -> None:
+            if user and user.strip():
+                self._ask(verb, found, user.strip())
+
+        entry = Entry(
+            f"{verb.label} for user",
+            lambda text: acting.line(acting.command(verb, found, text.strip() or "USER")),
+            offers=lambda text: [user for user in users if user.startswith(text)],
+        )
+        self.app.push_screen(entry, answered)
+
+    def _ask(self, verb: acting.Verb, found: acting.Target, user: str) -> None:
+        words = acting.command(verb, found, user)
+
+        def answered(yes: bool | None) -> None:
+            if yes and self.console.may_change():
+                self.run_worker(self._do(verb, words), group="verbs")
+
+        question = acting.question(verb, found)
+        self.app.push_screen(Confirm(question, acting.consequence(verb, found, words), verb.label), answered)
+
+    async def _do(self, verb: acting.Verb, words: list[str]) -> None:
+        try:
+            told = await acting.run(words)
+        except acting.ActionError as error:
+            self.notify(error.message, title=acting.line(words)[:60], severity="error", markup=False, timeout=10)
+        else:
+            self.notify(told or "done", title=acting.shortened(acting.line(words)), markup=False)

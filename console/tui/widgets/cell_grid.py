@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
-from console.tui.layout import Block, Layout, Stretch
+from console.tui.layout import Block, Layout, Lines, Stretch
 
 
 class CellGrid(ScrollView, can_focus=True):
@@ -65,9 +65,10 @@ class CellGrid(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._layout = Layout([], 80, 24)
+        self._layout: Lines = Layout([], 80, 24)
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
+        self._marked: dict[tuple[Style, str], Style] = {}
 
     # what a subclass says
 
@@ -84,8 +85,17 @@ class CellGrid(ScrollView, can_focus=True):
         """What stands in the cell (at most as long as a tile is wide), and the name of its style."""
         raise NotImplementedError
 
+    def lay_out(self, width: int, height: int) -> Lines:
+        """Where the cells stand in that room."""
+        return Layout(self.blocks(), width, height, halves=self.HALVES)
+
+    def mark(self, cell: int) -> str:
+        """The name of a style laid over the cell's own; empty for none."""
+        del cell
+        return ""
+
     def label_style(self, first: int) -> str:
-        """The name of the style for the label of the block that begins with that cell."""
+        """The name of the style for the label of the block that begins with that cell (-1: of no block)."""
         raise NotImplementedError
 
     # what the screen tells it
@@ -93,7 +103,7 @@ class CellGrid(ScrollView, can_focus=True):
     def rebuild(self) -> None:
         """There are other cells than before, or other room: lay everything out anew."""
         size = self.scrollable_content_region.size
-        self._layout = Layout(self.blocks(), size.width, size.height, halves=self.HALVES)
+        self._layout = self.lay_out(size.width, size.height)
         self._strips.clear()
         self.virtual_size = Size(self._layout.width, len(self._layout.lines))
         if self.cells:
@@ -189,6 +199,7 @@ class CellGrid(ScrollView, can_focus=True):
         """Another theme: every prebuilt style is out of date."""
         super().notify_style_update()
         self._styles.clear()
+        self._marked.clear()
         self._strips.clear()
 
     def _style(self, name: str) -> Style:
@@ -196,6 +207,13 @@ class CellGrid(ScrollView, can_focus=True):
         if style is None:
             style = self._styles[name] = self.get_component_rich_style(f"cell-grid--{name}")
         return style
+
+    def _over(self, style: Style, mark: str) -> Style:
+        both = self._marked.get((style, mark))
+        if both is None:
+            over = self.get_component_rich_style(f"cell-grid--{mark}", partial=True)
+            both = self._marked[style, mark] = style + over
+        return both
 
     def render_line(self, y: int) -> Strip:
         """The strip of one visible line, from the cache where nothing changed."""
@@ -235,6 +253,8 @@ class CellGrid(ScrollView, can_focus=True):
         for cell in range(stretch.first, stretch.first + stretch.cells):
             glyph, name = self.appearance(cell)
             tile_style = self._style(name)
+            if mark := self.mark(cell):
+                tile_style = self._over(tile_style, mark)
             tile = glyph.center(density.tile) if not stretch.part else " " * density.tile
             if cell == self.cursor:
                 name = "cell-grid--cursor" if self.has_focus else "cell-grid--cursor-blurred"

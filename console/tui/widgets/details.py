@@ -1,87 +1,181 @@
-"""What is known about the processor, or the launcher, one looks at."""
+"""What is known about the processor and its node, or about the launcher, one looks at."""
 
 from __future__ import annotations
 
+import json
 import textwrap
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.content import Content
 from textual.widgets import Static
 
-from console.tui.machine import Launcher, Machine, State
+from console.launch.report import fold_ranks
+from console.tui.machine import Event, Launcher, Machine, Node, Processor, State
+from console.tui.probing import Probe
 from console.tui.widgets.titles import set_title
-from console.tui.words import elapsed, several
+from console.tui.words import amount, elapsed, several
+
+#: A name, a value, and how it is marked: ``bad`` or nothing.
+Fact = tuple[str, str, str]
+_EVENTS = 6
 
 
 class Details(Static):
     """Names on the left, values on the right; redrawn when told to."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "details--name",
-        "details--bad",
-        "details--value",
-        *(f"cell-grid--{state.name.lower()}" for state in State),
-    }
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"details--name", "details--bad", "details--value"}
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._shown: tuple[list[tuple[str, str, str]], int, str] = ([], 0, "")
+        self._shown: tuple[list[Fact], int, str] = ([], 0, "")
+        self._ranks: tuple[str, list[int]] = ("", [])  # the last launcher's, as text and read
+        self.probe: Probe | None = None  # what the node under the cursor says of itself
 
-    def show_cell(self, cell: int) -> None:
-        """The processor, its node, and what runs there."""
+    def show_nothing(self) -> None:
+        """There is no machine."""
+        self._draw("nothing", [])
+
+    def show_cell(self, cell: int, where: str = "", of: int = 1) -> None:
+        """The processor, its node, and what runs there. ``of``: how many the tile stands for."""
         machine = self._machine
         if not 0 <= cell < machine.cells:
-            self._draw("nothing", [])
+            self.show_nothing()
             return
         row = machine.processors[cell]
-        index = machine.node_of(cell)
-        node = machine.nodes[index]
+        node = machine.nodes[machine.node_of(cell)]
         state = State(machine.states[cell])
-        since = f" for {elapsed(machine.now - node.state_at)}" if node.state_at else ""
-        rows = [
-            ("state", state.name.lower() + (f" for {row.reserved_for}" if row.reserved_for else ""), ""),
-            ("node", f"{node.name}, {several(len(machine.node_cells(index)), 'processor')}", ""),
-            ("", f"{node.state}{since}", "bad" if node.state != "up" else ""),
-        ]
-        if node.reason:
-            rows.append(("reason", node.reason, "bad" if node.state != "up" else ""))
-        rows.append(("pool", row.mode, ""))
+        facts = [("state", state.name.lower() + (f" for {row.reserved_for}" if row.reserved_for else ""), "")]
         if row.launcher is not None and row.launcher in machine.launchers:
-            rows += self._of_launcher(machine.launchers[row.launcher], short=True)
+            facts += self._of_launcher(machine.launchers[row.launcher], short=True)
         elif row.partition is not None:
-            rows.append(("partition", f"{row.partition}, no launcher in it", ""))
-        self._draw(f"processor {row.id} · {node.name}:{row.slot}", rows)
+            facts.append(("partition", f"{row.partition}, no launcher in it", ""))
+        facts += self._of_node(node, row, where, len(machine.node_cells(machine.node_of(cell))))
+        more = f" and {of - 1} more" if of > 1 else ""
+        self._draw(f"processor {row.id}{more} · {node.name}:{row.slot}", facts)
 
     def show_launcher(self, number: int) -> None:
         """A launcher by itself."""
         launcher = self._machine.launchers.get(number)
         if launcher is not None:
-            self._draw(f"launcher {number}", self._of_launcher(launcher, short=False))
+            facts = self._of_launcher(launcher, short=False)
+            facts += self._events(event for event in self._machine.events if event.launcher == number)
+            self._draw(f"launcher {number}", facts)
 
-    def _of_launcher(self, launcher: Launcher, *, short: bool) -> list[tuple[str, str, str]]:
+    def _of_node(self, node: Node, row: Processor, where: str, processors: int) -> list[Fact]:
+        machine = self._machine
+        bad = "bad" if node.state != "up" else ""
+        since = f" for {elapsed(machine.now - node.state_at)}" if node.state_at else ""
+        facts: list[Fact] = [("node", f"{node.name}, {node.state}{since}", bad)]
+        if node.reason:
+            facts.append(("reason", node.reason + (f" (by {node.by})" if node.by else ""), bad))
+        facts.append(("", f"{several(processors, 'processor')}, {node.role}, pool {row.mode}", ""))
+        if where:
+            facts.append(("place", where, ""))
+        facts += self._of_probe(node)
+        facts += self._of_ranks(node)
+        if node.address:
+            facts.append(("address", node.address, ""))
+        if node.agent:
+            facts.append(("agent", f"{node.agent}, incarnation {node.incarnation}", ""))
+        return facts + self._events(event for event in machine.events if event.node == node.name)
+
+    def _of_probe(self, node: Node) -> list[Fact]:
+        told = self.probe.told(node) if self.probe is not None else None
+        if told is None:
+            return []
+        if told.trouble:
+            return [("asked", told.trouble, "bad")]
+        facts: list[Fact] = []
+        if told.load:
+            facts.append(("load", "  ".join(f"{one:.2f}" for one in told.load), ""))
+        if told.memory:
+            total, available = told.memory
+            share = 100 * (total - available) // max(1, total)
+            facts.append(("memory", f"{amount(total - available)} of {amount(total)} used, {share} %", ""))
+        for launcher, ranks in told.processes.items():
+            shown = ", ".join(f"{rank}:{pid}" for rank, pid in ranks[:6]) + (", …" if len(ranks) > 6 else "")
+            facts.append(("rank:pid", f"{self._machine.letter(launcher)} {shown}", ""))
+        return facts
+
+    def _of_ranks(self, node: Node) -> list[Fact]:
+        """Which ranks of which launchers are on the node."""
+        machine = self._machine
+        cells = machine.node_cells(machine.node_index(node.id))
+        mine = {machine.processors[cell].id for cell in cells}
+        facts: list[Fact] = []
+        for number in dict.fromkeys(machine.processors[cell].launcher for cell in cells):
+            launcher = machine.launchers.get(number) if number is not None else None
+            if launcher is not None and launcher.ranks:
+                ranks = [rank for rank, at in enumerate(self._ranks_of(launcher)) if at in mine]
+                facts.append(("ranks", f"{machine.letter(launcher.id)} {fold_ranks(ranks)}", ""))
+        return facts
+
+    def _ranks_of(self, launcher: Launcher) -> list[int]:
+        """The processor of each rank; empty where that cannot be read."""
+        if self._ranks[0] != launcher.ranks:
+            try:
+                ranks = json.loads(launcher.ranks)
+            except ValueError:
+                ranks = []
+            self._ranks = (launcher.ranks, ranks if isinstance(ranks, list) else [])
+        return self._ranks[1]
+
+    def _of_launcher(self, launcher: Launcher, *, short: bool) -> list[Fact]:
         machine = self._machine
         letter = machine.letter(launcher.id)
         time = elapsed(launcher.elapsed_s(machine.now))
-        where = f"partition {launcher.partition}" + (f", job {launcher.batch_job}" if launcher.batch_job else "")
-        rows = [("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {time}", "")]
-        rows.append(("command", launcher.command, ""))
-        rows.append(("size", several(launcher.size, "processor"), ""))
-        if not short:
-            rows += [("of", where, ""), ("yod", f"{launcher.login}/{launcher.pid}", "")]
-        return rows
+        facts: list[Fact] = [
+            ("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {time}", ""),
+            ("command", launcher.command, ""),
+            ("size", several(launcher.size, "processor"), ""),
+        ]
+        return facts if short else facts + self._more_of_launcher(launcher)
 
-    def _draw(self, title: str, rows: list[tuple[str, str, str]]) -> None:
+    def _more_of_launcher(self, launcher: Launcher) -> list[Fact]:
+        machine = self._machine
+        where = f"partition {launcher.partition}" + (f", job {launcher.batch_job}" if launcher.batch_job else "")
+        ranks = len(self._ranks_of(launcher)) if launcher.ranks else 0
+        cells = machine.cells_of_launcher(launcher.id)
+        nodes = list(dict.fromkeys(machine.nodes[machine.node_of(cell)].name for cell in cells))
+        facts: list[Fact] = [("of", where, ""), ("yod", f"{launcher.login}/{launcher.pid}", "")]
+        if ranks:
+            facts.append(("ranks", several(ranks, "rank"), ""))
+        if nodes:
+            shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
+            facts.append(("nodes", f"{len(nodes)}: {shown}", ""))
+        facts.append(("asked", f"{elapsed(machine.now - launcher.created_at)} ago", ""))
+        if launcher.started_at:
+            waited = launcher.started_at - launcher.created_at
+            facts.append(("started", f"{waited:.2f} s after that", ""))
+        elif launcher.pending_until:
+            left = launcher.pending_until - machine.now
+            facts.append(("pending", f"{elapsed(max(0.0, left))} left to begin", "bad" if left < 10 else ""))
+        return facts
+
+    def _events(self, found: Iterable[Event]) -> list[Fact]:
+        events = list(found)[-_EVENTS:]
+        return [
+            (
+                "events" if i == 0 else "",
+                f"{elapsed(self._machine.now - event.at)}: {event.kind} {event.text}".rstrip(),
+                "",
+            )
+            for i, event in enumerate(reversed(events))
+        ]
+
+    def _draw(self, title: str, facts: list[Fact]) -> None:
         set_title(self, title)
-        state = (rows, self.size.width, self.app.theme)
+        state = (facts, self.size.width, self.app.theme)
         if state == self._shown:
             return
         self._shown = state
         name_style = self.get_visual_style("details--name", partial=True)
         lines = []
-        for name, value, mark in rows:
+        for name, value, mark in facts:
             style = self.get_visual_style("details--bad" if mark else "details--value", partial=True)
-            for piece in textwrap.wrap(value, max(12, self.size.width - 10)) or [""]:
+            for piece in textwrap.wrap(value, max(12, self.size.width - 12)) or [""]:
                 lines.append(Content.assemble((f"{name:<10}", name_style), (piece, style)))
                 name = ""
         self.update(Content("\n").join(lines))

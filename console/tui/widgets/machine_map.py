@@ -1,82 +1,334 @@
-"""The map: every processor a cell, node by node."""
+"""The map: processors as the machine is built, at three levels of zoom, with a cursor and a selection."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
+from textual.geometry import Offset, Region
+from textual.message import Message
 
 from console.tui.actions.registry import bindings
-from console.tui.layout import Block
-from console.tui.machine import HUES, Machine, State
+from console.tui.charts import Chart
+from console.tui.layout import TIGHTEST, Lines
+from console.tui.machine import GLYPHS, HUES, MIXED, Machine, State
+from console.tui.places import MACHINE, Place, Structure
 from console.tui.widgets.cell_grid import CellGrid
+
+#: Of a tile for several processors the first of these that one of them has is told, whatever the others are.
+_WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))
 
 
 class MachineMap(CellGrid):
-    """All processors with a cursor. Draws :class:`Machine`; never changes it."""
+    """Draws :class:`Machine`; never changes it. The grid's cells are tiles of the chart in view."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"cell-grid--{state.name.lower()}" for state in State),
         *(f"cell-grid--hue-{number}" for number in range(HUES)),
+        *("cell-grid--selected", "cell-grid--selected-partly"),
     }
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("map")
 
+    class Selected(Message):
+        """Another selection."""
+
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._processor: int | None = None  # what the cursor stays on when the machine changes its shape
+        self._structure = Structure(machine)
+        self._topology = machine.topology
+        self._chart = Chart(TIGHTEST, [], [])
+        self.place: Place = MACHINE
+        self.whole = True  # all on the screen; else every processor a tile
+        self.selected: set[int] = set()  # processor ids
+        self._processor: int | None = None  # what the cursor stays on whatever else changes
+        self._anchor: int | None = None  # the tile a range begins at
+        self._before: set[int] = set()  # what was selected when it began
+
+    # what the grid asks
 
     @property
     def cells(self) -> int:
-        """How many processors there are."""
-        return self._machine.cells
+        """How many tiles there are."""
+        return len(self._chart.members)
 
-    def blocks(self) -> list[Block]:
-        """A block for each node."""
-        return self._machine.blocks()
+    def lay_out(self, width: int, height: int) -> Lines:
+        """The chart of the place in view."""
+        if self._topology != self._machine.topology:
+            self._structure, self._topology = Structure(self._machine), self._machine.topology
+        self._chart = self._structure.chart(self.place, width, height, whole=self.whole)
+        if not self._chart.members and self.place != MACHINE:  # the cabinet or the node is gone
+            self.place = MACHINE
+            self._chart = self._structure.chart(self.place, width, height, whole=self.whole)
+        return self._chart
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style of a processor."""
-        return self._machine.appearance(cell)
+        """Glyph and style of a processor; of several that differ what is worst, else what most are."""
+        members = self._chart.members[cell]
+        machine = self._machine
+        look = machine.appearance(members[0])
+        if len(members) == 1:
+            return look
+        looks = [machine.appearance(member) for member in members]
+        if looks.count(look) == len(looks):
+            return look
+        states = {machine.states[member] for member in members}
+        for state, name in _WORST:
+            if state in states:
+                return GLYPHS[state], name
+        return MIXED, max(looks, key=looks.count)[1]
+
+    def mark(self, cell: int) -> str:
+        """Whether it is selected, wholly or partly."""
+        if not self.selected:
+            return ""
+        processors, selected = self._machine.processors, self.selected
+        members = self._chart.members[cell]
+        count = sum(processors[member].id in selected for member in members)
+        return "" if not count else "selected" if count == len(members) else "selected-partly"
 
     def label_style(self, first: int) -> str:
         """Nodes out of service stand out, and the one under the cursor."""
-        node = self._machine.node_of(first)
+        if first < 0:
+            return "label"
+        node = self._node_of(first)
         if self._machine.nodes[node].out_of_service:
             return "label-down"
-        return "label-here" if node == self._machine.node_of(self.cursor) else "label"
+        return "label-here" if node == self._node_of(self.cursor) else "label"
+
+    def _node_of(self, tile: int) -> int:
+        return self._machine.node_of(self._chart.members[tile][0])
+
+    # what the screen tells it
 
     def rebuild(self) -> None:
-        """Keeps the cursor on its processor through a change of shape."""
-        if self._processor is not None:
-            cell = self._machine.cell_of(self._processor)
-            if cell is not None:
-                self.set_reactive(MachineMap.cursor, cell)
+        """Lays out anew; the cursor stays on its processor."""
+        machine = self._machine
+        self._anchor = None
+        self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
+        size = self.scrollable_content_region.size
+        self.lay_out(size.width, size.height)
+        cell = machine.cell_of(self._processor) if self._processor is not None else 0
+        tile = self._chart.tile_of.get(cell) if cell is not None else None
+        if tile is not None:
+            self.set_reactive(MachineMap.cursor, tile)
         super().rebuild()
+        self._show_cursor()
 
-    def watch_cursor(self, before: int, after: int) -> None:
-        """The label of the node left behind is drawn again too."""
-        super().watch_cursor(before, after)
-        if after < self.cells:
-            self._processor = self._machine.processors[after].id
-            for cell in (before, after):
-                if cell < self.cells:
-                    self._refresh_line_of(self._machine.node_cells(self._machine.node_of(cell))[0])
+    def repaint(self, cells: set[int]) -> None:
+        """These processors changed."""
+        tile_of = self._chart.tile_of
+        super().repaint({tile for cell in cells if (tile := tile_of.get(cell)) is not None})
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Attaching needs a launcher under the cursor."""
-        del parameters
-        if action == "choose":
-            return True if self.launcher is not None else None
-        return True
+    def show(self, place: Place, cell: int | None = None) -> None:
+        """Goes to a place, the cursor on that cell."""
+        self.place = place
+        if cell is not None:
+            self._processor = self._machine.processors[cell].id
+        self.rebuild()
+        self.post_message(self.Selected())
+
+    @property
+    def cell(self) -> int | None:
+        """The machine's cell under the cursor, the first of its tile."""
+        return self._chart.members[self.cursor][0] if self.cursor < self.cells else None
+
+    @property
+    def under(self) -> list[int]:
+        """All cells of the tile under the cursor."""
+        return list(self._chart.members[self.cursor]) if self.cursor < self.cells else []
+
+    @property
+    def path(self) -> str:
+        """Where one is, in words; empty for the whole machine."""
+        return self._structure.path(self.place, self.cell)
+
+    @property
+    def merged(self) -> bool:
+        """Whether tiles stand for several processors."""
+        return self._chart.merged
+
+    def where(self, cell: int) -> str:
+        """The cabinet of a cell, in words."""
+        return self._structure.where(cell)
 
     @property
     def launcher(self) -> int | None:
         """Who has the processor under the cursor."""
-        return self._machine.processors[self.cursor].launcher if self.cursor < self.cells else None
+        return self._machine.processors[self.cell].launcher if self.cell is not None else None
 
-    def action_node(self, step: int) -> None:
-        """Moves to the next or the previous node."""
-        if self.cells:
-            self.cursor = self._machine.neighbour_node(self.cursor, step)
+    # cursor
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        """The label of the node left behind is drawn again too; a range follows."""
+        super().watch_cursor(before, after)
+        if after < self.cells:
+            self._processor = self._machine.processors[self._chart.members[after][0]].id
+            for tile in (before, after):
+                if tile < self.cells:
+                    first = self._machine.node_cells(self._node_of(tile))[0]
+                    self._refresh_line_of(self._chart.tile_of.get(first, tile))
+        if self._anchor is not None:
+            self._stretch()
+
+    def _show_cursor(self) -> None:
+        if self.cursor in self._layout:
+            x, y = self._layout.place(self.cursor)
+            tile = self._layout.density
+            self.scroll_to_region(Region(x, y, tile.tile, tile.height), animate=False, force=True)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """At a node there is nothing further in but the launch that runs there."""
+        del parameters
+        if action == "choose" and self.place.kind == "node":
+            return True if self.launcher is not None else None
+        return True
+
+    def action_group(self, step: int) -> None:
+        """Moves to the next or the previous cabinet (machine) or node (cabinet)."""
+        start = self.cell
+        if start is None:
+            return
+        here = self._group(start)
+        cells = range(start + 1, self._machine.cells) if step > 0 else range(start - 1, -1, -1)
+        found = next((cell for cell in cells if cell in self._chart.tile_of and self._group(cell) != here), None)
+        if found is None:
+            return
+        if step < 0:  # to the beginning of that group, not to its end
+            there = self._group(found)
+            while found > 0 and self._group(found - 1) == there and found - 1 in self._chart.tile_of:
+                found -= 1
+        self.cursor = self._chart.tile_of[found]
+
+    def _group(self, cell: int) -> object:
+        if self.place.kind == "machine" and self._structure.has_cabinets:
+            return self._structure.cabinet(cell)
+        return self._machine.node_of(cell)
+
+    def group_cells(self, cell: int) -> list[int]:
+        """The cells of the cabinet (on the machine) or the node (elsewhere) a cell is in."""
+        group = self._group(cell)
+        return [other for other in range(self._machine.cells) if self._group(other) == group]
+
+    # zoom
+
+    def zoom_in(self) -> bool:
+        """One level in, at the cursor; False where there is none."""
+        if self.cell is None:
+            return False
+        inside = self._structure.inside(self.place, self.cell)
+        if inside == self.place:
+            return False
+        self.show(inside)
+        return True
+
+    def zoom_out(self) -> bool:
+        """One level out; False at the machine."""
+        if self.place == MACHINE:
+            return False
+        self.show(self._structure.outside(self.place, self.cell))
+        return True
+
+    def find_place(self, kind: str, name: str) -> tuple[Place, int] | None:
+        """The place of that name and its first cell; None when there is none."""
+        machine = self._machine
+        for cell in range(machine.cells):
+            there = machine.nodes[machine.node_of(cell)].name if kind == "node" else self._structure.cabinet(cell)
+            if there == name:
+                return Place(kind, name), cell
+        return None
+
+    # selection
+
+    def select(self, cells: Iterable[int]) -> None:
+        """Selects exactly these cells."""
+        self._anchor = None
+        self._select({self._machine.processors[cell].id for cell in cells})
+
+    def _select(self, processors: set[int]) -> None:
+        changed = processors ^ self.selected
+        self.selected = processors
+        cells = {cell for one in changed if (cell := self._machine.cell_of(one)) is not None}
+        self.repaint(cells)
+        if changed:
+            self.post_message(self.Selected())
+
+    @property
+    def selected_cells(self) -> list[int]:
+        """The cells selected, in the machine's order."""
+        found = (self._machine.cell_of(one) for one in self.selected)
+        return sorted(cell for cell in found if cell is not None)
+
+    def toggle(self, cells: Iterable[int]) -> None:
+        """Selects these, or unselects them when they all are selected."""
+        self._anchor = None
+        ids = {self._machine.processors[cell].id for cell in cells}
+        self._select(self.selected - ids if ids <= self.selected else self.selected | ids)
+
+    @property
+    def ranging(self) -> bool:
+        """Whether a range is being stretched."""
+        return self._anchor is not None
+
+    def action_extend(self, where: str) -> None:
+        """Moves the cursor and selects on the way."""
+        if self._anchor is None:
+            self.begin_range()
+        self.action_move(where)
+
+    def begin_range(self) -> None:
+        """From here on the cursor stretches a range; called again it is done."""
+        if self._anchor is not None or not self.cells:
+            self._anchor = None
+            return
+        self._anchor, self._before = self.cursor, set(self.selected)
+        self._stretch()
+
+    def _stretch(self) -> None:
+        assert self._anchor is not None
+        tiles = self._between(self._anchor, self.cursor)
+        members = (cell for tile in tiles for cell in self._chart.members[tile])
+        self._select(self._before | {self._machine.processors[cell].id for cell in members})
+
+    def _between(self, one: int, other: int) -> Iterable[int]:
+        """In a row of nodes all in order; where the machine's shape is drawn the rectangle on the screen."""
+        if not self._structure.has_cabinets:
+            return range(min(one, other), max(one, other) + 1)
+        (x, y), (u, v) = self._chart.place(one), self._chart.place(other)
+        left, right, top, bottom = min(x, u), max(x, u), min(y, v), max(y, v)
+        places = ((tile, self._chart.place(tile)) for tile in range(self.cells))
+        return [tile for tile, (a, b) in places if left <= a <= right and top <= b <= bottom]
+
+    def _tile_at(self, offset: Offset | None) -> int | None:
+        if offset is None:
+            return None
+        return self._chart.at(offset.x + self.scroll_offset.x, offset.y + self.scroll_offset.y)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """With shift: a range up to here. Without: where a drag would begin."""
+        offset = event.get_content_offset(self)
+        tile = self._tile_at(offset)
+        if tile is None:
+            return
+        if event.shift and self._anchor is None:
+            self.begin_range()
+        elif not event.shift:
+            self._anchor = None
+        self.cursor = tile
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """A drag selects what it passes over."""
+        offset = event.get_content_offset(self)
+        tile = self._tile_at(offset)
+        if event.button != 1 or tile is None or tile == self.cursor:
+            return
+        if self._anchor is None:
+            self.begin_range()
+        self.cursor = tile
+
+    def on_mouse_up(self) -> None:
+        """The drag is over; with the keys a range goes on until it is ended."""
+        self._anchor = None

@@ -15,6 +15,7 @@ from console.tui.words import elapsed
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
 
+_UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
 _MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
 
 
@@ -78,7 +79,7 @@ class TopBar(Widget):
             text = "no picture yet" if age is None else f"picture is {elapsed(age)} old"
             return Content.assemble((f" {text} ", bad))
         counts = console.machine.counts()
-        usable = console.machine.cells - counts[State.DOWN] - counts[State.STALE]
+        usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
         return Content.assemble(
             (f"{counts[State.FREE]:,} of {usable:,} free ", quiet), ("● ", self.get_visual_style("top-bar--good"))
         )
