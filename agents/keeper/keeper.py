@@ -191,9 +191,26 @@ class Keeper:
         kept.pid = 0
         if kept.machine.state is State.RUNNING:
             self._log.write("daemon died", name=kept.name, status=status, restarts=kept.machine.restarts)
+            if kept.kind == "pct" and self._config.get("rca") and not self._config.get("login"):
+                self._tell_gone(kept.name)
         self._feed(kept, Event.DIED)
         if self._ending:
             self._end_next()
+
+    def _tell_gone(self, node: str) -> None:
+        """Its RCA, on another machine, would notice by its silence alone."""
+        from agents.pct import node_life
+        from agents.pct.datagrams import tell_gone
+        from agents.wire import keys
+
+        boot_id, incarnation = node_life.present(self._run, node)
+        try:
+            found = keys.read(os.path.join(str(self._config["trust"]), "beat.key"))
+        except AgentError as error:
+            self._log.write("cannot tell", name=node, error=error.message)
+            return
+        if boot_id:
+            tell_gone([str(rca) for rca in self._config["rca"]], found, node, boot_id, incarnation)
 
     # Requests
 

@@ -99,6 +99,12 @@ class Link:
         else:
             self._watch()
 
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing has come from the other end's kernel; 0 on a Unix socket, whose end is known at once."""
+        silent_s: float = getattr(self.sock, "silent_s", 0.0)
+        return silent_s
+
     def pause(self) -> None:
         """Stop reading: the peer will feel it when the socket's buffers are full."""
         self._reading = False

@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import ssl
+import struct
 
 from agents.link.loop import READ, WRITE
 from agents.link.sockets import Peer
@@ -173,6 +174,13 @@ class Secured:
     def fileno(self) -> int:
         """The socket's descriptor."""
         return self._sock.fileno()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long not even the other end's kernel has been heard (tcpi_last_data_recv, tcpi_last_ack_recv)."""
+        told = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        heard: Tuple[int, int] = struct.unpack_from("II", told, 52)
+        return min(heard) / 1000
 
     def setblocking(self, blocking: bool) -> None:
         """As socket has it."""

@@ -62,6 +62,11 @@ class Beats:
             self._timer.cancel()
         self._again()
 
+    @property
+    def accepts_launches(self) -> bool:
+        """Whether launches may begin: here nothing is decided far away."""
+        return True
+
     def register_again(self) -> None:
         """Register once more: somebody may have told that we are down."""
         if self._caller is not None:

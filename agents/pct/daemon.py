@@ -40,7 +40,8 @@ class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
     __slots__ = (
-        "boot_id", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s", "state",
+        "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +51,7 @@ class PctConfig:
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
         self.service: Any = None  # what a service node asks of its launches (agents/pct/service.py)
         self.outside: Any = None  # how other machines reach it (agents/pct/outside.py)
+        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/contact.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
         self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
 
@@ -70,6 +72,10 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 from agents.pct.outside import OutsideConfig  # a mesh of one machine never loads TLS
 
                 found.outside = OutsideConfig({**config, **entry}, node)
+            if config.get("rca") and not config.get("login"):
+                from agents.pct.contact import ContactConfig
+
+                found.contact = ContactConfig(config)
             found.failed_s = float(config.get("failed_s", found.failed_s))
             found.spare_s = float(config.get("spare_s", found.spare_s))
             return found
@@ -104,6 +110,11 @@ class Pct:
         self._server = Server(
             self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
         )
+        self._mesh_boot, begins_anew = config.boot_id, False
+        if config.contact is not None:
+            from agents.pct import node_life
+
+            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, self._mesh_boot)
         self._incarnation = next_incarnation(config.run, config.node)
         self.mesh_time = MeshTime()
         self._outside: Any = None
@@ -116,8 +127,7 @@ class Pct:
         self._loop.on_signal(signal.SIGINT, self._end)
         self._hosted.adopt()
         tidying.sweep()
-        rca = os.path.join(config.run, "rca.sock")
-        self._beats = Beats(self._loop, rca, self._registration, lambda: len(self._hosted) - len(self._spares))
+        self._beats = self._make_contact(begins_anew)
         self._ending = 0.0
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
 
@@ -129,6 +139,32 @@ class Pct:
             lambda: (config.boot_id, self._incarnation), self.mesh_time.now,
             self._fork, self._welcome_far, self._fork_courier,
         )  # fmt: skip
+
+    def _make_contact(self, begins_anew: bool) -> Any:
+        config = self._config
+
+        def launches() -> int:
+            return len(self._hosted) - len(self._spares)
+
+        if config.contact is None:
+            return Beats(self._loop, os.path.join(config.run, "rca.sock"), self._registration, launches)
+        from agents.pct.contact import Contact
+
+        contact = Contact(
+            self._loop, config.contact, self._hosted, self._log, self._registration, launches, self.mesh_time,
+            self._begin_anew,
+        )  # fmt: skip
+        if begins_anew and len(self._hosted):
+            contact.clear()  # what another life of this node left here is nobody's any more
+        return contact
+
+    def _begin_anew(self) -> None:
+        from agents.pct import node_life
+
+        config = self._config
+        config.boot_id = node_life.new_boot_id(config.run, config.node, self._mesh_boot)
+        self._incarnation = next_incarnation(config.run, config.node)
+        self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
 
     def run(self) -> None:
         """Serve until SIGTERM."""
@@ -156,6 +192,10 @@ class Pct:
         sock.close()
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
+        if not self._beats.accepts_launches:
+            self._log.write("refused", reason="clearing")  # the parent sees a node that fails
+            sock.close()
+            return
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()

@@ -8,7 +8,6 @@ import time
 
 from agents.link.loop import READ, Loop
 from agents.pct.lease import Action, Lease, State
-from agents.pct.mesh_time import MeshTime
 from agents.wire import beat
 from agents.wire.errors import WireError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Timer
     from agents.pct.log import Log
+    from agents.pct.mesh_time import MeshTime
     from agents.wire.control import Message
 
 INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
@@ -30,23 +30,23 @@ _LEASE_LOOK_S = 0.5
 class DatagramBeats:
     """Tells an RCA at one of ``rcas`` (``HOST:PORT``) that this node lives.
 
-    ``who()`` makes the register_node message, ``act`` does what the lease asks for.
+    ``who()`` makes the register_node message, ``keys()`` has the node's beat keys, ``act`` does what the lease asks.
     """
 
     def __init__(
         self,
         loop: Loop,
         rcas: List[str],
-        keys: List[bytes],
+        keys: Callable[[], List[bytes]],
         who: Callable[[], Message],
         launches: Callable[[], int],
         lease_s: float,
         act: Callable[[Action], None],
         log: Log,
+        mesh_time: MeshTime,
     ) -> None:
         self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
-        self.keys = keys
-        self.mesh_time = MeshTime()
+        self._keys, self._mesh_time = keys, mesh_time
         self._rcas = [_resolved(one) for one in rcas]
         self._at = 0
         self._epochs: Dict[int, int] = {}
@@ -67,6 +67,10 @@ class DatagramBeats:
         return self._lease.state is not State.RESETTING
 
     def _beat(self) -> None:
+        if self._lease.state is State.RESETTING:  # under the old boot id there is nothing to say
+            self._timer.cancel()
+            self._timer = self._loop.after(self._interval_s, self._beat)
+            return
         if self._unanswered >= _TRIES and len(self._rcas) > 1:
             self._at = (self._at + 1) % len(self._rcas)
             self._unanswered = 0
@@ -90,7 +94,7 @@ class DatagramBeats:
         while len(self._sent) > _OUTSTANDING:
             del self._sent[next(iter(self._sent))]
         try:
-            self._sock.sendto(told.encode(self.keys[0]), self._rcas[self._at][1])
+            self._sock.sendto(told.encode(self._keys()[0]), self._rcas[self._at][1])
         except OSError:
             pass  # no route, no buffer, nobody there: the same as a datagram that is lost
 
@@ -101,7 +105,7 @@ class DatagramBeats:
             except OSError:  # BlockingIOError is one, and so is what an earlier datagram met
                 return
             try:
-                told = beat.read_acknowledgement(datagram, self.keys, self._who()["boot_id"])
+                told = beat.read_acknowledgement(datagram, self._keys(), self._who()["boot_id"])
             except WireError:
                 continue
             if told.sequence in self._sent:
@@ -116,7 +120,7 @@ class DatagramBeats:
             return
         now, sent_at = time.monotonic(), told.sequence / 1e6
         if told.mesh_time:
-            self.mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
+            self._mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
         if told.view == beat.RESET:
             self._do(self._lease.told_down())
             return
@@ -144,6 +148,10 @@ class DatagramBeats:
     def cleared(self, clean: bool) -> None:
         """What came of clearing the node."""
         self._do(self._lease.cleared(clean, time.monotonic()))
+
+    def begin_anew(self) -> None:
+        """Clear the node and take another boot id, as if an RCA had said so."""
+        self._do(self._lease.told_down())
 
     def register_again(self) -> None:
         """Register once more, at once: under a new boot id, or because somebody may have told that we are down."""

@@ -497,7 +497,8 @@ class Launch(Listener):
         else:
             ranks = self._local.pairs() if self._local is not None else []
             state = self._machine.state.value
-            session.reply(message, {"launcher": self._launcher, "pid": os.getpid(), "state": state, "ranks": ranks})
+            told = {"launcher": self._launcher, "pid": os.getpid(), "state": state, "ranks": ranks}
+            session.reply(message, dict(told, silent_s=self._parent.silent_s))
 
     def _on_terminate(self) -> None:
         self._host.log.write("terminated", launcher=self._launcher)

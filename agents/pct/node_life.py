@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _KERNEL = "/proc/sys/kernel/random/boot_id"
 
 
-def boot_id(run: str, node: str, mesh_boot: str) -> str:
-    """The node's boot id; a new one where none is known, or the machine or the mesh has booted since."""
+def boot_id(run: str, node: str, mesh_boot: str) -> Tuple[str, bool]:
+    """The node's boot id, and whether it is a new one: none was known, or the machine or the mesh has booted since."""
     known, kernel = _read(run, node)
     if kernel == _kernel() and known.startswith(mesh_boot + "-"):
-        return known
-    return new_boot_id(run, node, mesh_boot)
+        return known, False
+    return new_boot_id(run, node, mesh_boot), True
 
 
 def new_boot_id(run: str, node: str, mesh_boot: str) -> str:

@@ -7,12 +7,13 @@ line, as 64 hexadecimal digits: the first is in force, the others are still acce
 from __future__ import annotations
 
 import hmac
+import os
 
 from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import List, Sequence
+    from typing import List, Sequence, Tuple
 
 SIZE = 32  # bytes
 
@@ -66,3 +67,30 @@ def read(path: str) -> List[bytes]:
             return from_file(file.read(1 << 16), path)
     except OSError as error:
         raise NoKey(f"{path}: {error.strerror}", "run mesh up: it writes the node's files anew") from None
+
+
+class KeyFile:
+    """A key file that is read again when it was replaced; while it cannot be read, what it held."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp = self._look()
+        self._keys = read(path)
+
+    def _look(self) -> "Tuple[int, int]":
+        try:
+            found = os.stat(self._path)
+            return found.st_ino, found.st_mtime_ns
+        except OSError:
+            return 0, 0
+
+    def read(self) -> List[bytes]:
+        """The keys as they are now."""
+        stamp = self._look()
+        if stamp != self._stamp and stamp != (0, 0):
+            try:
+                self._keys = read(self._path)
+                self._stamp = stamp
+            except NoKey:
+                pass  # half a change; the next look finds it whole
+        return self._keys

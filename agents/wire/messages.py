@@ -90,7 +90,9 @@ CPA: Dict[str, Shape] = {
     "credential": _shape(launcher=_int, cookie=_str, common=_str),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
-    "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),
+    "finish": _shape(
+        {"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int
+    ),
     "node_failed": _shape(launcher=_int, cookie=_str, node=_str, reason=_str),
     "partition_create": _shape(
         {"size": (int, _none), "wanted": (dict, _none), "exclude": (dict, _none), "user": _str, "placement": _str},
@@ -123,7 +125,9 @@ RCA: Dict[str, Shape] = {
     "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
     "launcher": _shape(launcher=_int),
     "unregister": _shape(),
-    "finish": _shape({"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int),
+    "finish": _shape(
+        {"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int
+    ),
     "register_node": _shape(
         {"agent": _str, "nodes": _list},
         node=_str,
