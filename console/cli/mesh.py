@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--config", metavar="FILE", help="the configuration file to read")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
+    _add_hosts(commands)
     _add_looks(commands)
     _add_inspection(commands)
     _add_administration(commands)
@@ -87,6 +88,31 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     down.set_defaults(command=_lazily("mesh_life", "down"))
     for one in (up, down):
         one.add_argument("--json", action="store_true", help="for programs: what became of each host")
+
+
+def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
+    init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
+    init.set_defaults(command=_lazily("mesh_nodes", "init"))
+    nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
+    which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("list", help="those there are, and how their nodes are")
+    add = which.add_parser("add", help="describe more: NAME [key=value …]")
+    add.add_argument("name", metavar="NAME", help="like node[001-064]")
+    remove = which.add_parser("remove", help="describe these no more")
+    change = which.add_parser("set", help="say something else of them")
+    for one in (remove, change):
+        one.add_argument("names", metavar="LIST", help="like node[001-004],login1")
+    for one in (add, change):
+        one.add_argument("value", nargs="*", metavar="KEY=VALUE", help="like processors=16; KEY= takes the key out")
+    for one, name in ((show, "show"), (add, "add"), (remove, "remove"), (change, "change")):
+        one.set_defaults(command=_lazily("mesh_nodes", name))
+    doctor = commands.add_parser("doctor", help="what is wrong with which host", description="Look at every host.")
+    doctor.set_defaults(command=_lazily("mesh_doctor", "examine"))
+    for one in (show, doctor):
+        one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
+        one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
+        one.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -77,6 +77,9 @@ def agent_for(tag: str, directory: str) -> Agent:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     content = build(python, tag)
     write_private(path, content)
+    for old in os.listdir(directory):  # of other versions of the source
+        if old.endswith(".pyz") and not old.startswith(source_digest()[:16]):
+            os.unlink(os.path.join(directory, old))
     return _agent(content, bool(python))
 
 

@@ -194,9 +194,9 @@ class Ssh:
                 raise HostFailed("auth", f"{route.where} wants more than a key: {', '.join(more)}")
             return
         what = f"tried {', '.join(tried)}" if tried else "there is none to try"
-        raise HostFailed(
-            "auth", f"{route.where} takes none of our keys ({what})", f"ssh-copy-id {route.user}@{route.host}"
-        )
+        port = f" -p {route.port}" if route.port != 22 else ""
+        hint = f"is there an account {route.user!r}? ssh-copy-id{port} {route.user}@{route.host} gives it our key"
+        raise HostFailed("auth", f"{route.where} takes none of our keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:
         """The keys to try, in OpenSSH's order: the agent's that are named, the agent's others, the files."""
