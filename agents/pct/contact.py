@@ -33,10 +33,11 @@ _AGAIN_S = 1.0  # after something could not be killed
 class ContactConfig:
     """What a node's keeper.json says of its RCAs: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
 
-    __slots__ = ("key_file", "lease_s", "rcas")
+    __slots__ = ("key_file", "lease_s", "mesh_boot", "rcas")
 
     def __init__(self, config: Dict[str, Any]) -> None:
         self.rcas: List[str] = [str(one) for one in config["rca"]]
+        self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
         self.key_file = os.path.join(str(config["trust"]), "beat.key")
         # an RCA waits for down_s; by then the launches here have to be gone
         self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)

@@ -110,11 +110,11 @@ class Pct:
         self._server = Server(
             self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
         )
-        self._mesh_boot, begins_anew = config.boot_id, False
+        begins_anew = False
         if config.contact is not None:
             from agents.pct import node_life
 
-            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, self._mesh_boot)
+            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, config.contact.mesh_boot)
         self._incarnation = next_incarnation(config.run, config.node)
         self.mesh_time = MeshTime()
         self._outside: Any = None
@@ -162,7 +162,7 @@ class Pct:
         from agents.pct import node_life
 
         config = self._config
-        config.boot_id = node_life.new_boot_id(config.run, config.node, self._mesh_boot)
+        config.boot_id = node_life.new_boot_id(config.run, config.node, config.contact.mesh_boot)
         self._incarnation = next_incarnation(config.run, config.node)
         self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
 
 INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
+GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each time
 RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
+_FIRST_S = 0.03  # after the first, doubled each time: on the way up the RCA may come a moment after us
 _TRIES = 3  # beats without an answer, then another RCA is tried
 _OUTSTANDING = 8  # beats whose acknowledgement may still come
 _LEASE_LOOK_S = 0.5
@@ -52,7 +54,7 @@ class DatagramBeats:
         self._epochs: Dict[int, int] = {}
         self._sent: Dict[int, Tuple[int, int]] = {}  # sequence -> (which RCA, flags), the last few
         self._sequence = 0
-        self._unanswered = 0
+        self._unanswered = self._greetings = 0
         self._register = True
         self._interval_s = INTERVAL_S
         self._lease = Lease(time.monotonic(), lease_s)
@@ -79,12 +81,16 @@ class DatagramBeats:
         self._send()
         self._timer.cancel()
         wait_s = self._interval_s if self._unanswered > _TRIES else min(RESEND_S, self._interval_s)
+        if self._register:
+            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unanswered - 1, 10)))
         self._timer = self._loop.after(wait_s, self._beat)
 
     def _send(self) -> None:
         who = self._who()
         self._sequence = max(self._sequence + 1, int(time.monotonic() * 1e6))
         flags = beat.REGISTER if self._register else 0
+        if self._mesh_time.now() is None:
+            flags |= beat.TIMELESS
         told = beat.Beat(
             who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
             epoch=self._epochs.get(self._at, 0), processors=who["processors"], launches=self._launches(),
@@ -113,14 +119,14 @@ class DatagramBeats:
 
     def _on_acknowledgement(self, told: beat.Acknowledgement) -> None:
         which, flags = self._sent.pop(told.sequence)
-        self._epochs[which] = told.epoch
         self._unanswered = 0
-        if told.view == beat.GREET:
-            self._beat()
-            return
         now, sent_at = time.monotonic(), told.sequence / 1e6
         if told.mesh_time:
             self._mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
+        if told.view == beat.GREET:
+            self._greeted(which, told.epoch)
+            return
+        self._greetings = 0
         if told.view == beat.RESET:
             self._do(self._lease.told_down())
             return
@@ -129,9 +135,20 @@ class DatagramBeats:
         if self._lease.state is State.LAPSED:
             self._log.write("lease held again")
         self._interval_s = max(0.05, told.interval_s)
+        if self._mesh_time.now() is None:  # without it no launch is let in
+            self._interval_s = min(self._interval_s, RESEND_S / 10)
         self._timer.cancel()
         self._timer = self._loop.after(self._interval_s, self._beat)
         self._do(self._lease.acknowledged(sent_at))
+
+    def _greeted(self, which: int, epoch: int) -> None:
+        # the RCA has just started, or knows no more than we what time it is: then it is not to be asked too often
+        news = epoch != self._epochs.get(which)
+        self._epochs[which] = epoch
+        self._greetings = 0 if news else self._greetings + 1
+        self._timer.cancel()
+        wait_s = 0.0 if self._greetings < 2 else min(self._interval_s, GREET_S * 2**self._greetings)
+        self._timer = self._loop.after(wait_s, self._beat)
 
     def _look_at_lease(self) -> None:
         before = self._lease.state

@@ -227,7 +227,7 @@ class Rca:
                 self.loop, config.listen, key_file, config.boot_id, config.hosts, self.journal, self._on_far_event,
                 self.mesh_clock.now,
             )  # fmt: skip
-            self.loop.after(0, self._ask_nodes_out)
+            self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
 
     def _all_nodes(self) -> Iterator[tuple[str, KnownNode | FarNode]]:
         yield from self.nodes.items()
@@ -255,12 +255,15 @@ class Rca:
                 known.machine.reason = "its PCT has not been heard of"
                 self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
-    def _ask_nodes_out(self) -> None:
-        """Which nodes others have taken out of service: a life that is given up must be told so."""
-        self.loop.after(NODES_OUT_S, self._ask_nodes_out)
+    def _look_after_far_nodes(self) -> None:
         if self.far is not None:
             self.far.look_at_keys()
-        if self.cpas.connected:
+            self._ask_nodes_out()
+            self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
+
+    def _ask_nodes_out(self) -> None:
+        """Which nodes others have taken out of service: a life that is given up must be told so."""
+        if self.far is not None and self.cpas.connected:
             asked_at = time.monotonic()
             message = {"op": "nodes_out", "failed_s": self.config.failed_s}
             self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
@@ -368,6 +371,9 @@ class Rca:
     def _on_cpa_connected(self) -> None:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
+        if self.far is not None and not self.mesh_clock.now()[0]:
+            self._ask_nodes_out_now()  # nodes wait for the mesh's time
+        self._ask_nodes_out()
         for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
             if action is not None:

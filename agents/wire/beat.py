@@ -23,8 +23,9 @@ BEAT, GONE, ACK = 1, 2, 3
 #: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
 #: is to clear itself and begin under a new boot id.
 GREET, UP, RESET = 0, 1, 2
-#: A flag of a beat: the PCT wants its node told up anew.
-REGISTER = 1
+#: Flags of a beat: the PCT wants its node told up anew; it has not been told the mesh's time yet, so no launch could
+#: begin there, and it does not count as there.
+REGISTER, TIMELESS = 1, 2
 MAC_SIZE = 32
 LONGEST = 1024
 
