@@ -371,9 +371,7 @@ class Rca:
     def _on_cpa_connected(self) -> None:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
-        if self.far is not None and not self.mesh_clock.now()[0]:
-            self._ask_nodes_out_now()  # nodes wait for the mesh's time
-        self._ask_nodes_out()
+        self._ask_nodes_out()  # nodes wait for the mesh's time
         for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
             if action is not None:
