@@ -25,10 +25,12 @@ from agents.pct.log import where
 from agents.pct.orders import Orders
 from agents.pct.outputs import Relay
 from agents.pct.parallel import Parallel, Tree, choose_master
-from agents.pct.plan import Load, child_load, child_window, height, rank_map, read_load, read_program, runs
+from agents.pct.plan import Load, child_load, child_window, rank_map, read_load, read_program, runs
+from agents.pct.pulse import Watch
 from agents.pct.ranks import Rank
+from agents.pct.readiness import Readiness
 from agents.pct.seat import Host, Seat
-from agents.pct.subtree import Child, late, tell_all
+from agents.pct.subtree import Child, tell_all
 from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, Refusal, WireError
@@ -44,10 +46,8 @@ if TYPE_CHECKING:
     from agents.pct.network import Pass
     from agents.pct.plan import Program
 
-#: Seconds for the load to arrive, for a subtree to stand ready (one more a level, so that the node nearest to the
-#: trouble names it; ``RANKS_A_S`` ranks have one more too; yod waits 8 and more), to leave after a kill.
-LOAD_S, READY_S, LEAVE_S = 10.0, 5.0, 2.0
-RANKS_A_S = 200
+#: Seconds for the load to arrive, to leave after a kill.
+LOAD_S, LEAVE_S = 10.0, 2.0
 
 
 class Launch(Listener):
@@ -69,6 +69,8 @@ class Launch(Listener):
         self._children: List[Child] = []
         self._inputs = Inputs(lambda count: self._up.tell({"op": "credit", "bytes": count}))
         self._ready: List[List[int]] = []
+        self._held = 0
+        self._readiness: Optional[Readiness] = None
         self._lost: List[str] = []
         self._unclean: List[List[Any]] = []
         self._failure: Message = {}
@@ -148,6 +150,8 @@ class Launch(Listener):
             self._handle(Event.KILL)
         elif op == "eof":
             self._inputs.end()
+        elif op == "ping":
+            self._up.tell({"op": "pong"})
         elif op == "done":
             self._handle(Event.DONE)
         elif op in orders.DOWN_OPS:
@@ -210,16 +214,6 @@ class Launch(Listener):
             self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
             raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
 
-    def _check_papers(self, let_in: Pass, load: Load) -> None:
-        from agents.pct.papers import check_load
-
-        assert self._message is not None
-        try:
-            self._freight.members = check_load(let_in, self._host.node, load, self._message, self._common)
-        except Refusal as refusal:
-            self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
-            raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
-
     def _go_parallel(self, load: Load, program: Program) -> None:
         if self._is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
@@ -257,6 +251,9 @@ class Launch(Listener):
     def rank_held(self, rank: Rank) -> None:
         assert self._load is not None
         self._ready.append([rank.number, rank.pid, self._load.place])
+        self._held += 1
+        if self._readiness is not None:
+            self._readiness.moved()
         self._do(self._machine.one_held())
 
     def begin_failed(self, error: LoadFailed) -> None:
@@ -355,6 +352,19 @@ class Launch(Listener):
             self._parallel.child_lost(child, reason)
         self._behind_output(lambda: self._do(self._machine.child_over()))
 
+    def _local_late(self) -> bool:
+        assert self._load is not None
+        return self._machine.state is State.STARTING and self._held < len(self._load.ranks)
+
+    def _on_pulse(self, child: Child, back: bool) -> None:
+        told = "answers again after" if back else "silent for"
+        self._host.log.write("pulse", launcher=self._launcher, child=child.name, told=told, seconds=child.pulse.seconds)
+        if not back and self._machine.state in (State.STARTING, State.HELD):
+            self._fail(LoadFailed(f"{child.name}: silent for {child.pulse.seconds:.0f} s", "node"), child.name)
+        else:
+            message = {"op": "silent", "node": child.name, "seconds": child.pulse.seconds}
+            self._up.tell(dict(message, back=True) if back else message)
+
     # What the machine asks for
 
     def _start(self) -> None:
@@ -373,8 +383,11 @@ class Launch(Listener):
             if load.input == "all" or load.input in child.ranks:
                 self._inputs.add(child.sink)
         patience_s = self._local.manner.patience_s if self._local.manner is not None else 0.0
-        levels = height(len(load.nodes) - 1, load.fanout)
-        self._loop.after(READY_S + levels + load.size / RANKS_A_S + patience_s, self._on_ready_late)
+        self._readiness = Readiness(
+            self._loop, load.name, self._local_late, self._freight.still_moves, self._fail, patience_s
+        )
+        if below:
+            Watch(self._loop, self._children, self._on_pulse)
         self._freight.begin(self._begin)
 
     def _begin(self) -> None:
@@ -386,16 +399,6 @@ class Launch(Listener):
     def _begin_local(self) -> None:
         if self._local is not None and self._machine.state is State.STARTING:
             self._local.begin(self._is_root)
-
-    def _on_ready_late(self) -> None:
-        if self._machine.state is not State.STARTING:
-            return
-        if self._freight.still_moves(READY_S / 2):
-            self._loop.after(READY_S / 2, self._on_ready_late)
-            return
-        node, why = late(self._children)
-        why = why or f"{self._host.node}: its processes do not reach their exec"
-        self._fail(LoadFailed(why, "node"), node)
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})

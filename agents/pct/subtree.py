@@ -12,6 +12,7 @@ from agents.link.sockets import connect_now
 from agents.pct.inputs import ChildSink, Sink
 from agents.pct.outputs import Returns
 from agents.pct.plan import subtree_of
+from agents.pct.pulse import Pulse
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, frame
@@ -19,7 +20,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set
 
 #: A PCT that has just died is back within this many seconds, or its node is of no use now.
 CONNECT_S = 2.0
@@ -51,6 +52,7 @@ class Child:
         self.exited: Set[int] = set()
         self.ready = False
         self.over = False  # finished or lost
+        self.pulse = Pulse()
         self._greeted = False
         self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
         self._address = str(run[0]["address"])
@@ -90,6 +92,7 @@ class Child:
             self._first = b""
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        self.pulse.heard = True
         if kind in (STDOUT, STDERR):
             self._on_output(self, kind, payload)
             return
@@ -112,7 +115,7 @@ class Child:
             raise WireError(error.message) from None
         if op == "credit":
             self.sink.grant(message["bytes"])
-        else:
+        elif op != "pong":
             self._on_message(self, op, message)
 
     def _on_end(self, link: Link, reason: str) -> None:
@@ -161,12 +164,3 @@ def tell_all(children: List[Child], data: bytes, ranks: Optional[List[int]] = No
     for child in children:
         if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
             child.send_raw(data)
-
-
-def late(children: List[Child]) -> Tuple[str, str]:
-    """The first node that is not ready yet, and what is wrong with it; "" when all are."""
-    names = [child.name for child in children if not child.ready]
-    if not names:
-        return "", ""
-    more = f" ({len(names)} nodes outstanding)" if len(names) > 1 else ""
-    return names[0], f"{names[0]}: not ready in time{more}"

@@ -141,6 +141,8 @@ class Launch:
             self._signal(message)
         elif op == "kill":
             self._handle(Event.KILL)
+        elif op == "ping":
+            self._send_up(control({"op": "pong"}))
         elif op == "done":
             self._handle(Event.DONE)
 

@@ -87,7 +87,6 @@ CPA: Dict[str, Shape] = {
         }
     ),
     "credential": _shape(launcher=_int, cookie=_str, common=_str),
-    "credential": _shape(launcher=_int, cookie=_str, common=_str),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
     "finish": _shape(
@@ -196,6 +195,7 @@ DOWN: Dict[str, Shape] = {
     "kill": _shape(),
     "credit": _shape(bytes=_int),
     "eof": _shape(),
+    "ping": _shape(),
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
@@ -229,6 +229,8 @@ UP: Dict[str, Shape] = {
     "want": _shape({"number": _int}),
     "no_room": _shape(node=_str, number=_int, message=_str),
     "progress": _shape(node=_str, bytes=_int),
+    "pong": _shape(),
+    "silent": _shape({"back": _bool}, node=_str, seconds=_num),
     "finished": _shape({"unclean": _list}),
 }
 

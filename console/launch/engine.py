@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop, Timer
+    from agents.pct.pulse import Pulse
     from console.launch.authority import Authority
     from console.launch.cargo import Cargo
     from console.launch.feeder import Feeder
@@ -75,6 +76,8 @@ class Engine:
         self._plan: plans.Plan | None = None
         self._reply: dict[str, Any] = {}
         self._root: Link | None = None
+        self._heard = False  # something has come from the root since the last tick
+        self._pulse: Pulse | None = None
         self._greeted = False
         self._went = False
         self._reported = False
@@ -198,6 +201,7 @@ class Engine:
             reason = getattr(error, "strerror", None) or str(error)
             self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
             return
+        self._pulse = None
         self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
         self._root.send_raw(control(hello("launcher")) + control(load) + common)
         self._loaded()
@@ -265,7 +269,8 @@ class Engine:
         self.handle(Event.ROOT_ENDED, reason)
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        self._moved = time.monotonic()
+        self._heard = True
+        before, self._moved = self._moved, time.monotonic()
         if kind in (STDOUT, STDERR):
             view = memoryview(payload)
             self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
@@ -287,7 +292,10 @@ class Engine:
                 told = AgentError.from_message(message.get("error"))
                 self.handle(Event.FAILED, self._plan_root(), told.message, told.hint, told.exit_status, "node")
                 return
-            self._on_message(check(UP, message), message)
+            op = check(UP, message)
+            if op in ("pong", "silent"):
+                self._moved = before  # that a node is alive, or not, is no progress
+            self._on_message(op, message)
         except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
             raise WireError(f"a message that makes no sense: {error}") from None
 
@@ -306,6 +314,8 @@ class Engine:
             self._loaded_cargo().on_message(op, message)
         elif op == "lost":
             self.handle(Event.LOST, message["nodes"], message["reason"])
+        elif op == "silent":
+            self.handle(Event.BACK if message.get("back") else Event.SILENT, message["node"], message["seconds"])
         elif op == "note":
             self.front.status(f"{message['node']}: {message['message']}")
             self.stream.emit({"event": "note", "node": message["node"], "text": message["message"]})
@@ -504,6 +514,8 @@ class Engine:
     def _tick(self) -> None:
         gc.enable()  # off until here: most launches end before they leave anything to collect
         self._loop.after(_TICK_S, self._tick)
+        if self._root is not None:
+            self._feel_pulse()
         quiet = time.monotonic() - self._moved
         if quiet < _SAY_AFTER_S or not self.front.drained:
             return
@@ -519,6 +531,18 @@ class Engine:
             self.front.status(outstanding)
         if quiet >= (LOAD_S + self.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
             self.handle(Event.OVERDUE, outstanding)
+
+    def _feel_pulse(self) -> None:
+        from agents.pct.pulse import Action, Pulse
+
+        if self._pulse is None:
+            self._pulse = Pulse(_TICK_S)
+        self._pulse.heard, self._heard = self._heard, False
+        action, root = self._pulse.tick(), self.launch.ranks.node_name(0)
+        if action is Action.ASK:
+            self._down({"op": "ping"})
+        elif action is not Action.NONE:
+            self.handle(Event.SILENT if action is Action.TELL_SILENT else Event.BACK, root, self._pulse.seconds)
 
     def _outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""

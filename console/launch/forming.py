@@ -21,8 +21,9 @@ GRACE_S = 5.0
 #: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
 #: since a tree whose root's link ends clears itself.
 STEP_S, CLEAR_S = 9.0, 2.0
-#: The same for a load: a little more than the nodes have to name who keeps them waiting (READY_S of the PCT).
-LOAD_S = 8.0
+#: The same for a load. The nodes name who stands still or is silent (agents/pct/readiness.py, pulse.py), and the root's own
+#: pulse is felt here; this is for a root that answers and never comes to an end.
+LOAD_S = 45.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.
 RETRY_WAIT_S = 1.0
 #: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
@@ -57,6 +58,8 @@ class Event(Enum):
     UNCONFIRMED = "unconfirmed"  # message, hint, exit status
     EXITS = "exits"  # [[rank, wait status, seconds], …]
     LOST = "lost"  # [[node index, [rank, …]], …], reason
+    SILENT = "silent"  # node, seconds for which it has not answered
+    BACK = "back"  # node, seconds for which it had not
     FINISHED = "finished"  # [[node, pid], …] that could not be killed
     ROOT_ENDED = "root ended"  # reason
     FREED = "freed"
@@ -242,12 +245,17 @@ class Forming:
 
     def _overdue_loading(self, _outstanding: str) -> State:
         # the root would have named, before that, any node below it that keeps it waiting: it is the root itself
+        return self._give_up_root(f"{self.ranks.node_name(0)} does not answer to a load")
+
+    def _give_up_root(self, reason: str) -> State:
         self.verdict = 125
-        root = self.ranks.node_name(0)
-        again = self._tries_again([root], f"{root} does not answer to a load")
+        again = self._tries_again([self.ranks.node_name(0)], reason)
         self._do(Do.SWEEP)
         self._do(Do.CUT)
         return self._return() if again else self._free()
+
+    def _root_silent_loading(self, node: str, seconds: float) -> State:
+        return self._give_up_root(f"{node}: silent for {seconds:.0f} s")
 
     def _clear(self) -> State:
         self._do(Do.KILL)

@@ -98,6 +98,17 @@ class Launch(Forming):
         which = sorted(rank for _, ranks in nodes for rank in ranks)
         self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
 
+    def _silent(self, node: str, seconds: float) -> State:
+        # Slow, or stopped, is not dead: whoever finds out that it is tells us so.
+        self._do(Do.SAY, f"{node} has been silent for {seconds:.0f} s (stopped, or overloaded); waiting for it", "")
+        self._do(Do.TELL, {"event": "silent", "node": node, "seconds": seconds})
+        return State.RUNNING
+
+    def _back(self, node: str, seconds: float) -> State:
+        self._do(Do.SAY, f"{node} answers again, after {seconds:.0f} s", "")
+        self._do(Do.TELL, {"event": "back", "node": node, "seconds": seconds})
+        return State.RUNNING
+
     def _root_gone(self, reason: str) -> State:
         # The rest of the tree ends itself: its links upwards are broken.
         left = self.ranks.not_ended_by_node()
@@ -261,6 +272,7 @@ TRANSITIONS: _Table = {
     (S.LOADING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
     (S.LOADING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
     (S.LOADING, E.OVERDUE): (L._overdue_loading, (S.FREEING, S.RETURNING)),
+    (S.LOADING, E.SILENT): (L._root_silent_loading, (S.FREEING, S.RETURNING)),
     (S.LOADING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
     (S.LOADING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
     (S.LOADING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
@@ -269,6 +281,7 @@ TRANSITIONS: _Table = {
     (S.CONFIRMING, E.FAILED): (L._failed, (S.CLEARING, S.RETREATING)),
     (S.CONFIRMING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
     (S.CONFIRMING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
+    (S.CONFIRMING, E.SILENT): (L._root_silent_loading, (S.FREEING, S.RETURNING)),
     (S.CONFIRMING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
     (S.CONFIRMING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
     (S.CONFIRMING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
@@ -289,6 +302,8 @@ TRANSITIONS: _Table = {
     (S.RETURNING, E.OUTPUT_BROKEN): (L._output_broken_returning, (S.FREEING,)),
     (S.RUNNING, E.EXITS): (L._exits, (S.RUNNING,)),
     (S.RUNNING, E.LOST): (L._lost, (S.RUNNING,)),
+    (S.RUNNING, E.SILENT): (L._silent, (S.RUNNING,)),
+    (S.RUNNING, E.BACK): (L._back, (S.RUNNING,)),
     (S.RUNNING, E.FINISHED): (L._finished, (S.FREEING,)),
     (S.RUNNING, E.ROOT_ENDED): (L._root_gone, (S.FREEING,)),
     (S.RUNNING, E.INTERRUPT): (L._interrupt, (S.RUNNING, S.ENDED)),

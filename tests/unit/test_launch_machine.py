@@ -43,6 +43,8 @@ BROKEN = (E.OUTPUT_BROKEN, "", 141)
 FULL = (E.OUTPUT_BROKEN, "standard output cannot be written: No space left on device", 125)
 FINISHED = (E.FINISHED, [])
 OVERDUE = (E.OVERDUE, "no word yet from n1")
+SILENT, BACK = (E.SILENT, "n1", 6.0), (E.BACK, "n1", 12.0)
+ROOT_SILENT = (E.SILENT, "n0", 6.0)
 RUN = [ALLOCATED, READY, E.CONFIRMED]
 END = [FINISHED, E.FREED, E.DRAINED]
 FAILED_TRY = [ALLOCATED, NODE_FAILED, FINISHED, E.FREED]
@@ -125,6 +127,10 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "stdout full at the very end": ([*RUN, FINISHED, E.FREED, FULL, E.DRAINED], S.ENDED, 125),
     "a node lost": ([*RUN, LOST, (E.EXITS, exits(0, 0)), *END], S.ENDED, 137),
     "the root lost": ([*RUN, (E.EXITS, exits(0)), (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 137),
+    "silent for a while": ([*RUN, SILENT, BACK, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
+    "silent, then lost": ([*RUN, SILENT, (E.EXITS, exits(0, 0)), LOST, *END], S.ENDED, 137),
+    "the root is silent while loading": ([ALLOCATED, ROOT_SILENT, E.FREED, E.DRAINED], S.ENDED, 125),
+    "the root is silent while confirming": ([ALLOCATED, READY, ROOT_SILENT, E.FREED, E.DRAINED], S.ENDED, 125),
     "overdue": ([*RUN, (E.EXITS, exits(0, 0)), OVERDUE, E.FREED, E.DRAINED], S.ENDED, 137),
     "unclean": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), (E.FINISHED, [["n1", 77]]), E.FREED, E.DRAINED], S.ENDED, 0),
     "the RCA takes the end": ([*RUN, FINISHED, (E.NOT_FREED, "no CPA"), E.DRAINED, E.HANDED], S.ENDED, 0),
@@ -144,6 +150,8 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     ),
     "another try: the tree does not end": ([ALLOCATED, LOST, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: the root cannot be reached": ([ALLOCATED, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the root is silent": ([ALLOCATED, ROOT_SILENT, E.FREED, *RUN, *END], S.ENDED, 0),
+    "another try: the root is silent, held": ([ALLOCATED, READY, ROOT_SILENT, E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: the root stands still": ([ALLOCATED, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: a node goes while confirming": ([ALLOCATED, READY, LOST, FINISHED, E.FREED, *RUN, *END], S.ENDED, 0),
     "another try: a node fails while confirming": (
@@ -287,6 +295,8 @@ facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
     E.UNCONFIRMED: st.just(("expired", "", 125)),
     E.EXITS: st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 256, 9, 15]), st.just(0.1))).map(lambda x: (x,)),
     E.LOST: st.sampled_from([LOST[1:], ([[0, [0, 1]], [1, [2, 3]]], "cut")]),
+    E.SILENT: st.sampled_from([SILENT[1:], ROOT_SILENT[1:]]),
+    E.BACK: st.just(BACK[1:]),
     E.FINISHED: st.sampled_from([([],), ([["n1", 5]],)]),
     E.ROOT_ENDED: st.just(("gone",)),
     E.FREED: st.just(()),

@@ -1,0 +1,96 @@
+"""Launch children that stand still in the middle of each phase: named within 10 s, tried again or waited for."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from agents.link.client import Client
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import free, ranks_left
+
+
+def launch_child(mesh: PrivateMesh, node: str, state: str) -> int:
+    """The launch child on ``node``, once its launch is there in this state."""
+
+    def found() -> int:
+        with Client(str(mesh.run_dir / f"{node}.sock"), "admin") as client:
+            launches = client.call({"op": "status"})["launches"]
+        return int(launches[0]["pid"]) if launches and launches[0]["state"] == state else 0
+
+    return wait_until(found, f"the launch on {node} is {state}")
+
+
+def said(path: Path, text: str, within_s: float) -> float:
+    """When ``text`` was there, in seconds from now."""
+    began = time.monotonic()
+    wait_until(lambda: text in path.read_text(), f"{text!r} in {path.read_text()!r}", within_s)
+    return time.monotonic() - began
+
+
+def test_stopped_in_every_phase(mesh: MakeMesh) -> None:
+    """Five launches on ten nodes, one launch child of each stopped; six nodes are left to try again on."""
+    private = mesh(16, 16, REDMESH_FAILED_S="20")
+    phases = [  # who, its options, the state at which a child of its is stopped, and that child's node
+        ("starting", ["-sleep", "before-exec:9", "-sz", "2", "-list", "n0,n1,n10"], "starting", "n1"),
+        ("held", ["-sleep", "before-go:9", "-sz", "2", "-list", "n2,n3,n11"], "held", "n3"),
+        ("held-root", ["-sleep", "before-go:9", "-sz", "2", "-list", "n4,n5,n12"], "held", "n4"),
+        ("running", ["-list", "n6,n7"], "running", "n7"),
+        ("running-root", ["-list", "n8,n9"], "running", "n8"),
+    ]
+    yods: dict[str, subprocess.Popen[Any]] = {}
+    stopped = []
+    try:
+        for who, options, _state, _node in phases:
+            with open(private.work / who, "w") as told:
+                yods[who] = private.start("yod", *options, "sleep", "60", stderr=told)
+        for _who, _options, state, node in phases:
+            stopped.append(launch_child(private, node, state))
+            os.kill(stopped[-1], signal.SIGSTOP)
+        deadline = time.monotonic() + 10.0
+        for who, _options, state, node in phases:
+            left = max(0.1, deadline - time.monotonic())
+            if state == "running":
+                said(private.work / who, f"{node} has been silent for 6 s", left)
+            else:
+                said(private.work / who, f"{node}: silent for 6 s; trying other nodes (1 of 3)", left)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    for who, _options, state, node in phases:
+        if state == "running":
+            said(private.work / who, f"{node} answers again", 5.0)
+            assert yods[who].poll() is None, "slow is not dead"
+    for yod in yods.values():
+        yod.send_signal(signal.SIGINT)
+    for yod in yods.values():
+        assert yod.wait(15) == 130
+    wait_until(lambda: free(private) == 16, "every processor is free again", 30.0)
+    wait_until(lambda: not ranks_left(private), "no rank is left", 10.0)
+
+
+def test_a_stopped_rank_is_no_silence(mesh: MakeMesh) -> None:
+    """A debugger's business: its launch child answers."""
+    private = mesh(2, 2)
+    yod = private.start("yod", "-sz", "2", "sh", "-c", "kill -STOP $$; exit 3", stderr=subprocess.PIPE, text=True)
+    pid = launch_child(private, "n1", "running")
+    rank = wait_until(lambda: [one for one in ranks_left(private) if _parent(one) == pid], "the rank runs")[0]
+    wait_until(lambda: _state(rank) == "T", "it has stopped itself")
+    time.sleep(8)  # longer than a launch child may be silent: nothing is to happen
+    assert yod.poll() is None
+    for one in ranks_left(private):
+        os.kill(one, signal.SIGCONT)
+    _, told = yod.communicate(timeout=10)
+    assert yod.returncode == 3 and "silent" not in told
+    wait_until(lambda: free(private) == 2, "every processor is free again")
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
