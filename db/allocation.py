@@ -1,7 +1,8 @@
 """Processors for a launcher: given, started, given back. Each function is one transaction.
 
 Which processors is decided from the cached picture outside the lock. Inside it the picture is brought up to
-date, which costs only what changed meanwhile, and a decision that no longer holds is made again.
+date, which costs only what changed meanwhile, and a decision that no longer holds is made again. Where other CPAs keep
+overtaking, it is made there alone, until nobody has for once: two decisions would cost all of them more.
 """
 
 from __future__ import annotations
@@ -101,17 +102,19 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
     """
     _check(demand)
-    plan = _plan(store, machine, demand, choose)
+    plan = None if machine.overtaken else _plan(store, machine, demand, choose)
     stamp = 0
 
     def work(t: Transaction) -> Allocation:
         nonlocal stamp
         granted, nodes_changed_at = _look(t, demand)
         ids = plan
-        if not machine.is_current(t):
+        if machine.is_current(t):
+            machine.overtaken = False
+        else:
             machine.refresh_inside(t, nodes_changed_at, t.answers[1] if len(t.answers) > 1 else None)
             if ids is not None and (demand.shape is not None or not _are_in(ids, candidates(machine, demand))):
-                ids = None
+                ids, machine.overtaken = None, True
         if granted is not None:
             return _grant_again(t, machine, demand, granted)
         if demand.partition is not None:

@@ -161,7 +161,7 @@ class Store:
     def run(self, work: Callable[[Transaction], T], asks: Sequence[Statement] = ()) -> T:
         """Runs ``work`` as one transaction and gives back what it returned.
 
-        ``asks``: questions sent together with the lock, for ``Transaction.answers``: a round trip less while others wait.
+        ``asks``: questions sent together with the lock, for ``Transaction.answers``: others wait a round trip less.
 
         It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
         that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
@@ -212,7 +212,7 @@ class Store:
         MySQL gets them in one packet and stops at the first that fails, as one by one.
         """
         try:
-            with pw.__exception_wrapper__:
+            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 cursor = self.db.cursor()  # type: ignore[no-untyped-call]
                 if self.dialect == "sqlite":
                     return [_outcome(cursor.execute(sql, params)) for sql, params in statements]

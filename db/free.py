@@ -61,6 +61,7 @@ class Machine:
 
     def forget(self) -> None:
         """Reads everything anew the next time."""
+        self.overtaken = False  # others took what was chosen outside the lock
         self.boot_id = ""
         self.counter = -1
         self._nodes: dict[int, _Node] = {}

@@ -22,6 +22,8 @@ MAX_REASON = 500
 MAX_NAME = 255
 MAX_BOOT_ID = 64
 LONGEST_PENDING_S = 3700.0  # a launch that sleeps before its start (yod -sleep)
+#: Keys of an allocate that name nodes or processors.
+NAMING = ("wanted", "exclude", "most", "segments")
 MAX_PID = 1 << 22  # the kernel's own limit
 
 
@@ -78,7 +80,8 @@ class Operations:
 
     def demand(self, uid: int, message: Message) -> allocation.Demand:
         """What an allocate asks for, as the database wants it."""
-        self.machine.refresh(self.store)
+        if any(message.get(key) for key in NAMING):
+            self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
         wanted, exclude = self._without_excluded(message)
         each = message.get("cpus_per_task", 1)
         shape = shape_of(self.machine, message)
@@ -133,9 +136,9 @@ class Operations:
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
         place = placement.find(name)
-        geometry = self._topology()
 
         def choose(free: Sequence[int], count: int) -> Sequence[int]:
+            geometry = self._topology()
             try:
                 return place(free, count, geometry)
             except AgentError:  # a shape that is not free now, a topology that is missing: said in its own words

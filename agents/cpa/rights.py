@@ -1,8 +1,13 @@
 """Who may ask for what: decided from the uid the kernel saw at the other end, never from what is said."""
 
 import pwd
+import time
 
 from agents.wire.errors import AgentError
+
+NAME_HOLDS_S = 60.0
+MOST_NAMES = 10_000
+_names: dict[int, tuple[str, float]] = {}
 
 
 class Denied(AgentError):
@@ -57,11 +62,18 @@ class Rights:
 
 
 def user_name(uid: int) -> str:
-    """The account's name, or its number where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    """The account's name, or its number where it has none; asked anew every minute (a directory may be far away)."""
+    name, until = _names.get(uid, ("", 0.0))
+    now = time.monotonic()
+    if now >= until:
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = str(uid)
+        if len(_names) > MOST_NAMES:
+            _names.clear()
+        _names[uid] = (name, now + NAME_HOLDS_S)
+    return name
 
 
 def uid_of(user: str) -> int:
