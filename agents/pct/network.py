@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 from agents.link import tls
-from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.pct.visitor_states import TRANSITIONS, Action, Event, State
 from agents.wire.control import control, decode
@@ -23,7 +22,7 @@ from agents.wire.roles import PCT as MAY
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, FrozenSet, Optional
+    from typing import Any, Callable, Dict, FrozenSet, List, Optional
 
     from agents.link.trust import Trust
     from agents.pct.admission import Admission
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 #: Seconds for handshake, hello and what follows; visitors at once; bytes of each message.
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
 _LINGER_S = 1.0  # for a refusal to be read
+_GULP = 64 << 10
 
 
 class Pass:
@@ -77,6 +77,7 @@ class Network:
         self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
         trust.server()  # a node whose certificate is of no use says so now
         self._visitors: Dict[int, Visitor] = {}
+        self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tls.listen(*place)
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
@@ -235,10 +236,33 @@ class Network:
         self._on_fetch(visitor.secured, visitor.message)
 
     def _refuse(self, visitor: Visitor) -> None:
-        link = Link(self._loop, visitor.secured, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
-        link.send_raw(control(hello("pct")) + control(visitor.message))
-        # what has come in unread would make the peer's end a reset, and our words unread
-        self._loop.after(_LINGER_S, link.close)
+        secured = visitor.secured
+        try:
+            secured.sendall(control(hello("pct")) + control(visitor.message))
+        except OSError:
+            secured.close()
+            return
+        # What is left unread would make our end a reset, and the peer would never read why: it is read, and forgotten.
+        self._leaving.append(secured)
+        self._loop.watch(secured.fileno(), READ, lambda _events: self._listen_on(secured))
+        self._loop.after(_LINGER_S, lambda: self._leave(secured))
+        if len(self._leaving) > MOST:
+            self._leave(self._leaving[0])
+
+    def _listen_on(self, secured: tls.Secured) -> None:
+        try:
+            if not secured.recv(_GULP):
+                self._leave(secured)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._leave(secured)
+
+    def _leave(self, secured: tls.Secured) -> None:
+        if secured in self._leaving:
+            self._leaving.remove(secured)
+            self._loop.unwatch(secured.fileno())
+            secured.close()
 
     def _drop(self, visitor: Visitor) -> None:
         visitor.secured.close()
@@ -249,6 +273,8 @@ class Network:
             self._loop.unwatch(visitor.secured.fileno())
             visitor.secured.close()
         self._visitors.clear()
+        for secured in list(self._leaving):
+            self._leave(secured)
         self._loop.unwatch(self._sock.fileno())
         self._sock.close()
 

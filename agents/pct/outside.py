@@ -63,7 +63,7 @@ class Outside:
         welcome: Callable[[Secured, int], Session],
         fork: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._run, self._node, self._mesh, self._config = run, node, mesh, config
+        self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._welcome, self._fork = welcome, fork
         trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trust.client()  # so that no launch child has to make it
@@ -110,12 +110,15 @@ class Outside:
 
     def check(self, session: Session, op: str, message: Message) -> None:
         """Refusal unless whoever is at the other end may ask for ``op``."""
-        if session.peer.uid < 0:
-            allowed(op, session.peer.names, self._mesh, session.state, message.get("launcher"))
+        if session.peer.uid >= 0:
+            return
+        names = session.peer.names
+        try:
+            allowed(op, names, self._mesh, session.state, message.get("launcher"))
+        except Refusal as refusal:
+            self._log.write("refused", reason=refusal.reason, op=op, names=sorted(names), message=refusal.message)
+            raise
 
     def close(self) -> None:
         """Listen no more."""
         self._network.close()
-
-
-__all__ = ["Outside", "OutsideConfig", "Refusal"]
