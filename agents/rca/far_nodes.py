@@ -18,7 +18,6 @@ MANY = 2000
 _AT_ONCE = 64  # datagrams read before anything else has its turn
 _BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
 SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
-TIME_S = 5.0  # that a node which registers is kept waiting for the mesh's time
 _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
 
 
@@ -95,7 +94,6 @@ class FarNodes:
         self._expected = set(names)
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else INTERVAL_S
         self.nodes: dict[str, FarNode] = {}
-        self._began_at = time.monotonic()
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
         self._refused: dict[str, int] = {}
         self._refusals_told_at = 0.0
@@ -186,8 +184,6 @@ class FarNodes:
         if told.kind == beat.GONE:
             self._on_gone(known, told)
             return
-        if told.flags & beat.REGISTER and not self._mesh_time()[0] and time.monotonic() - self._began_at < TIME_S:
-            return  # it would be up, and let no launch in: it says it again in a moment
         self._on_beat(known, told)
         view = beat.RESET if known.machine.state is State.DOWN else beat.UP
         self._answer(known, told, which, view, sender)
