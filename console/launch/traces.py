@@ -6,6 +6,7 @@ from console.launch.report import fold_names, fold_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 
@@ -34,10 +35,11 @@ class Traces:
         one.ranks.append(rank)
         one.nodes.append(node)
 
-    def rows(self) -> list[str]:
-        """For people, in the order of ranks; unsanitised."""
+    def rows(self, ranks: Collection[int] | None = None) -> list[str]:
+        """For people, in the order of ranks; unsanitised. ``ranks``: only stacks that one of them died with."""
         rows = []
-        for trace in sorted(self._traces.values(), key=lambda one: min(one.ranks)):
+        traces = [one for one in self._traces.values() if ranks is None or any(rank in ranks for rank in one.ranks)]
+        for trace in sorted(traces, key=lambda one: min(one.ranks)):
             order = sorted(zip(trace.ranks, trace.nodes, strict=True))
             nodes = list(dict.fromkeys(node for _, node in order))
             by = f" (by {trace.tool})" if trace.tool else ""

@@ -69,6 +69,18 @@ class Attachment:
         """Sends a signal to some ranks, or to all of them. AttachError when the connection is gone."""
         await self._send({"op": "signal", "signal": number, "ranks": ranks})
 
+    async def input(self, text: str) -> None:
+        """Sends text to the ranks' standard input. AttachError when the connection is gone."""
+        await self._send({"op": "input", "data": text})
+
+    async def end_input(self) -> None:
+        """Ends the ranks' standard input. AttachError when the connection is gone."""
+        await self._send({"op": "eof"})
+
+    async def release(self) -> None:
+        """Lets held ranks run. AttachError when the connection is gone."""
+        await self._send({"op": "release"})
+
     async def _send(self, message: control.Message) -> None:
         if self._writer is None or self._writer.is_closing():
             raise AttachError(f"launcher {self._launcher} is out of reach")

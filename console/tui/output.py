@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from console.launch.sanitise import clean
@@ -26,6 +25,15 @@ class Line(NamedTuple):
     rank: int
     stream: int
     text: str
+    at: float = 0.0  # when it was read, by our clock; 0 for what was written before we attached
+
+
+class Unfinished(NamedTuple):
+    """Where the lines of all ranks stand in the middle of a stream: enough to go on from there."""
+
+    end: int  # the number of the next line
+    open: dict[tuple[int, int], str]
+    decoders: dict[tuple[int, int], tuple[bytes, int]]
 
 
 class Output:
@@ -39,6 +47,8 @@ class Output:
         self.longest = 0
         self.total_bytes = 0
         self.skipped_bytes = 0
+        self.now = 0.0  # what lines are stamped with
+        self.generation = 0  # goes up when the numbers begin to mean other lines
         self._max_lines = max_lines
         self._max_characters = max_characters
         self._characters = 0
@@ -46,14 +56,29 @@ class Output:
         self._open: dict[tuple[int, int], str] = {}
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
 
+    @classmethod
+    def resumed(cls, state: Unfinished) -> "Output":
+        """An output that goes on where another stood, and keeps everything."""
+        output = cls(1 << 60, 1 << 60)
+        output.first = state.end
+        output._open = dict(state.open)
+        for key, inner in state.decoders.items():
+            output._decoder(key).setstate(inner)
+        return output
+
+    def unfinished(self) -> Unfinished:
+        """Where all ranks' lines stand now."""
+        decoders = {key: state for key, one in self._decoders.items() if (state := one.getstate())[0]}
+        return Unfinished(self.end, dict(self._open), decoders)
+
     def __len__(self) -> int:
         """Lines kept."""
         return len(self._lines)
 
     def clear(self) -> None:
-        """Forgets everything; numbers go on."""
-        self.first = self.end
-        self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
+        """Forgets everything; numbers begin anew."""
+        self.generation += 1
+        self.first = self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
         self._lines.clear()
         self._open.clear()
         self._decoders.clear()
@@ -73,23 +98,34 @@ class Output:
         """The kept lines numbered ``start`` and up."""
         return self._lines[max(0, start - self.first) :]
 
-    def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Takes what a rank wrote; whole lines become visible at once, the rest with its end of line."""
-        key = (rank, stream)
+    def _decoder(self, key: tuple[int, int]) -> codecs.IncrementalDecoder:
         decoder = self._decoders.get(key)
         if decoder is None:
             decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder
+
+    def feed(self, rank: int, stream: int, data: bytes) -> None:
+        """Takes what a rank wrote; whole lines become visible at once, the rest with its end of line."""
+        key = (rank, stream)
         self.total_bytes += len(data)
-        text = self._open.pop(key, "") + decoder.decode(data)
-        parts = text.replace("\r\n", "\n").split("\n")
+        text = self._open.pop(key, "") + self._decoder(key).decode(data)
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        parts = text.split("\n")
         rest = parts.pop()
         if len(rest) > MAX_LINE:
             parts.append(rest)
             rest = ""
         if rest:
             self._open[key] = rest
-        for part in parts:
-            self._append(rank, stream, part)
+        if len(text) <= MAX_LINE and "".join(parts).isprintable():  # nearly always
+            now = self.now
+            self._lines += [Line(rank, stream, part, now) for part in parts]
+            self._characters += len(text) - len(rest)
+            self.longest = max(self.longest, len(text) if len(parts) == 1 else max(map(len, parts), default=0))
+        else:
+            for part in parts:
+                self._append(rank, stream, part)
         self._trim()
 
     def note(self, text: str) -> None:
@@ -108,7 +144,7 @@ class Output:
             text = clean(_COLOURS.sub("", text).rstrip("\r").rpartition("\r")[2].expandtabs(8))
         for start in range(0, max(1, len(text)), MAX_LINE):
             piece = text[start : start + MAX_LINE]
-            self._lines.append(Line(rank, stream, piece))
+            self._lines.append(Line(rank, stream, piece, self.now))
             self._characters += len(piece)
             self.longest = max(self.longest, len(piece))
 
@@ -124,41 +160,3 @@ class Output:
         del self._lines[:drop]
         self.first += drop
         self._characters -= freed
-
-
-class Selection:
-    """The numbers of an output's lines that pass a filter, as of the last refresh."""
-
-    def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
-        self._output = output
-        self._keep = keep
-        self._numbers: list[int] | range = []
-        self._seen = output.first
-
-    def refresh(self) -> None:
-        """Takes in what arrived since, and forgets what was dropped."""
-        output = self._output
-        if self._keep is None:
-            self._numbers = range(output.first, output.end)
-            return
-        assert isinstance(self._numbers, list)
-        start = max(self._seen, output.first)
-        keep = self._keep
-        self._numbers += [number for number, line in enumerate(output.lines(start), start) if keep(line)]
-        self._seen = output.end
-        gone = 0
-        while gone < len(self._numbers) and self._numbers[gone] < output.first:
-            gone += 1
-        if gone:
-            del self._numbers[:gone]
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def number(self, index: int) -> int:
-        """The number of the ``index``-th line shown: what stays the same while lines are dropped."""
-        return self._numbers[index]
-
-    def line(self, index: int) -> Line:
-        """The ``index``-th line shown. IndexError when it has been dropped since the last refresh."""
-        return self._output.line(self.number(index))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from agents.wire.control import Message
 from console.launch.report import fold_names, fold_ranks
 from console.launch.sanitise import clean
+from console.launch.traces import Traces
 from console.tui.output import Output
 
 
@@ -77,6 +78,7 @@ class Row(NamedTuple):
     shortest_s: float
     longest_s: float
     state: RankState
+    members: frozenset[int] = frozenset()
 
 
 class Run:
@@ -98,6 +100,10 @@ class Run:
         self.ended_at: float | None = None
         self.exit_status: int | None = None
         self.elapsed_s: float | None = None
+        self.takes_input = False  # from observers
+        self.held = False  # at its first instruction
+        self.traces = Traces()
+        self.traced: set[int] = set()  # ranks whose stack is known
         self._resize(size)
 
     @property
@@ -142,6 +148,9 @@ class Run:
         self.states = bytearray(len(self.states))
         self.ends.clear()
         self.output.clear()
+        self.held = False
+        self.traces = Traces()
+        self.traced = set()
 
     def disconnected(self) -> None:
         """The event stream ended."""
@@ -159,7 +168,7 @@ class Run:
         for (state, what), ranks in groups.items():
             times = [self.ends[rank].elapsed_s for rank in ranks if rank in self.ends] or [0.0]
             nodes = fold_names(list(dict.fromkeys(self.nodes[rank] for rank in ranks)))
-            rows.append(Row(fold_ranks(ranks), what, nodes, min(times), max(times), state))
+            rows.append(Row(fold_ranks(ranks), what, nodes, min(times), max(times), state, frozenset(ranks)))
         return sorted(rows, key=lambda row: row.state is RankState.EXITED)
 
     def _what(self, rank: int, state: RankState) -> str:
@@ -184,6 +193,7 @@ class Run:
     def _hello(self, event: Message) -> None:
         self.command = clean(str(event.get("command") or self.command))
         self.user = clean(str(event.get("user") or ""))
+        self.takes_input = event.get("input") is True
         self._resize(int(event.get("size") or 0))
         if self.phase is Phase.ATTACHING:
             self.phase = _STATES.get(str(event.get("state")), self.phase)
@@ -223,6 +233,23 @@ class Run:
         node = str(event.get("node") or "")
         self.output.note(clean(f"{node}: {text}" if node and not text.startswith(node) else text))
 
+    def _aborted(self, event: Message) -> None:
+        self.output.note(clean(str(event["text"])))
+
+    def _held(self, event: Message) -> None:
+        del event
+        self.held = True
+        self.output.note("held at its first instruction")
+
+    def _released(self, event: Message) -> None:
+        del event
+        self.held = False
+        self.output.note("released")
+
+    def _backtrace(self, event: Message) -> None:
+        self.traces.add(int(event["rank"]), str(event["node"]), event)
+        self.traced.add(int(event["rank"]))
+
     def _skipped(self, event: Message) -> None:
         self.output.skipped_bytes += int(event.get("bytes") or 0)
 
@@ -245,6 +272,10 @@ _HANDLERS: dict[str, Any] = {
     "lost": Run._lost,
     "signalled": Run._signalled,
     "note": Run._note,
+    "aborted": Run._aborted,
+    "held": Run._held,
+    "released": Run._released,
+    "backtrace": Run._backtrace,
     "skipped": Run._skipped,
     "end": Run._end,
 }

@@ -10,6 +10,7 @@ from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.launch.sanitise import clean
 from console.launch.spool import spool_path
+from console.tui.archive import Archive
 from console.tui.attachment import AttachError, Attachment, Pace
 from console.tui.run import Phase, Run
 
@@ -20,7 +21,7 @@ _PIECE = 256 << 10
 class Watch:
     """A run and where it is fed from: yod's observers' socket, then the spool for what came when yod had gone.
 
-    ``trouble`` says why there is neither.
+    ``trouble`` says why there is neither; ``archive`` has the lines that memory no longer holds.
     """
 
     def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
@@ -29,6 +30,9 @@ class Watch:
         self._socket = f"{run_dir}/yod-{run.launcher}.sock"
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
+        self._spooled = False  # the stream is the spool's, byte for byte
+        self._past = 0  # bytes of the stream that were there when we came
+        self.archive = Archive(self._spool)
         self._received = 0  # bytes of the stream: where the spool goes on
 
     async def follow(self, changed: Callable[[], None]) -> None:
@@ -36,6 +40,11 @@ class Watch:
         self.run.restart()
         self.trouble = ""
         self._received = 0
+        self.archive.clear()
+        self._spooled = os.path.exists(self._spool)
+        self._past = os.path.getsize(self._spool) if self._spooled else 0
+        if self._spooled:
+            self.archive.reached(0, self.run.output)
         try:
             try:
                 await self._follow_socket(changed)
@@ -87,29 +96,53 @@ class Watch:
             os.close(file)
 
     def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
-        before = self.run.phase
+        before, held = self.run.phase, self.run.held
+        self._stamp()
         for kind, payload in batch:
             self._take(kind, payload)
-        if self.run.phase is not before:
+        if self.run.phase is not before or self.run.held is not held:
             changed()
 
     def _take(self, kind: int, payload: bytes) -> None:
+        run = self.run
         if kind in (frames.STDOUT, frames.STDERR):
             rank, data = frames.split_output(payload)
-            self.run.output.feed(rank, kind, data)
+            run.output.feed(rank, kind, data)
         elif kind == frames.CONTROL:
             message = control.decode(payload)
             if message.get("op") == "hello":
                 messages.check_hello(message)
                 return
-            self.run.take(message)
+            if message.get("event") == "moved":  # the spool was written anew: counted from here
+                self._received = int(message["offset"])
+                self.archive.clear()
+                return
+            run.take(message)
         self._received += frames.HEADER_SIZE + len(payload)
+        if self._spooled:
+            self.archive.reached(self._received, run.output)
+
+    def _stamp(self) -> None:
+        """Lines that were written before we came have no time."""
+        self.run.output.now = time.time() if self._received >= self._past else 0.0
+
+    def _attached(self) -> Attachment:
+        if self._attachment is None:
+            raise AttachError(f"launcher {self.run.launcher} is out of reach", "it may have ended")
+        return self._attachment
 
     async def signal(self, number: int, ranks: list[int] | None) -> None:
         """Sends a signal through yod. AttachError when it is out of reach."""
-        if self._attachment is None:
-            raise AttachError(f"launcher {self.run.launcher} is out of reach", "it may have ended")
-        await self._attachment.signal(number, ranks)
+        await self._attached().signal(number, ranks)
+
+    async def input(self, text: str | None) -> None:
+        """Sends text to the ranks' standard input; None ends it. AttachError when yod is out of reach."""
+        attachment = self._attached()
+        await (attachment.end_input() if text is None else attachment.input(text))
+
+    async def release(self) -> None:
+        """Lets held ranks run. AttachError when yod is out of reach."""
+        await self._attached().release()
 
     def close(self) -> None:
         """Lets go; the launch goes on."""

@@ -33,7 +33,7 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         yod.output(3, b"hello from three\n")
         await until(pilot, lambda: "  3 │ hello from three" in screen_text(app), "what rank 3 wrote")
@@ -58,12 +58,12 @@ async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Pat
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         await pilot.press("u", "U")
         await until(pilot, lambda: len(signals(yod)) == 2, "two signals")
         await pilot.press("shift+tab", "l", "l", "enter")
-        await until(pilot, lambda: app.screen.query_one(OutputPane).rank == 2, "rank 2 alone")
+        await until(pilot, lambda: app.screen.query_one(OutputPane).scope == {2}, "rank 2 alone")
         await pilot.press("u")
         await until(pilot, lambda: len(signals(yod)) == 3, "a third")
         assert signals(yod) == [(10, None), (12, None), (10, [2])]
@@ -73,7 +73,7 @@ async def test_term_and_kill_ask_and_enter_is_cancel(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         for key in ("t", "K"):
             for answer in ("enter", "escape", "n", "q"):
@@ -97,7 +97,7 @@ async def test_keys_typed_ahead_of_a_question_answer_it_once(tmp_path: Path) -> 
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, Confirm), "the question")
@@ -119,7 +119,7 @@ async def test_output_of_one_rank_alone(tmp_path: Path) -> None:
             for rank in range(8):
                 yod.output(rank, b"rank %d step %d\n" % (rank, step))
         yod.output(5, b"trouble\n", STDERR)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "trouble" in screen_text(app), "the output")
         await pilot.press("]")
         await until(pilot, lambda: "output of rank 0" in screen_text(app), "rank 0 alone")
@@ -141,7 +141,7 @@ async def test_scrolling_up_stops_following_and_the_lines_stay_put(tmp_path: Pat
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
         yod.output(0, b"".join(b"line %d\n" % n for n in range(30_000)))
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "line 29999" in screen_text(app), "the newest line")
         pane = app.screen.query_one(OutputPane)
         await pilot.press("ctrl+b", "k")
@@ -171,7 +171,7 @@ async def test_a_detached_launch_that_is_over_is_read_from_its_spool(tmp_path: P
         + control.control({"event": "end", "at": 2.0, "exit_status": 0, "elapsed_s": 1.0})
     )
     async with opened(database.url, tmp_path) as (app, pilot):
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "exit status 0" in screen_text(app), "its end")
         assert "node-zero" in screen_text(app) and "✓ 1 hostname" in screen_text(app)
 
@@ -187,7 +187,7 @@ async def test_yod_goes_in_the_middle_and_the_spool_has_the_rest(tmp_path: Path)
         path.write_bytes(
             said + frames.output(2, 0, b"second\n") + control.control({"event": "end", "at": 2.0, "exit_status": 0})
         )
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "first" in screen_text(app), "what came before")
         yod.hang_up()
         await until(pilot, lambda: app.runs[1].phase is Phase.ENDED, "the end, from the spool")
@@ -198,7 +198,7 @@ async def test_a_launch_out_of_sight_is_attached_to_again(tmp_path: Path) -> Non
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
         yod.hang_up()
         await until(pilot, lambda: "out of sight" in screen_text(app), "that it is out of sight")
@@ -212,7 +212,7 @@ async def test_a_peer_that_talks_nonsense_is_left_without_a_traceback(tmp_path: 
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
         yod.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: "no frame begins with byte 72" in screen_text(app), "what was wrong")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, MeshScreen), "back on the map")
@@ -227,7 +227,7 @@ async def test_a_flood_leaves_the_keys_alive_and_memory_bounded(tmp_path: Path) 
         )
         for _ in range(400):  # 23 MB, 320,000 lines
             yod.output(1, lines)
-        await pilot.press("enter")
+        await pilot.press("a")
         await until(pilot, lambda: app.screen.query(RankGrid), "the run view")
         grid = app.screen.query_one(RankGrid)
         await pilot.press("shift+tab")
@@ -246,7 +246,7 @@ async def test_several_launches_have_a_tab_each(tmp_path: Path) -> None:
         four.hello("./ring 4", 4)
         four.started(["n1"] * 4)
         async with opened(database.url, tmp_path) as (app, pilot):
-            await pilot.press("enter")
+            await pilot.press("a")
             await until(pilot, lambda: "▸ 1 solve" in screen_text(app), "the first tab")
             await pilot.press("m", "tab", "G", "enter")
             await until(pilot, lambda: "▸ 4 ring" in screen_text(app), "the second tab")

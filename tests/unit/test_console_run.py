@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.output import MAX_LINE, NOTE, STDERR, STDOUT, Output, Selection
+from console.tui.filtering import Selection
+from console.tui.output import MAX_LINE, NOTE, STDERR, STDOUT, Output
 from console.tui.run import Phase, RankState, Run
 
 
@@ -114,7 +115,7 @@ def test_lines_are_cut_at_their_ends_whatever_the_pieces() -> None:
     output.feed(3, STDERR, b"oops\n")
     assert [line.text for line in output.lines(0)] == ["one", "two", "oops"]
     output.finish()
-    assert output.line(3) == (3, STDOUT, "three")
+    assert output.line(3) == (3, STDOUT, "three", 0.0)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["C"]), max_size=60), st.data())

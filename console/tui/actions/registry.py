@@ -6,7 +6,7 @@ from itertools import chain
 
 from textual.binding import Binding, BindingType
 
-from console.tui.actions import everywhere, launch, mesh, moving, run
+from console.tui.actions import dialogs, everywhere, launch, mesh, moving, run, tables
 from console.tui.actions.action import Action
 
 TABLES: tuple[tuple[Action, ...], ...] = (
@@ -14,11 +14,15 @@ TABLES: tuple[tuple[Action, ...], ...] = (
     mesh.ACTIONS,
     mesh.MAP,
     mesh.LAUNCHERS,
+    tables.ACTIONS,
+    tables.ROWS,
     launch.ACTIONS,
     launch.FIELD,
     launch.CHOICE,
     run.ACTIONS,
     run.RANKS,
+    run.PROMPT,
+    dialogs.PAGE,
     moving.CELLS,
     moving.LINES,
     moving.OUTPUT,
@@ -34,11 +38,15 @@ HEADINGS = {
     "map": "On the map",
     "cells": "Moving over cells",
     "lines": "In a list",
+    "table": "Here",
+    "rows": "On a row",
     "launch": "Here",
     "field": "In a field",
     "choice": "On an option",
     "run": "Here",
     "ranks": "On a rank",
+    "page": "On a page",
+    "prompt": "In the line below",
     "output": "In the output",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import ClassVar
 
 from textual import on
@@ -12,18 +12,25 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from console.launch.sanitise import clean
 from console.tui.actions.registry import bindings
 from console.tui.attachment import AttachError
+from console.tui.filtering import Filter, FilterError, parse_filter, pattern
 from console.tui.run import Phase, RankState, signal_name
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
+from console.tui.screens.page import Page
+from console.tui.screens.saving import Saving
 from console.tui.watching import Watch
 from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.completion import Completion
+from console.tui.widgets.line_list import LineList
 from console.tui.widgets.output_pane import OutputPane
+from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
+from console.tui.widgets.run_heading import heading, volume, whose
 from console.tui.widgets.titles import set_subtitle, set_title
-from console.tui.words import amount, elapsed, several
+from console.tui.words import several
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes
 _KILLERS = frozenset((15, 9))
@@ -37,13 +44,13 @@ _WORDS = {
 }
 
 
-class RunScreen(Framed):
+class RunScreen(Saving, Framed):
     """A tab for each launch."""
 
     TITLE_FOR_HELP = "run"
     AUTO_FOCUS = "#output"
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
-    PLACES = ("run", "ranks", "cells", "output")
+    PLACES = ("run", "ranks", "cells", "output", "prompt")
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -51,21 +58,25 @@ class RunScreen(Framed):
         self._run = watch.run
 
     def facts(self) -> dict[str, str]:
-        """The launcher of this tab."""
-        return {"launcher": str(self._run.launcher)}
+        """The launcher of this tab, and the rank that is meant."""
+        scope = self._output.scope if self.is_mounted else None
+        rank = str(min(scope)) if scope else "RANK"
+        return {"launcher": str(self._run.launcher), "rank": rank}
 
     def body(self) -> Iterable[Widget]:
-        """A line about the launch, ranks, output, the completion table."""
+        """A line about the launch, ranks, output, the completion table, the prompt."""
         run = self._run
         self._head = Static(id="run-head")
         self._grid = RankGrid(run, id="ranks")
         self._counts = Static(id="rank-counts")
-        self._output = OutputPane(run.output, id="output")
+        self._output = OutputPane(run, self._watch.archive, id="output")
         self._completion = Completion(run, id="completion")
+        self._prompt = Prompt(id="prompt")
         self._output.border_title = "output"
         yield self._head
         yield Horizontal(Vertical(self._grid, self._counts, id="rank-side"), self._output, id="run-body")
         yield self._completion
+        yield self._prompt
 
     def on_mount(self) -> None:
         """Draws what arrived, ten times a second while anybody looks."""
@@ -89,35 +100,13 @@ class RunScreen(Framed):
         if not self.is_current:
             return
         run = self._run
-        self._head.update(self._heading())
+        room = self._head.content_size.width
+        self._head.update(heading(run, self._watch.trouble, self.console.wall_clock(), room))
         self._grid.update_ranks()
         self._counts.update(self._summary())
-        self._output.update_output(run.size)
-        set_subtitle(self._output, self._volume())
-
-    def _heading(self) -> Content:
-        run = self._run
-        style = {Phase.RUNNING: "$success", Phase.ENDED: "$error" if run.failed else "$success"}.get(
-            run.phase, "$warning"
-        )
-        what: str = run.phase.value
-        if run.phase is Phase.ENDED:
-            what = f"exit {run.exit_status}" + (f" after {run.elapsed_s:.1f} s" if run.elapsed_s is not None else "")
-        elif run.phase is Phase.RUNNING and run.started_at is not None:
-            what = f"running {elapsed(max(0.0, self.console.wall_clock() - run.started_at))}"
-        elif run.phase is Phase.GONE and self._watch.trouble:
-            what = self._watch.trouble
-        facts = [several(run.size, "rank"), run.user, f"partition {run.partition}" if run.partition else ""]
-        right = Content.assemble(("  ", ""), (what, style))
-        room = self._head.content_size.width
-        for fact in filter(None, facts):
-            more = right.append(Content.styled(f"  {fact}", "$quiet"))
-            if more.cell_length < room - 24:
-                right = more
-        left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
-        if left.cell_length > (space := max(8, room - right.cell_length)):
-            left = left.truncate(space, ellipsis=True)
-        return left.append(right)
+        self._output.update_output()
+        whole = self._watch.archive.first is not None
+        set_subtitle(self._output, volume(run.output, len(self._output), whole))
 
     def _summary(self) -> Content:
         lines = []
@@ -127,21 +116,19 @@ class RunScreen(Framed):
             lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
         return Content("\n").join(lines)
 
-    def _volume(self) -> str:
-        output = self._run.output
-        parts = [f"{amount(output.total_bytes)}, {several(output.end, 'line')}"]
-        if output.first:
-            parts.append(f"the newest {len(output):,} kept")
-        if output.skipped_bytes:
-            parts.append(f"{amount(output.skipped_bytes)} skipped")
-        return " · ".join(parts)
-
     @on(OutputPane.Changed)
     def _titles(self) -> None:
-        rank = self._output.rank
-        whose = "output" if rank is None else f"output of rank {rank}"
-        set_title(self._output, whose + ("" if self._output.following else " · paused, G follows"))
-        set_title(self._grid, "ranks" if rank is None else f"rank {rank} alone")
+        output = self._output
+        scope = whose(output.scope)
+        parts = [f"output of {scope}" if scope else "output"]
+        if output.wanted != Filter():
+            parts.append("filtered")
+        if output.gathered:
+            parts.append("gathered")
+        if not output.following:
+            parts.append("paused, G follows")
+        set_title(output, " · ".join(parts))
+        set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
     # ranks
 
@@ -158,61 +145,205 @@ class RunScreen(Framed):
 
     @on(CellGrid.Chosen)
     def _chosen(self, event: CellGrid.Chosen) -> None:
-        self._output.rank = None if self._output.rank == event.cell else event.cell
+        alone = frozenset((event.cell,))
+        self.mean(None if self._output.scope == alone else alone)
+
+    @on(RankGrid.Marked)
+    def _marked(self, event: RankGrid.Marked) -> None:
+        scope = (self._output.scope or frozenset()) ^ {event.rank}
+        self.mean(scope or None)
+
+    def mean(self, ranks: frozenset[int] | None) -> None:
+        """From now on these ranks are meant: by the output shown, and by signals. None: all."""
+        self._output.scope = ranks
+        self._grid.set_scope(ranks)
+        if ranks:
+            self._grid.cursor = min(ranks) if self._grid.cursor not in ranks else self._grid.cursor
         self.refresh_bindings()
 
     def action_all_ranks(self) -> None:
-        """Everybody's output again."""
-        self._output.rank = None
-        self.refresh_bindings()
+        """Everybody again."""
+        self.mean(None)
 
     def action_rank(self, step: int) -> None:
-        """The next or the previous rank's output alone."""
+        """The next or the previous rank alone."""
         if self._run.size:
-            now = self._output.rank
-            self._output.rank = (self._grid.cursor if now is None else now + step) % self._run.size
-            self._grid.cursor = self._output.rank
-            self.refresh_bindings()
+            scope = self._output.scope
+            now = self._grid.cursor if scope is None else (max(scope) if step > 0 else min(scope)) + step
+            self.mean(frozenset((now % self._run.size,)))
+            self._grid.cursor = now % self._run.size
+
+    # output
+
+    def action_filter(self) -> None:
+        """Asks for a filter."""
+        self._prompt.ask("filter", "filter", self._filter_words, "rank:0-3 node:n1 stream:err !regex")
+
+    def action_search(self) -> None:
+        """Asks what to look for."""
+        self._prompt.ask("search", "look for", placeholder="a regular expression")
+
+    def action_match(self, step: int) -> None:
+        """The next match, or the one before."""
+        told = self._output.find(step)
+        if told:
+            self.notify(told, markup=False, timeout=3)
+
+    def action_gather(self) -> None:
+        """Equal lines of many ranks in one row, or no longer."""
+        self._output.gathered = not self._output.gathered
+        self._draw()
+
+    def action_stamps(self) -> None:
+        """With times, or without."""
+        self._output.stamps = not self._output.stamps
+
+    def action_pause(self) -> None:
+        """Stops following, or takes it up again."""
+        self._output.action_pause()
+
+    def action_copy(self) -> None:
+        """The lines in sight into the clipboard."""
+        self.app.copy_to_clipboard(self._output.visible_text())
+
+    def action_input(self) -> None:
+        """Asks for lines for the ranks."""
+        self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
+
+    _filter_words = ""
+
+    @on(Prompt.Typed)
+    def _typed(self, event: Prompt.Typed) -> None:
+        if event.kind == "filter":
+            self._filter(event.value)
+
+    def _filter(self, words: str) -> bool:
+        try:
+            wanted = parse_filter(words)
+        except FilterError as error:
+            self._prompt.complain(error.message)
+            return False
+        self._prompt.complain("")
+        self._filter_words = words
+        self._output.wanted = wanted
+        self._draw()
+        return True
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        if event.kind == "input":
+            self.run_worker(self._tell(self._watch.input(event.value + "\n")))
+        elif event.kind == "filter" and self._filter(event.value):
+            self._close_prompt()
+        elif event.kind == "search":
+            self._look_for(event.value)
+        elif event.kind == "save":
+            self._close_prompt()
+            self.save_to(event.value)
+
+    def _look_for(self, words: str) -> None:
+        try:
+            self._output.search = pattern(words) if words else None
+        except FilterError as error:
+            self._prompt.complain(error.message)
+            return
+        self._close_prompt()
+        if words:
+            self.action_match(-1 if self._output.following else 1)
+
+    @on(Prompt.Left)
+    def _left(self) -> None:
+        self._output.focus()
+        self.refresh_bindings()
+
+    def _close_prompt(self) -> None:
+        self._prompt.close()
+        self._output.focus()
+        self.refresh_bindings()
+
+    @on(Prompt.Ended)
+    def _input_ended(self, event: Prompt.Ended) -> None:
+        if event.kind == "input":
+            self.run_worker(self._tell(self._watch.input(None)))
+            self._close_prompt()
+
+    def action_back(self) -> None:
+        """One thing less: the search, the filter, the choice of ranks; then the map."""
+        output = self._output
+        if self._prompt.is_open:
+            self._prompt.leave()
+        elif output.search is not None:
+            output.search = None
+        elif output.wanted != Filter():
+            self._filter("")
+        elif output.scope is not None:
+            self.mean(None)
+        else:
+            self.console.action_show("mesh")
+        self.refresh_bindings()
 
     # what one can do to it
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Signals reach what lives; only what is out of sight can be attached to again."""
         del parameters
-        if action == "signal":
-            return self._run.live
+        run = self._run
+        if action in ("signal", "stacks", "debug"):
+            return run.live
         if action == "reattach":
-            return self._run.phase is Phase.GONE
+            return run.phase is Phase.GONE
+        if action == "input":
+            return run.live and run.takes_input
+        if action == "release":
+            return run.live and run.held
         if action == "all_ranks" and self.is_mounted:
-            return self._output.rank is not None
+            return self._output.scope is not None
+        if action == "match" and self.is_mounted:
+            return self._output.search is not None
         return True
 
     def action_signal(self, number: int) -> None:
         """Sends it; asks before one that ends processes."""
-        rank = self._output.rank
-        ranks = None if rank is None else [rank]
+        scope = self._output.scope
+        ranks = None if scope is None else sorted(scope)
         if number not in _KILLERS:
-            self.run_worker(self._send(number, ranks))
+            self.run_worker(self._tell(self._watch.signal(number, ranks)))
             return
-        whom = f"all {several(self._run.size, 'rank')}" if rank is None else f"rank {rank}"
+        whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
         end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
+        name = signal_name(number)
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}" if scope is None else ""
         question = Confirm(
-            f"{signal_name(number)} to {whom} of launcher {self._run.launcher}?",
-            f"{self._run.command}\n{end}",
-            f"Send {signal_name(number).removeprefix('SIG')}",
+            f"{name} to {whom} of launcher {self._run.launcher}?",
+            f"{self._run.command}\n{end}{same}",
+            f"Send {name.removeprefix('SIG')}",
         )
 
         def answered(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(self._send(number, ranks))
+            if yes and self.console.may_change():
+                self.run_worker(self._tell(self._watch.signal(number, ranks)))
 
         self.app.push_screen(question, answered)
 
-    async def _send(self, number: int, ranks: list[int] | None) -> None:
+    def action_release(self) -> None:
+        """Lets held ranks run."""
+        self.run_worker(self._tell(self._watch.release()))
+
+    async def _tell(self, telling: Awaitable[None]) -> None:
         try:
-            await self._watch.signal(number, ranks)
+            await telling
         except AttachError as error:
             self.notify(f"{error.message} ({error.hint})", severity="error", markup=False)
+
+    @on(LineList.Chosen)
+    def _ended_so(self, event: LineList.Chosen) -> None:
+        """The stacks of the ranks that ended like that."""
+        ranks = self._completion.ranks(event.key)
+        lines = [clean(row) for row in self._run.traces.rows(ranks)]
+        if lines:
+            self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))
+        else:
+            self.mean(ranks)
 
     def action_reattach(self) -> None:
         """Connects again."""

@@ -31,8 +31,13 @@ class Completion(LineList):
         self.styles.height = min(len(self._rows), 6) + 2 if ended else None
         status = f"exit status {self._run.exit_status}"
         self.border_title = "completion"
-        self.border_subtitle = status if ended else ""
+        stacks = ", enter shows the stacks" if self._run.traced else ""
+        self.border_subtitle = status + stacks if ended else ""
         self.set_keys(list(range(len(self._rows))))
+
+    def ranks(self, key: int) -> frozenset[int]:
+        """The ranks of a row."""
+        return self._rows[key].members
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """Glyph, what happened, which ranks, where, how long."""

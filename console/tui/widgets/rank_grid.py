@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import BindingType
+from textual.message import Message
 
 from console.tui.actions.registry import bindings
 from console.tui.layout import Block
@@ -26,7 +27,10 @@ _STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
 class RankGrid(CellGrid):
     """States of all ranks with a cursor. Draws :class:`Run`; never changes it."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--{name}" for name in _STYLES.values()}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "cell-grid--rank-aside",
+        *(f"cell-grid--{name}" for name in _STYLES.values()),
+    }
 
     HALVES = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("ranks")
@@ -35,6 +39,26 @@ class RankGrid(CellGrid):
         super().__init__(id=id)
         self._run = run
         self._drawn = bytearray()
+        self._scope: frozenset[int] | None = None
+
+    class Marked(Message):
+        """A rank is to be in the scope, or no longer."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    def action_mark(self) -> None:
+        """Marks the rank under the cursor, or no longer, and goes on to the next."""
+        if self.cells:
+            self.post_message(self.Marked(self.cursor))
+            self.cursor = min(self.cells - 1, self.cursor + 1)
+
+    def set_scope(self, scope: frozenset[int] | None) -> None:
+        """The ranks that are meant; the others step aside."""
+        if scope != self._scope:
+            self._scope = scope
+            self.rebuild()
 
     @property
     def cells(self) -> int:
@@ -50,7 +74,8 @@ class RankGrid(CellGrid):
     def appearance(self, cell: int) -> tuple[str, str]:
         """Glyph and style of a rank."""
         state = RankState(self._run.states[cell])
-        return RANK_GLYPHS[state], _STYLES[state]
+        aside = self._scope is not None and cell not in self._scope
+        return RANK_GLYPHS[state], "rank-aside" if aside else _STYLES[state]
 
     def label_style(self, first: int) -> str:
         """All alike."""

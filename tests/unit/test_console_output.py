@@ -1,0 +1,181 @@
+"""Output that is filtered, gathered, read again from a spool, saved."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.wire import control, frames
+from console.tui.archive import STEP, Archive, for_each_frame, run_frame
+from console.tui.everything import Everything
+from console.tui.filtering import Filter, FilterError, Selection, parse_filter
+from console.tui.gathered import Gathered
+from console.tui.output import NOTE, STDERR, STDOUT, Line, Output
+from console.tui.run import Run
+from console.tui.saving import save
+
+NODES = ["n0", "n0", "n1", "login1"]
+
+
+def kept(words: str, *lines: Line) -> list[str]:
+    keep = parse_filter(words).keeps(NODES)
+    return [line.text for line in lines if keep is None or keep(line)]
+
+
+LINES = (
+    Line(0, STDOUT, "residual 1e-3"),
+    Line(1, STDERR, "oops"),
+    Line(2, STDOUT, "Residual 2"),
+    Line(3, STDOUT, "done"),
+    Line(-1, NOTE, "SIGTERM sent"),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        ("", ["residual 1e-3", "oops", "Residual 2", "done", "SIGTERM sent"]),
+        ("resid", ["residual 1e-3", "Residual 2"]),
+        ("Resid", ["Residual 2"]),
+        ("!resid", ["oops", "done", "SIGTERM sent"]),
+        ("rank:0,2-3", ["residual 1e-3", "Residual 2", "done", "SIGTERM sent"]),
+        ("rank:0-2 resid", ["residual 1e-3", "Residual 2"]),
+        ("node:n0", ["residual 1e-3", "oops", "SIGTERM sent"]),
+        ("node:n*", ["residual 1e-3", "oops", "Residual 2", "SIGTERM sent"]),
+        ("node:n1,login1 rank:3", ["done", "SIGTERM sent"]),
+        ("stream:err", ["oops"]),
+        ("stream:yod", ["SIGTERM sent"]),
+        ("stream:out !\\d", ["done"]),
+        ("http:x", []),
+    ],
+)
+def test_what_a_filter_keeps(words: str, texts: list[str]) -> None:
+    assert kept(words, *LINES) == texts
+
+
+@pytest.mark.parametrize("words", ["rank:x", "rank:", "rank:0-99999999", "stream:x", "(", "rank:3-1"])
+def test_a_filter_that_makes_no_sense_says_why(words: str) -> None:
+    with pytest.raises(FilterError):
+        parse_filter(words)
+
+
+def test_no_filter_costs_nothing() -> None:
+    assert parse_filter("  ") == Filter() and Filter().keeps(NODES) is None
+
+
+texts = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "c"])), max_size=40)
+
+
+@given(texts, st.randoms(use_true_random=False))
+def test_gathering_does_not_depend_on_the_order_in_which_ranks_are_heard(
+    written: list[tuple[int, str]], chance: random.Random
+) -> None:
+    def groups(order: list[tuple[int, str]]) -> list[tuple[str, str]]:
+        output = Output()
+        rows = Gathered(output)
+        for rank, text in order:
+            output.feed(rank, STDOUT, text.encode() + b"\n")
+            if chance.random() < 0.3:
+                rows.refresh()
+        rows.refresh()
+        return sorted((rows.who(at), rows.line(at).text) for at in range(len(rows)))
+
+    shuffled = [(rank, text) for rank in chance.sample(range(4), 4) for who, text in written if who == rank]
+    assert groups(written) == groups(shuffled)
+
+
+def test_gathered_rows_name_their_ranks() -> None:
+    output = Output()
+    for rank in (2, 0, 1):
+        output.feed(rank, STDOUT, b"step 1\nstep 1\n")
+    output.feed(3, STDERR, b"step 1\n")
+    output.note("over")
+    rows = Gathered(output)
+    rows.refresh()
+    told = [(rows.who(at), rows.line(at).text) for at in range(len(rows))]
+    assert told == [("0-2", "step 1"), ("0-2", "step 1"), ("3", "step 1"), ("yod", "over")]
+
+
+def test_an_output_that_begins_anew_leaves_nothing_behind() -> None:
+    output = Output()
+    output.feed(0, STDOUT, b"old\n")
+    rows, chosen = Gathered(output), Selection(output, lambda line: True)
+    for one in (rows, chosen):
+        one.refresh()
+    output.clear()
+    output.feed(0, STDOUT, b"new\n")
+    for one in (rows, chosen):
+        one.refresh()
+        assert len(one) == 1 and one.line(0).text == "new"
+
+
+def spool(path: Path, lines: int, chance: random.Random) -> list[Line]:
+    """A spool of that many lines of four ranks, in pieces that respect nothing; the lines as one reading has them."""
+    run = Run(1)
+    with path.open("wb") as file:
+        for number in range(lines):
+            text = f"line {number} " + "é" * chance.randrange(40) + "\n" * (chance.random() < 0.9)
+            data = text.encode()
+            cut = chance.randrange(len(data))
+            rank, kind = chance.randrange(4), chance.choice((STDOUT, STDERR))
+            for piece in (data[:cut], data[cut:]):
+                file.write(frames.output(kind, rank, piece))
+                run.output.feed(rank, kind, piece)
+            if chance.random() < 0.001:
+                event = {"event": "note", "at": 1.0, "node": "n1", "text": f"note {number}"}
+                file.write(control.control(event))
+                run.take(event)
+    return run.output.lines(0)
+
+
+def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    path = tmp_path / "1.frames"
+    lines = spool(path, 15_000, chance)
+    output, archive, run = Output(max_lines=500), Archive(str(path)), Run(1)
+    run.output = output
+    offset = 0
+    archive.reached(0, output)
+    take = run_frame(run)
+
+    def one(kind: int, payload: bytes) -> None:
+        nonlocal offset
+        take(kind, payload)
+        offset += frames.HEADER_SIZE + len(payload)
+        archive.reached(offset, output)
+
+    for_each_frame(str(path), 0, 1 << 60, one)
+    assert path.stat().st_size > 3 * STEP and output.first > 10_000
+    rows = Everything(output, archive)
+    rows.refresh()
+    assert len(rows) == len(lines)
+    for at in [0, 1, 7, len(lines) - 1, *(chance.randrange(len(lines)) for _ in range(300))]:
+        assert rows.line(at) == lines[at], at
+    path.unlink()
+    gone = Archive(str(path))
+    gone.reached(0, Output())
+    with pytest.raises(IndexError):
+        gone.line(3)
+
+
+def test_saving_writes_all_of_a_spool_or_what_passes(tmp_path: Path) -> None:
+    source = tmp_path / "1.frames"
+    lines = spool(source, 3_000, random.Random(5))
+    whole = tmp_path / "whole"
+    assert save(str(whole), [], str(source), None, overwrite=False, labels=False) >= len(lines)
+    written = whole.read_text().split("\n")
+    assert written[: len(lines)] == [line.text for line in lines]
+    with pytest.raises(FileExistsError):
+        save(str(whole), [], str(source), None, overwrite=False, labels=False)
+    keep = parse_filter("rank:2 stream:err").keeps(NODES)
+    save(str(whole), [], str(source), keep, overwrite=True, labels=True)
+    want = [f"2: {line.text}" for line in lines if line.rank == 2 and line.stream == STDERR]
+    assert whole.read_text().splitlines()[: len(want)] == want
+
+
+def test_saving_without_a_spool_writes_what_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "some"
+    count = save(str(path), list(LINES), str(tmp_path / "none"), None, overwrite=False, labels=True)
+    assert count == 5 and path.read_text().splitlines()[1] == "1: oops" and "yod: SIGTERM sent" in path.read_text()
