@@ -109,7 +109,10 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.set_defaults(command=_lazily("mesh_nodes", name))
     doctor = commands.add_parser("doctor", help="what is wrong with which host", description="Look at every host.")
     doctor.set_defaults(command=_lazily("mesh_doctor", "examine"))
-    for one in (show, doctor):
+    told = "bring this version to a mesh that is up; what runs runs on"
+    upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
+    upgrade.set_defaults(command=_lazily("mesh_hosts", "upgrade"))
+    for one in (show, doctor, upgrade):
         one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
         one.add_argument("--json", action="store_true", help="for programs")

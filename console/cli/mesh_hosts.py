@@ -52,3 +52,19 @@ def down(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print("mesh down" if done.started or done.errands else "no mesh is up")
     return 1 if done.failed else 0
+
+
+def upgrade(settings: Settings, options: argparse.Namespace) -> int:
+    """Bring this version to a mesh that is up; status 1 when a host could not have it."""
+    from console.deploy.upgrade import upgrade as bring
+
+    with progress(options.json) as report:
+        done = bring(settings, report, options.only, options.label)
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "hosts": as_rows(done.errands)}))
+    else:
+        failed = f"; {len(done.failed)} could not have it" if done.failed else ""
+        print(
+            f"mesh upgrade: {len(done.errands) - len(done.failed)} hosts have this version{failed} ({done.took_s:.1f} s)"
+        )
+    return 1 if done.failed else 0

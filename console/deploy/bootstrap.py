@@ -386,20 +386,20 @@ def remove_tree(path: str) -> None:
             raise Trouble("files", "%s cannot be removed" % path, "remove it by hand")
 
 
-def replace(node: str, sha: str, files: Blobs, blobs: Blobs) -> Answer:
-    """Another agent, and new files, for a node that runs: its launches go on."""
+def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
+    """Another agent for a node that runs: its launches go on."""
     state, run = place(node)
     pid = keeper(state, run)
     if not pid:
         raise Trouble("agent", "no agent runs there", "mesh up")
     path = install(state, sha, blobs)
-    for name, content in files.items():
-        write(os.path.join(state, "trust", name), content)
+    write(os.path.join(state, "keeper.json"), config.encode())
     # killed, for a keeper that is asked to end takes everything with it; the next one finds what it has left
     pct = listener(os.path.join(run, node.partition("-")[2] + ".sock"))
     for one in (pid, pct):
         if one:
             gone(one, 9, 5)
+    forget_agents()
     return {"keeper": begin(state, run, path), "already": False}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from agents.wire.messages import PROTOCOL
 from console.deploy.crew import Errand
 from console.deploy.description import Host
 from console.deploy.ledger import Ledger
@@ -15,7 +16,7 @@ from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 
 #: What a node's file has in common with the login processor's.
-_SHARED = ("mesh", "fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
+SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
 
 
 def agent_place(errand: Errand, settings: Settings) -> tuple[str, int]:
@@ -117,12 +118,19 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
     return {**config, "nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
 
 
+def login_knobs(settings: Settings) -> dict[str, Any]:
+    """What of every keeper's file follows from the configuration alone."""
+    return {key: getattr(settings, key) for key in SHARED}
+
+
 def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
     """What a node's own ``keeper.json`` says. Its boot id is a new one at every start."""
     facts = errand.facts
     entry = {key: value for key, value in node.items() if key != "address"}
     return {
-        **{key: login[key] for key in _SHARED},
+        **{key: login[key] for key in SHARED},
+        "mesh": login["mesh"],
+        "protocol": PROTOCOL,
         "mesh_boot": login["boot_id"],
         "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
         "run": str(facts["run"]),

@@ -6,6 +6,8 @@ Everything here is done under ``STATE/up.lock``, so that ten yods that find no m
 import fcntl
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -226,6 +228,23 @@ def spawn_keeper(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
             cwd="/",
             start_new_session=True,
         )
+
+
+def kill(pid: int, number: int) -> None:
+    """Signal a daemon, and wait until it has ended."""
+    if pid <= 1:  # it is between two lives
+        return
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(handle, number)
+        select.select([handle], [], [], DOWN_S)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def _start(settings: Settings, config: dict[str, Any]) -> None:
