@@ -51,6 +51,11 @@ def nodes_out(store: Store, failed_s: float) -> NodesOut:
     return NodesOut(now, [row[0] for row in rows if row[2] < GIVEN_UP], given_up)
 
 
+def given_up(store: Store) -> set[str]:
+    """The names of nodes whose present life is given up."""
+    return {row[0] for row in store.read(f"SELECT name FROM node WHERE incarnation >= {GIVEN_UP}")}
+
+
 def idleness(store: Store) -> Idleness:
     """Whether the mesh could end; a request that waits counts as use."""
     busy, waiting, idle_s = store.read(

@@ -11,6 +11,7 @@ from agents.cpa.giving_way import GivingWay
 from agents.cpa.interventions import Interventions
 from agents.cpa.issuing import Issuing
 from agents.cpa.lost import Error, Lost
+from agents.cpa.lost_nodes import LostNodes
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.outage import Outage
 from agents.cpa.presence import is_there
@@ -51,6 +52,7 @@ class Cpa:
         self.operations.issuing = Issuing(config.mesh, config.state)
         trust.use_login(config.mesh, config.state)
         cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})
+        self.lost_nodes = LostNodes(self.operations, self.outage, cleanups, journal)
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
         self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
         self.switching = Switching(loop, self.operations, self.outage, journal)
@@ -126,6 +128,8 @@ class Cpa:
             self.switching.do(session.peer.uid, message, lambda reply: self._switched(session, message, reply))
         elif op in Interventions.OPERATIONS:
             self._intervene(session, message)
+        elif op == "finish" and message.get("lost"):
+            self.lost_nodes.settle(message, lambda error: self._settled(session, message, error))
         elif op == "partition_destroy" and message.get("force"):
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
@@ -134,6 +138,14 @@ class Cpa:
             self._allocate_now(session, message)
         else:
             self._transact(session, message)
+
+    def _settled(self, session: Session, message: Message, error: Error | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            self._transact(session, message)
+        except (StoreError, AgentError) as refusal:
+            self._refuse(session, message, refusal)
 
     def _switched(self, session: Session, message: Message, reply: Message) -> None:
         session.reply(message, reply)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.cpa.cleanups import ENDED_WITH, Cleanups
+from agents.cpa.cleanups import Cleanups
+from agents.cpa.lost_nodes import nodes_to_clean, told_of
 from agents.cpa.operations import Operations
 from agents.cpa.outage import Outage
 from agents.cpa.rights import Denied, user_name
@@ -147,8 +148,7 @@ class Interventions:
         return then
 
     def _nodes_of(self, live: Live) -> list[dict[str, str]]:
-        nodes = self._outage.guard(lambda: self._operations.nodes_of(live.processors))
-        return [{"name": one.name, "address": one.address} for one in nodes]
+        return self._outage.guard(lambda: nodes_to_clean(self._operations, live.processors))
 
     def _clean(self, launcher: int, nodes: list[dict[str, str]], then: Callable[[bool, str], None]) -> None:
         began = time.monotonic()
@@ -230,13 +230,8 @@ class _Reset:
         return then
 
     def _note_unclean(self, names: list[str], said: str) -> None:
-        # our clean-up names the nodes, a line each; another's may not, then all of them are in doubt
-        if said.startswith(ENDED_WITH):
-            said = said.partition(": ")[2]
-        told = dict(line.partition(": ")[::2] for line in said.splitlines())
-        named = [name for name in names if name in told]
-        for name in named or names:
-            self._unclean[name] = f"not clean after a reset: {told.get(name, said)}"
+        for name, why in told_of(names, said).items():
+            self._unclean[name] = f"not clean after a reset: {why}"
 
     def _look(self) -> None:
         if not self._nodes:

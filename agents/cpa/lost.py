@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from agents.cpa.cleanups import Cleanups
+from agents.cpa.lost_nodes import nodes_to_clean
 from agents.cpa.operations import Operations
 from agents.cpa.outage import Outage
 from agents.link.journal import Journal
@@ -59,7 +60,7 @@ class Lost:
         self._cleanups.stop()
 
     def _nodes_of(self, live: Live) -> list[dict[str, str]]:
-        return [{"name": one.name, "address": one.address} for one in self._operations.nodes_of(live.processors)]
+        return nodes_to_clean(self._operations, live.processors)
 
     def _clean(self, live: Live, nodes: list[dict[str, str]], reason: str, together: _Round) -> None:
         def then(clean: bool, said: str) -> None:

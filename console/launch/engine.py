@@ -403,7 +403,11 @@ class Engine:
 
     def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
         status = self.launch.exit_status
-        return self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+        told = self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+        plan = self._plan
+        if self.launch.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
+            told["lost"] = self.launch.lost_nodes  # on this machine the PCTs themselves see to it
+        return told
 
     def _free(
         self,

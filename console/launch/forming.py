@@ -113,6 +113,7 @@ class Forming:
         self.verdict: int | None = None  # an exit status that the ranks' do not decide
         self.interrupts = 0
         self.processor_error = False
+        self.lost_nodes: list[str] = []  # that nobody could say are clean
         self.reason = ""
         self._failure = ""  # why the last try failed
 

@@ -95,6 +95,7 @@ class Launch(Forming):
         for _, ranks in nodes:
             self.ranks.lost(ranks)
         names = [self.ranks.node_name(at) for at, _ in nodes]
+        self.lost_nodes += names
         which = sorted(rank for _, ranks in nodes for rank in ranks)
         self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
 
@@ -114,6 +115,7 @@ class Launch(Forming):
         left = self.ranks.not_ended_by_node()
         self._lose(left, f"{self.ranks.node_name(0)} (the launch's root): {reason}")
         self._do(Do.SAY, self.ranks.lost_line(left, self.reason), "")
+        self.lost_nodes = self.ranks.node_names  # it would have told that the others are clean
         return self._free()
 
     def _interrupt(self) -> State:

@@ -116,6 +116,11 @@ class Ranks:
         assert self.plan is not None
         return [node.name for node in self.plan.nodes if not all(self.pids[rank][0] for rank in node.ranks)]
 
+    @property
+    def node_names(self) -> list[str]:
+        """Every node of the launch, in rank order."""
+        return [] if self.plan is None else [node.name for node in self.plan.nodes]
+
     def not_ended_by_node(self) -> list[list[Any]]:
         """``[[node index, ranks], …]`` of the ranks that have not ended."""
         if self.plan is None:
