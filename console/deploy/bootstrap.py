@@ -428,6 +428,7 @@ def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs
         beat.close()
     if keeper(state, run):
         return {"word": word, "open": False}
+    check_port(listen)
     door = socket.socket(socket.AF_INET6 if ":" in listen[0] else socket.AF_INET)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     door.bind(tuple(listen))

@@ -35,6 +35,7 @@ class Remote:
 
     def __init__(self, connection: Connection, host: Host, timeout_s: float) -> None:
         self._connection = connection
+        self._python = host.python
         self._word = secrets.token_hex(8)
         self._noise, self._unread = 0, b""
         names = (host.python,) if host.python else _NAMES
@@ -82,7 +83,9 @@ class Remote:
     def _understood(self, line: bytes) -> dict[str, Any]:
         if line.startswith(b"none"):
             there = line.decode("utf-8", "replace").split()[1:]
-            what = f"of {', '.join(there)} none is Python 3.9 or newer" if there else "no Python is found there"
+            what = f"no Python is found there{f' as {self._python}' if self._python else ''}"
+            if there:
+                what = f"none of these is Python 3.9 or newer: {', '.join(there)}"
             raise HostFailed("python", clean(what), "install one, or say `python` in mesh.toml")
         try:
             answer = json.loads(line)

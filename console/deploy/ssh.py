@@ -5,6 +5,7 @@ its fingerprint. Log-in is by key: those of ssh-agent, then the files that ~/.ss
 """
 
 import base64
+import logging
 import os
 import shlex
 import socket
@@ -19,6 +20,10 @@ from console.deploy import pins
 from console.deploy.description import Host
 from console.deploy.ssh_config import Route, SshConfig
 from console.errors import ConsoleError
+
+# It writes the tracebacks of its threads there; what went wrong is raised here too.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
 
 #: An sshd that is asked by many at once turns some away (MaxStartups): seconds before each further try.
 AGAIN_S = (0.1, 0.3, 0.9)
@@ -140,6 +145,8 @@ class Ssh:
                 hint = "its sshd offers nothing that we speak: is it an old one?"
                 raise HostFailed("ssh", f"{route.where}: {_told(error)}", hint) from None
             raise _Dropped(f"no SSH came about: {_told(error)}") from None
+        if not transport.initial_kex_done:  # that is how paramiko tells that time is up
+            raise _Dropped(f"no SSH came about within {self._timeout_s:g} s")
 
     def _check(self, transport: paramiko.Transport, route: Route, known: pins.KnownHosts) -> None:
         shown = transport.get_remote_server_key()
