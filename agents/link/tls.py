@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
-_IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 5, 2, 5, 15000
+_IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 
 
 class Refused(OSError):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agents.wire.errors import AgentError
 
 #: A launcher's machine that is there is heard every few seconds, even when the launch is silent (agents/link/tls.py).
-_HEARD_S = 8.0
+_HEARD_S = 5.0
 _ANSWER_S = 2.0  # for a launch child to say when it heard its launcher
 _ROUND_S = 0.05  # between two looks whether the node is clear
 _ROUNDS = 100
