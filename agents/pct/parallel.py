@@ -195,10 +195,15 @@ class Parallel:
             for rank in self._ended:
                 exchange.ended(rank)
             self._world = World(
-                self._load.size, f"redmesh_{self._load.launcher}", mapping(self._hosts), exchange,
+                self._load.size, self._name(), mapping(self._hosts), exchange,
                 _SERVED.get(self._kind, 0),
             )  # fmt: skip
         return self._world
+
+    def _name(self) -> str:
+        # MPIs name what they share in memory after it, and what a killed program left there must not be another's.
+        load = self._load
+        return "_".join(["redmesh", load.mesh, str(load.launcher), *map(str, (load.master or [])[2:])])
 
     def _send(self, rank: int, data: bytes) -> None:
         fd = self._fds.get(rank)
@@ -401,20 +406,21 @@ _DO: Dict[Do, Any] = {
 
 
 def choose_master(address: str, launcher: int) -> "List[Any]":
-    """Where the ranks may meet: this node's address, and a port that is free here now.
+    """Where the ranks may meet: this node's address, and a port that is free here now; and a word no launch had before.
 
     Below the ports that the kernel gives out by itself, and another one for the next launches.
     """
+    once = os.urandom(6).hex()
     host = "127.0.0.1" if address.startswith("/") else address.rpartition(":")[0].strip("[]")
     for turn in range(64):
         port = 20_000 + (launcher * 7 + turn * 97) % 12_000
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             try:
                 sock.bind(("", port))
-                return [host, port]
+                return [host, port, once]
             except OSError:
                 continue
-    return [host, 0]
+    return [host, 0, once]
 
 
 def _signal_name(number: int) -> str:

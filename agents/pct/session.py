@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 
 from agents.link.loop import READ, WRITE
@@ -100,7 +101,7 @@ class DebugSession:
         # opened as the first thing of a new session it is that session's terminal: ^C goes to the debugger
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0), *((os.POSIX_SPAWN_DUP2, 0, fd) for fd in (1, 2))]
         environment = {**backtrace.ENVIRONMENT, "TERM": term, "REDMESH_PID": str(self._pid)}
-        environment["HOME"] = os.path.expanduser("~")
+        environment["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
         return os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True)
 
     def _watch(self) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.bench import allocating, imaging, launching, parallel, placing, scaling, streaming
+from tests.bench import allocating, imaging, inspecting, launching, parallel, placing, scaling, streaming
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -14,6 +14,7 @@ SECTIONS = {
     "placing": placing.placing,
     "mpi": parallel.mpi,
     "fence": parallel.fence,
+    "stacks": inspecting.stacks,
     "output": streaming.output,
     "in_sequence": streaming.in_sequence,
     "viewing": scaling.viewing,
