@@ -20,7 +20,8 @@ from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
-from console.tui.machine import Changed, Machine
+from console.tui.machine import Changed, Launcher, Machine
+from console.tui.navigation import Navigator
 from console.tui.palette import ActionCommands
 from console.tui.reading import MachineReader
 from console.tui.run import Run
@@ -30,6 +31,8 @@ from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
+from console.tui.screens.tables import TableScreen
+from console.tui.tabling import TABLES
 from console.tui.theme import THEMES, borrowed
 from console.tui.watching import Watch
 from db.errors import StoreError
@@ -45,7 +48,7 @@ class ConsoleApp(App[None]):
 
     TITLE = "Redmesh"
     CSS_PATH = Path(__file__).with_name("app.tcss")
-    MODES = {"mesh": MeshScreen, "launch": LaunchScreen}
+    MODES = {"mesh": MeshScreen, "launch": LaunchScreen, **{name: partial(TableScreen, name) for name in TABLES}}
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("app"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
@@ -63,6 +66,7 @@ class ConsoleApp(App[None]):
         self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
+        self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
         self._reader = MachineReader(settings.database)
@@ -185,16 +189,34 @@ class ConsoleApp(App[None]):
     # actions
 
     def _tabs(self) -> list[str]:
-        return ["mesh", "launch", *(f"run-{launcher}" for launcher in self.runs)]
+        return ["mesh", "launch", *TABLES, *(f"run-{launcher}" for launcher in self.runs)]
 
     def action_show(self, mode: str) -> None:
         """Goes to a tab."""
         if mode in self._tabs():
             self.switch_mode(mode)
+            self.navigator.noticed(mode)
+
+    def show_mode(self, mode: str) -> None:
+        """Shows a tab without remembering it: the navigator remembers more than the tab."""
+        if mode != self.current_mode:
+            self.switch_mode(mode)
+
+    def action_go_to(self) -> None:
+        """Asks where to."""
+        self.navigator.ask()
+
+    def action_trail(self, step: int) -> None:
+        """Back to where one was, or forth."""
+        self.navigator.step(step)
+
+    async def history(self, limit: int) -> list[Launcher]:
+        """Launchers that have ended. StoreError."""
+        return await self._reader.history(limit)
 
     def action_tab(self, step: int) -> None:
         """The next or the previous tab; the form is left out, for there ``<`` is a letter."""
-        tabs = [tab for tab in self._tabs() if tab != "launch"]
+        tabs = [tab for tab in self._tabs() if tab != "launch" and tab not in TABLES]
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])
 

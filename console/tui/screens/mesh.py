@@ -17,7 +17,7 @@ from console.tui.expressions import ExpressionError, choose
 from console.tui.machine import Changed
 from console.tui.places import MACHINE
 from console.tui.probing import Probe
-from console.tui.screens.confirm import Confirm
+from console.tui.screens.doing import Doing
 from console.tui.screens.entry import Entry
 from console.tui.screens.frame import Framed
 from console.tui.widgets.cell_grid import CellGrid
@@ -32,7 +32,7 @@ from console.tui.words import several
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
 
 
-class MeshScreen(Framed):
+class MeshScreen(Doing):
     """Map, launchers, details, legend."""
 
     TITLE_FOR_HELP = "mesh"
@@ -171,6 +171,14 @@ class MeshScreen(Framed):
         self._map.focus()
         return True
 
+    def select(self, cells: Iterable[int]) -> None:
+        """Selects these, and shows the first."""
+        chosen = sorted(cells)
+        self._map.select(chosen)
+        if chosen:
+            self._map.show(MACHINE, chosen[0])
+        self._map.focus()
+
     @property
     def _launcher(self) -> int | None:
         return self._launchers.selected if self._launchers.has_focus else self._map.launcher
@@ -251,7 +259,7 @@ class MeshScreen(Framed):
 
     # doing
 
-    def _target(self) -> acting.Target:
+    def target(self) -> acting.Target:
         """The selection; without one what is under the cursor."""
         machine = self.console.machine
         cells = self._map.selected_cells
@@ -261,64 +269,13 @@ class MeshScreen(Framed):
 
     def facts(self) -> dict[str, str]:
         """For the command lines in help and palette."""
-        found = self._target()
+        found = self.target()
         facts = {"nodes": acting.shortened(found.node_list), "processors": acting.shortened(found.processor_list)}
         facts = {key: value for key, value in facts.items() if value}
         return facts if self._launcher is None else {**facts, "launcher": str(self._launcher)}
 
-    def action_copy(self, what: str) -> None:
-        """The selection as a list."""
-        found = self._target()
-        text = found.node_list if what == "nodes" else found.processor_list
-        if text:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"copied: {acting.shortened(text)}", markup=False)
-
     def action_launch_here(self) -> None:
         """The launch form, filled in with the selection."""
-        found = self._target()
+        found = self.target()
         if found.processors:
             self.console.launch_on(found.processor_list, len(found.processors))
-
-    def action_do(self, name: str) -> None:
-        """Asks, and then does it by the command it shows."""
-        found, verb = self._target(), acting.VERBS[name]
-        wrong = acting.problem(verb, found)
-        if wrong:
-            self.notify(f"{verb.label}: {wrong}", severity="warning", markup=False)
-        elif verb.needs_user:
-            self._ask_user(verb, found)
-        else:
-            self._ask(verb, found, "")
-
-    def _ask_user(self, verb: acting.Verb, found: acting.Target) -> None:
-        users = sorted({row.user for row in self.console.machine.launchers.values()})
-
-        def answered(user: str | None) -> None:
-            if user and user.strip():
-                self._ask(verb, found, user.strip())
-
-        entry = Entry(
-            f"{verb.label} for user",
-            lambda text: acting.line(acting.command(verb, found, text.strip() or "USER")),
-            offers=lambda text: [user for user in users if user.startswith(text)],
-        )
-        self.app.push_screen(entry, answered)
-
-    def _ask(self, verb: acting.Verb, found: acting.Target, user: str) -> None:
-        words = acting.command(verb, found, user)
-
-        def answered(yes: bool | None) -> None:
-            if yes and self.console.may_change():
-                self.run_worker(self._do(verb, words), group="verbs")
-
-        question = acting.question(verb, found)
-        self.app.push_screen(Confirm(question, acting.consequence(verb, found, words), verb.label), answered)
-
-    async def _do(self, verb: acting.Verb, words: list[str]) -> None:
-        try:
-            told = await acting.run(words)
-        except acting.ActionError as error:
-            self.notify(error.message, title=acting.line(words)[:60], severity="error", markup=False, timeout=10)
-        else:
-            self.notify(told or "done", title=acting.shortened(acting.line(words)), markup=False)

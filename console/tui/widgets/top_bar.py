@@ -64,7 +64,8 @@ class TopBar(Widget):
         return left.append(" " * gap).append(right)
 
     def _tabs(self) -> list[tuple[str, str]]:
-        tabs = [("mesh", "Mesh"), ("launch", "Launch")]
+        table = self.console.navigator.table
+        tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
             mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             name = run.name if len(run.name) <= 14 else run.name[:13] + "…"

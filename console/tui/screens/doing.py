@@ -1,0 +1,73 @@
+"""Screens from which processors, nodes and launches can be acted on: the question, the command, its answer."""
+
+from __future__ import annotations
+
+from console.tui import acting
+from console.tui.screens.confirm import Confirm
+from console.tui.screens.entry import Entry
+from console.tui.screens.frame import Framed
+
+
+class Doing(Framed):
+    """A screen with something selected."""
+
+    def target(self) -> acting.Target:
+        """What is acted on: the selection, or what is under the cursor."""
+        raise NotImplementedError
+
+    def action_copy(self, what: str = "nodes") -> None:
+        """The selection as a list of nodes, or of processors."""
+        found = self.target()
+        text = found.node_list if what == "nodes" else found.processor_list
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied: {acting.shortened(text)}", markup=False)
+
+    def action_do(self, name: str) -> None:
+        """Asks, and then does it by the command it shows."""
+        if self.console.replaying:
+            self.notify("this is a recording: nothing in it can be acted on", severity="warning", markup=False)
+            return
+        found, verb = self.target(), acting.VERBS[name]
+        wrong = acting.problem(verb, found)
+        if wrong:
+            self.notify(f"{verb.label}: {wrong}", severity="warning", markup=False)
+        elif verb.needs_user:
+            self._ask_user(verb, found)
+        else:
+            self._ask(verb, found, "")
+
+    def _ask_user(self, verb: acting.Verb, found: acting.Target) -> None:
+        users = sorted({row.user for row in self.console.machine.launchers.values()})
+
+        def answered(user: str | None) -> None:
+            if user and user.strip():
+                self._ask(verb, found, user.strip())
+
+        entry = Entry(
+            f"{verb.label} for user",
+            lambda text: acting.line(acting.command(verb, found, text.strip() or "USER")),
+            offers=lambda text: [user for user in users if user.startswith(text)],
+        )
+        self.app.push_screen(entry, answered)
+
+    def _ask(self, verb: acting.Verb, found: acting.Target, user: str) -> None:
+        words = acting.command(verb, found, user)
+
+        def answered(yes: bool | None) -> None:
+            if yes and self.console.may_change():
+                self.run_worker(self._do(words), group="verbs")
+
+        question = acting.question(verb, found)
+        self.app.push_screen(Confirm(question, acting.consequence(verb, found, words), verb.label), answered)
+
+    async def _do(self, words: list[str]) -> None:
+        title = acting.shortened(acting.line(words))
+        try:
+            told = await acting.run(words)
+        except acting.ActionError as error:
+            self.notify(error.message, title=title, severity="error", markup=False, timeout=10)
+        except OSError as error:
+            self.notify(f"it could not be started: {error.strerror}", title=title, severity="error", markup=False)
+        else:
+            self.notify(told or "done", title=title, markup=False)

@@ -1,0 +1,355 @@
+"""``1`` to ``4``: launchers, partitions, nodes and events as tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from console.tui import acting
+from console.tui.actions.registry import bindings
+from console.tui.links import Link
+from console.tui.machine import Changed
+from console.tui.screens.doing import Doing
+from console.tui.screens.entry import Entry
+from console.tui.screens.frame import Framed
+from console.tui.tabling import (
+    EVENTS,
+    LAUNCHERS,
+    NODES,
+    PARTITIONS,
+    TABLES,
+    FilterError,
+    Rows,
+    as_csv,
+    as_records,
+    cells_of,
+    launcher_of,
+    matcher,
+)
+from console.tui.widgets.details import Details
+from console.tui.widgets.table_view import TableView
+from console.tui.widgets.titles import set_subtitle, set_title
+from db.errors import StoreError
+
+_EMPTY = {
+    "launchers": "nothing runs; n launches a program, e shows what has ended",
+    "partitions": "there is no partition",
+    "nodes": "there is no node",
+    "events": "nothing has happened yet",
+}
+MOST_ENDED = 10_000
+_ENDED_EVERY_S = 2.0
+
+
+class TableScreen(Doing):
+    """One table, and beside it what is known of the row under the cursor."""
+
+    TITLE_FOR_HELP = "table"
+    AUTO_FOCUS = "#table"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("table")
+    PLACES = ("table", "rows", "lines")
+    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-broad")]
+    DEFAULT_CSS = """
+    TableScreen #table-body { height: 1fr; }
+    TableScreen #table-details {
+        display: none; width: 52; height: 1fr; border: round $edge; padding: 0 1; border-title-style: bold;
+        border-title-color: $foreground;
+    }
+    TableScreen.-broad #table-details { display: block; }
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.table = TABLES[name]
+        self._with_ended = False
+        self._waiting: list[Callable[[], object]] = []
+        self._ended_at = 0.0
+        self._counter = -1
+        self._second = 0
+
+    def body(self) -> Iterable[Widget]:
+        """The table; details where there is room for them."""
+        self.rows = Rows(self.table, self.console.machine)
+        self.view = TableView(self.rows, id="table")
+        self.view.empty = _EMPTY[self.table.name]
+        self._details = Details(self.console.machine, id="table-details")
+        shown = [self.view] if self.table is PARTITIONS else [self.view, self._details]
+        yield Horizontal(*shown, id="table-body")
+
+    def on_mount(self) -> None:
+        """Follows the machine."""
+        self.console.machine_changed.subscribe(self, self._machine_changed)
+        self._update()
+        for work in self._waiting:
+            work()
+        self._waiting.clear()
+
+    def when_mounted(self, work: Callable[[], object]) -> None:
+        """Does it now, or as soon as there is a table to do it with."""
+        if self.is_mounted:
+            work()
+        else:
+            self._waiting.append(work)
+
+    def on_screen_resume(self) -> None:
+        """Nothing was drawn while another screen was in front."""
+        self._counter = -1
+        self._update()
+
+    def _machine_changed(self, _: Changed) -> None:
+        if self.is_current:
+            self._update()
+
+    def _update(self) -> None:
+        machine = self.console.machine
+        if machine.counter != self._counter or int(machine.now) != self._second:
+            self._counter, self._second = machine.counter, int(machine.now)
+            self.view.update_rows()
+            if self._with_ended and time.monotonic() - self._ended_at > _ENDED_EVERY_S:
+                self._read_ended()
+        self._titles()
+        self._show_details()
+
+    def _titles(self) -> None:
+        rows = self.rows
+        shown = f"{len(rows.order):,}" if len(rows.order) == rows.total else f"{len(rows.order):,} of {rows.total:,}"
+        told = f" /{rows.filter}" if rows.filter else ""
+        set_title(self.view, f"{self.table.name} ({shown}){told}")
+        marked = f"{len(self.view.marked):,} marked · " if self.view.marked else ""
+        by = f"{marked}by {self.table.columns[rows.sort].name}{' reversed' if rows.reverse else ''}"
+        set_subtitle(self.view, self.console.trouble[:60] if self.console.trouble else by)
+
+    def _show_details(self) -> None:
+        key = self.view.key
+        if not self._details.is_mounted or not self._details.display:
+            return
+        row = None if key is None else self.rows.row(key)
+        launcher = None if row is None else launcher_of(self.table, row)
+        if launcher is not None and launcher in self.console.machine.launchers:
+            self._details.show_launcher(launcher)
+            return
+        cells = [] if row is None else cells_of(self.table, row, self.console.machine)
+        if cells:
+            self._details.show_cell(cells[0])
+        else:
+            self._details.show_nothing()
+
+    @on(TableView.Moved)
+    def _moved(self) -> None:
+        self._titles()
+        self._show_details()
+        self.refresh_bindings()
+
+    # what is shown, and how
+
+    def action_filter(self) -> None:
+        """A filter, tried while it is typed."""
+        before = self.rows.filter
+
+        def told(text: str) -> str:
+            try:
+                matcher(text)
+            except FilterError as error:
+                return f"!{error.message}"
+            self.set_filter(text)
+            return f"{len(self.rows.order):,} of {self.rows.total:,}   regular expression; !not  ~fzy"
+
+        def answered(text: str | None) -> None:
+            if text is None:
+                self.set_filter(before)
+
+        self.app.push_screen(Entry("/", told, value=before), answered)
+
+    def set_filter(self, text: str) -> None:
+        """Shows what it lets pass. FilterError."""
+        self.rows.set_filter(text)
+        self.view.update_rows()
+        self._titles()
+
+    @on(TableView.HeadClicked)
+    def _head_clicked(self, event: TableView.HeadClicked) -> None:
+        if event.column == self.rows.sort:
+            self.action_reverse()
+        else:
+            self._sort_by(event.column)
+
+    def action_sort(self, step: int) -> None:
+        """By the next column."""
+        self._sort_by((self.rows.sort + step) % len(self.table.columns))
+
+    def _sort_by(self, column: int) -> None:
+        self.rows.sort = column
+        self._again()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self.rows.reverse = not self.rows.reverse
+        self._again()
+
+    def _again(self) -> None:
+        self.view.update_rows()
+        self.view.refresh()
+        self._titles()
+
+    def action_ended(self) -> None:
+        """Launchers that have ended too."""
+        self._with_ended = not self._with_ended
+        self.rows.extra = []
+        if self._with_ended:
+            self._read_ended()
+        self._again()
+
+    def _read_ended(self) -> None:
+        self._ended_at = time.monotonic()
+
+        async def read() -> None:
+            try:
+                ended = await self.console.history(MOST_ENDED)
+            except StoreError as error:
+                self.notify(error.message, severity="error", markup=False)
+                return
+            known = dict(self.rows.extra)
+            # a row that is the same stays the same object: what was worked out for it is kept
+            self.rows.extra = [(row.id, known[row.id] if known.get(row.id) == row else row) for row in ended]
+            self._again()
+
+        self.run_worker(read, group="ended", exclusive=True)  # type: ignore[arg-type]
+
+    # marks
+
+    def action_mark(self) -> None:
+        """Marks the row, or unmarks it, and goes on to the next."""
+        if self.view.key is not None:
+            self.view.mark(self.view.marked ^ {self.view.key})
+            self.view.action_move(1)
+
+    def action_mark_all(self) -> None:
+        """All that is shown, or none."""
+        every = set(self.rows.order)
+        self.view.mark(set() if self.view.marked == every else every)
+
+    def action_out(self) -> None:
+        """Unmarks all; else drops the filter; else the map."""
+        if self.view.marked:
+            self.view.mark(set())
+        elif self.rows.filter:
+            self.set_filter("")
+        else:
+            self.console.action_show("mesh")
+
+    # doing
+
+    def target(self) -> acting.Target:
+        """What the marked rows stand for."""
+        machine = self.console.machine
+        cells = {c for key in self.view.chosen for c in cells_of(self.table, self.rows.row(key), machine)}
+        return acting.target(machine, sorted(cells))
+
+    def facts(self) -> dict[str, str]:
+        """For the command lines in help and palette."""
+        if not self.is_mounted or self.view.key is None:
+            return {}
+        found = self.target()
+        facts = {"nodes": acting.shortened(found.node_list), "processors": acting.shortened(found.processor_list)}
+        launcher = launcher_of(self.table, self.rows.row(self.view.key))
+        facts["launcher"] = "" if launcher is None else str(launcher)
+        return {key: value for key, value in facts.items() if value}
+
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What this table has no use for is hidden."""
+        if not self.is_mounted:
+            return True
+        verb = parameters[0] if action == "do" and parameters else ""
+        if action == "ended":
+            return self.table is LAUNCHERS
+        if action == "attach":
+            return self.table in (LAUNCHERS, EVENTS)
+        if verb in ("drain", "resume"):
+            return self.table is NODES
+        return True
+
+    def action_copy(self, what: str = "names") -> None:
+        """The names or numbers of the marked rows, as a list every command takes."""
+        del what
+        rows = [self.rows.row(key) for key in self.view.chosen]
+        if self.table is NODES:
+            text = acting.fold_nodes([row.name for row in rows])
+        elif self.table is EVENTS:
+            text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
+        else:
+            text = ",".join(str(row.id) for row in rows)
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied: {acting.shortened(text)}", markup=False)
+
+    def action_attach(self) -> None:
+        """Opens the run view of the row's launcher."""
+        launcher = None if self.view.key is None else launcher_of(self.table, self.rows.row(self.view.key))
+        if launcher is not None:
+            self.console.attach(launcher)
+
+    def action_on_map(self) -> None:
+        """Selects on the map what the rows stand for."""
+        machine = self.console.machine
+        cells = {c for key in self.view.chosen for c in cells_of(self.table, self.rows.row(key), machine)}
+        if cells:
+            self.console.navigator.select_on_map(cells)
+        else:
+            self.notify("that has no processors now", severity="warning", markup=False)
+
+    @on(TableView.Chosen)
+    def _chosen(self) -> None:
+        key = self.view.key
+        if key is None:
+            return
+        row = self.rows.row(key)
+        if self.table is NODES:
+            self.console.navigator.open(Link("node", row.name))
+        elif self.table is PARTITIONS:
+            self.action_on_map()
+        elif launcher_of(self.table, row) is not None:
+            self.action_attach()
+        elif row.node:
+            self.console.navigator.open(Link("node", row.node))
+
+    # export
+
+    def action_export(self) -> None:
+        """Writes what is shown."""
+
+        def told(path: str) -> str:
+            if not path.strip():
+                return "a file's name; .json for everything that is known, else CSV"
+            full = os.path.expanduser(path.strip())
+            return (
+                f"!{full} is there already" if os.path.lexists(full) else f"{len(self.rows.order):,} rows into {full}"
+            )
+
+        def answered(path: str | None) -> None:
+            if path and path.strip():
+                self.export(os.path.expanduser(path.strip()))
+
+        self.app.push_screen(Entry("export to", told, value=f"{self.table.name}.csv"), answered)
+
+    def export(self, path: str) -> None:
+        """The rows that are shown (those marked, where any are) into a new file."""
+        keys = self.view.chosen if self.view.marked else self.rows.order
+        if path.endswith(".json"):
+            text = json.dumps(as_records(self.rows, keys), indent=1) + "\n"
+        else:
+            text = as_csv(self.rows, keys)
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"{len(keys):,} rows in {path}", markup=False)
