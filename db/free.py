@@ -6,7 +6,7 @@ brought up to the lock's instant first, so it cannot be wrong there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Row, Statement, Store, Transaction
@@ -45,12 +45,15 @@ class _Node(NamedTuple):
     side: int
 
 
-class _Processor(NamedTuple):
-    node: int
-    alloc_mode: str
-    reserved_for: str | None
-    partition: int | None
-    launcher: int | None
+#: Its alloc mode, and the user it is reserved for.
+Mode = tuple[str, str | None]
+#: Who has a processor: partition and launcher. One object for all that a launcher has.
+Holder = tuple[int | None, int | None]
+NOBODY: Holder = (None, None)
+
+
+class _Grown(Exception):
+    """The machine has processors that it had not when it was read (db.growing)."""
 
 
 class Machine:
@@ -67,7 +70,10 @@ class Machine:
         self._nodes: dict[int, _Node] = {}
         self._ids_by_name: dict[str, int] = {}
         self._on_node: dict[int, list[int]] = {}
-        self._processors: dict[int, _Processor] = {}
+        self._node_of: dict[int, int] = {}
+        self._mode: dict[int, Mode] = {}
+        self._holder: dict[int, Holder] = {}
+        self._key: dict[int, Key | None] = {}  # where it is when nobody has it; None: nowhere, its node is not up
         self._free = FreeLists()
         self._members: dict[int, set[int]] = {}
         self._left: dict[int, dict[str, int]] = {}
@@ -119,25 +125,42 @@ class Machine:
         if since < 0:
             self._read_all(read)
         else:
-            for row in read(_CHANGED, (since,)) if changed is None else changed:
-                self._take_in(*row)
+            try:
+                for row in read(_CHANGED, (since,)) if changed is None else changed:
+                    self._take_in(*row)
+            except _Grown:
+                self.forget()
+                self._catch_up_nodes(read, -1)
+                self._read_all(read)
         self.boot_id, self.counter = boot_id, counter
 
     def _read_all(self, read: Read) -> None:
         rows = read("SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor ORDER BY id")
-        for row in rows:
-            after = _Processor._make(row[1:])
-            self._on_node.setdefault(after.node, []).append(row[0])
-            self._replace(row[0], None, after)
+        held: dict[Holder, list[int]] = {}
+        for one, node, mode, reserved_for, partition, launcher in rows:
+            self._on_node.setdefault(node, []).append(one)
+            self._node_of[one] = node
+            self._mode[one] = (mode, reserved_for)
+            self._holder[one] = NOBODY
+            self._key[one] = key = self._key_on(self._nodes[node], one)
+            if partition is not None or launcher is not None:
+                held.setdefault((partition, launcher), []).append(one)
+            if key is not None:
+                self._free.add(key, (one,))
+        for holder, ids in held.items():
+            self._hand(ids, holder)
 
     def _take_in(
         self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
     ) -> None:
-        """Processors that are like this now."""
-        rows, make = self._processors, tuple.__new__
-        for one in map(int, ids.split(",")):
-            before = rows[one]
-            self._replace(one, before, make(_Processor, (before[0], mode, reserved_for, partition, launcher)))
+        """Processors that are like this now. _Grown when one of them is new."""
+        these, now = list(map(int, ids.split(","))), (mode, reserved_for)
+        if any(one not in self._mode for one in these):
+            raise _Grown
+        for one in [one for one in these if self._mode[one] != now]:
+            self._mode[one] = now
+            self._file(one, self._key_on(self._nodes[self._node_of[one]], one))
+        self._hand(these, (partition, launcher))
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
         for row in read("SELECT id, name, role, address, state, side FROM node WHERE changed > ?", (since,)):
@@ -145,7 +168,8 @@ class Machine:
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
             if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
-                self._refile(self._on_node.get(row[0], ()), before, after)
+                for one in self._on_node.get(row[0], ()):
+                    self._file(one, self._key_on(after, one))
         for node, name, total, in_use in read(
             "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
         ):
@@ -159,45 +183,50 @@ class Machine:
         """
         if self.counter != stamp - 1:
             return
-        rows, make = self._processors, tuple.__new__
-        for one in ids:
-            before = rows[one]
-            self._replace(one, before, make(_Processor, (before[0], before[1], before[2], partition, launcher)))
+        self._hand(ids, (partition, launcher))
         self.counter = stamp
 
-    def _replace(self, one: int, before: _Processor | None, after: _Processor) -> None:
-        """What is known of a processor now, and before (None: nothing)."""
-        self._processors[one] = after
-        node = self._nodes[after[0]]
-        if node.state == UP:
-            old = _key_on(node, before) if before is not None else None
-            new = _key_on(node, after)
-            if old != new:
-                if old is not None:
-                    self._free.remove(old, one)
-                if new is not None:
-                    self._free.add(new, one)
-        left = before[3] if before is not None else None
-        if left != after[3]:
-            self._move_member(one, left, after[3])
+    def _hand(self, ids: Sequence[int], holder: Holder) -> None:
+        """These are the holder's now. They mostly were one holder's before, and all is done to them together."""
+        before = set(map(self._holder.__getitem__, ids))
+        for former in before:
+            if former != holder:
+                these = ids if len(before) == 1 else [one for one in ids if self._holder[one] == former]
+                self._pass_on(these, former, holder)
+        self._holder.update(dict.fromkeys(ids, holder))
 
-    def _move_member(self, one: int, left: int | None, joined: int | None) -> None:
+    def _pass_on(self, ids: Sequence[int], former: Holder, holder: Holder) -> None:
+        if NOBODY in (former, holder):
+            move = self._free.remove if former == NOBODY else self._free.add
+            keys = set(map(self._key.__getitem__, ids))
+            for key in keys:
+                if key is not None:
+                    move(key, ids if len(keys) == 1 else [one for one in ids if self._key[one] == key])
+        left, joined = former[0], holder[0]
+        if left == joined:
+            return
         if left is not None:
             members = self._members[left]
-            members.discard(one)
+            members.difference_update(ids)
             if not members:
                 del self._members[left]
         if joined is not None:
-            self._members.setdefault(joined, set()).add(one)
+            self._members.setdefault(joined, set()).update(ids)
 
-    def _refile(self, ids: Iterable[int], before: _Node, after: _Node) -> None:
-        """The node of these processors came up, is up no longer, or changed sides."""
-        for one in ids:
-            row = self._processors[one]
-            if before.state == UP and (old := _key_on(before, row)) is not None:
-                self._free.remove(old, one)
-            if after.state == UP and (new := _key_on(after, row)) is not None:
-                self._free.add(new, one)
+    def _file(self, one: int, key: Key | None) -> None:
+        """This is where a processor is from now on, when nobody has it."""
+        before, self._key[one] = self._key[one], key
+        if self._holder[one] == NOBODY and before != key:
+            if before is not None:
+                self._free.remove(before, (one,))
+            if key is not None:
+                self._free.add(key, (one,))
+
+    def _key_on(self, node: _Node, one: int) -> Key | None:
+        return (self._use_on(node, one), node.side) if node.state == UP else None
+
+    def _use_on(self, node: _Node, one: int) -> Use:
+        return (node.role, *self._mode[one])
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -214,20 +243,17 @@ class Machine:
     def usable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> int:
         """How many processors ``user`` could ever be given, were nothing running and every node up."""
         uses = _uses(user, batch, True, service)
-        return sum(self._use(row) in uses and self._on(side, row) for row in self._processors.values())
+        return sum(self._fits(one, uses, side) for one in self._node_of)
 
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """Whether ``user`` could be given this processor, were nothing running; its node is up."""
-        row = self._processors.get(one)
-        if row is None or self._nodes[row.node].state != UP:
+        if one not in self._node_of or self._nodes[self._node_of[one]].state != UP:
             return False
-        return self._use(row) in _uses(user, False, True, service) and self._on(side, row)
+        return self._fits(one, _uses(user, False, True, service), side)
 
-    def _use(self, row: _Processor) -> Use:
-        return (self._nodes[row.node].role, row.alloc_mode, row.reserved_for)
-
-    def _on(self, side: int | None, row: _Processor) -> bool:
-        return side is None or self._nodes[row.node].side == side
+    def _fits(self, one: int, uses: Collection[Use], side: int | None) -> bool:
+        node = self._nodes[self._node_of[one]]
+        return self._use_on(node, one) in uses and side in (None, node.side)
 
     def side_of(self, node: str) -> int:
         """The side of the machine that a node is on. Invalid."""
@@ -236,7 +262,7 @@ class Machine:
     def side_of_partition(self, partition: int) -> int | None:
         """The side that a partition's processors are on; None when it has none."""
         for one in self._members.get(partition, ()):
-            return self._nodes[self._processors[one].node].side
+            return self._nodes[self._node_of[one]].side
         return None
 
     def free_in(self, partition: int) -> list[int]:
@@ -244,12 +270,12 @@ class Machine:
         return sorted(
             one
             for one in self._members.get(partition, ())
-            if self._processors[one].launcher is None and self._nodes[self._processors[one].node].state == UP
+            if self._holder[one][1] is None and self._nodes[self._node_of[one]].state == UP
         )
 
     def in_use(self, partition: int) -> int:
         """How many processors of a partition launchers have."""
-        return sum(self._processors[one].launcher is not None for one in self._members.get(partition, ()))
+        return sum(self._holder[one][1] is not None for one in self._members.get(partition, ()))
 
     def size_of(self, partition: int) -> int:
         """How many processors a partition has."""
@@ -265,11 +291,11 @@ class Machine:
             for node in self._nodes
             if all(self._left.get(node, {}).get(name, 0) >= amount for name, amount in resources.items())
         }
-        return [one for one in ids if self._processors[one].node in fit]
+        return [one for one in ids if self._node_of[one] in fit]
 
     def node_of(self, one: int) -> int:
         """The id of the node that a processor is on."""
-        return self._processors[one].node
+        return self._node_of[one]
 
     def left_on(self, node: int, name: str) -> int:
         """How much of a resource nobody has on a node."""
@@ -281,7 +307,7 @@ class Machine:
 
     def is_service(self, one: int) -> bool:
         """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
-        return self._nodes[self._processors[one].node].role == "service"
+        return self._nodes[self._node_of[one]].role == "service"
 
     def service(self) -> list[int]:
         """Every processor of service nodes. Invalid when there is none."""
@@ -297,10 +323,10 @@ class Machine:
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors run by run: a node that occurs again after another has another entry."""
         runs: list[Placed] = []
-        rows, make, last = self._processors, tuple.__new__, -1
+        node_of, make, last = self._node_of, tuple.__new__, -1
         there: list[int] = []
         for one in ids:
-            node = rows[one].node
+            node = node_of[one]
             if node != last:
                 last, row, there = node, self._nodes[node], []
                 runs.append(make(Placed, (node, row.name, row.address, there)))
@@ -311,19 +337,20 @@ class Machine:
         """The nodes of these processors, in the order in which they first occur."""
         placed: dict[int, Placed] = {}
         for one in ids:
-            node = self._processors[one].node
+            node = self._node_of[one]
             if node not in placed:
                 row = self._nodes[node]
                 placed[node] = Placed(node, row.name, row.address, [])
             placed[node].processors.append(one)
         return list(placed.values())
 
-    def by_node(self, ids: Iterable[int]) -> list[int]:
+    def by_node(self, ids: Sequence[int]) -> list[int]:
         """The same processors, those of a node together, nodes in the order in which they first occur."""
-        rows = self._processors
+        if len(set(map(self._node_of.__getitem__, ids))) == len(ids):
+            return list(ids)  # a node a processor
         together: dict[int, list[int]] = {}
         for one in ids:
-            together.setdefault(rows[one].node, []).append(one)
+            together.setdefault(self._node_of[one], []).append(one)
         return [one for those in together.values() for one in those]
 
     def members(self) -> list[tuple[str, list[int]]]:
@@ -338,7 +365,7 @@ class Machine:
         return found
 
     def __len__(self) -> int:
-        return len(self._processors)
+        return len(self._node_of)
 
     def resolve(self, wanted: Any) -> list[int] | None:
         """The ids of a ``wanted`` or ``exclude`` of docs/protocol.md, in its order, each once; None for null.
@@ -369,10 +396,10 @@ class Machine:
         if not whole or part[0] > part[1]:
             raise Invalid("a range of processors is [first, last]")
         first, last = part
-        if last - first < len(self._processors):
-            missing = [one for one in range(first, last + 1) if one not in self._processors]
+        if last - first < len(self._node_of):
+            missing = [one for one in range(first, last + 1) if one not in self._node_of]
         else:  # longer than the machine, so something in it is missing
-            missing = [one for one in (first, last) if one not in self._processors] or [last]
+            missing = [one for one in (first, last) if one not in self._node_of] or [last]
         if missing:
             named = ", ".join(map(str, missing[:NAMED_IN_AN_ERROR])) + (
                 " …" if len(missing) > NAMED_IN_AN_ERROR else ""
@@ -386,13 +413,6 @@ def _list(wanted: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(value, list):
         raise Invalid(f"{key} is a list")
     return value
-
-
-def _key_on(node: _Node, row: _Processor) -> Key | None:
-    """In which free list a processor of ``node`` would be; None while somebody has it."""
-    if row.partition is not None or row.launcher is not None:
-        return None
-    return ((node.role, row.alloc_mode, row.reserved_for), node.side)
 
 
 def _uses(user: str, batch: bool, interactive: bool, service: bool) -> set[Use]:

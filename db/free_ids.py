@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from operator import or_
 
@@ -33,19 +33,21 @@ class FreeLists:
         self._flags: dict[Key, bytearray] = {}
         self._lists: dict[Key, FreeIds] = {}
 
-    def add(self, key: Key, one: int) -> None:
-        """This id is free now."""
-        flags = self._flags.get(key)
-        if flags is None:
-            flags = self._flags[key] = bytearray()
-        if one >= len(flags):
-            flags.extend(bytes(one + 1 - len(flags)))
-        flags[one] = 1
+    def add(self, key: Key, ids: Sequence[int]) -> None:
+        """These are free now."""
+        flags = self._flags.setdefault(key, bytearray())
+        most = max(ids, default=-1)
+        if most >= len(flags):
+            flags.extend(bytes(most + 1 - len(flags)))
+        for one in ids:
+            flags[one] = 1
         self._lists.pop(key, None)
 
-    def remove(self, key: Key, one: int) -> None:
-        """This id is free no longer."""
-        self._flags[key][one] = 0
+    def remove(self, key: Key, ids: Sequence[int]) -> None:
+        """These are free no longer."""
+        flags = self._flags[key]
+        for one in ids:
+            flags[one] = 0
         self._lists.pop(key, None)
 
     def of(self, uses: Collection[Use], side: int | None) -> FreeIds:

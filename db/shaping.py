@@ -57,7 +57,7 @@ def decide(
         chosen = _spread(there, shape.nodes, tasks, choose, listed=listed, at_least=at_least)
     else:
         room = sum(map(len, there.values()))
-        chosen = _pick(there, tasks, choose, listed=listed) if room >= tasks else None
+        chosen = _pick(there, tasks, choose, free if listed else None) if room >= tasks else None
     if chosen is None:
         raise _not_enough(machine, shape, there, tasks)
     return [one for task in chosen for one in task]
@@ -80,12 +80,13 @@ def _tasks_of(machine: Machine, shape: Shape, free: Sequence[int], used: Mapping
     return tasks
 
 
-def _pick(there: _Tasks, count: int, choose: Choose, *, listed: bool) -> list[tuple[int, ...]] | None:
-    """So many tasks; the placement sees each by its first processor. A node's tasks stay together."""
-    if listed:
-        return [task for tasks in there.values() for task in tasks][:count]
+def _pick(there: _Tasks, count: int, choose: Choose, order: Sequence[int] | None) -> list[tuple[int, ...]] | None:
+    """So many tasks, the first in ``order`` or (None) those of the placement, which sees each by its first processor.
+
+    A node's tasks stay together.
+    """
     by_first = {task[0]: (node, task) for node, tasks in there.items() for task in tasks}
-    firsts = choose(sorted(by_first), count)
+    firsts = choose(sorted(by_first), count) if order is None else [one for one in order if one in by_first][:count]
     if firsts is None:
         return None
     if len(firsts) != count or len(set(firsts)) != count or not set(firsts) <= set(by_first):
@@ -147,7 +148,7 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
                 order = [one for one in segment.wanted if one in there]
             room = _tasks_of(machine, shape, [one for one in order if one not in taken], used)
             enough = sum(map(len, room.values())) >= segment.tasks
-            chosen = _pick(room, segment.tasks, choose, listed=listed) if enough else None
+            chosen = _pick(room, segment.tasks, choose, order if listed else None) if enough else None
             if chosen is None:
                 raise _not_enough(machine, shape, room, segment.tasks, f" by program {number + 1} of the load file")
             for task in chosen:
