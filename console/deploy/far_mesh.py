@@ -17,6 +17,7 @@ from console.deploy.far_waiting import await_nodes
 from console.deploy.host_states import Event, State
 from console.deploy.ledger import Ledger
 from console.deploy.plan import cpa_url, size_of
+from console.deploy.schema import extend
 from console.deploy.ssh import HostFailed
 from console.deploy.trust import Authority, authority
 from console.errors import ConsoleError
@@ -70,8 +71,10 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         started = config is None
         if config is None:
             config = _begin(settings, hosts, errands, ledger)
-        elif not personal.keeper_lives(config):
-            personal.spawn_keeper(config)
+        else:
+            if not personal.keeper_lives(config):
+                personal.spawn_keeper(config)
+            config = _grow(settings, config, hosts, errands, ledger)
         try:
             _place_all(workers, settings, config, errands, ledger)
             await_nodes(cpa_url(settings), config, errands)
@@ -143,6 +146,24 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], led
     keys = authority(settings.state_dir, settings.mesh)
     keys.equip_login(config["login"], [ours], config["run"])
     personal.spawn_keeper(config)
+    return config
+
+
+def _grow(
+    settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[Errand], ledger: Ledger
+) -> dict[str, Any]:
+    """Take hosts into a mesh that is up; its file, as it is then. StoreError when it cannot grow."""
+    answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
+    nodes, grown = far_plan.plan_growth(config["nodes"], hosts, answered, ledger, settings)
+    if not grown:
+        return config
+    extend(cpa_url(settings), config["boot_id"], grown)
+    _set_modes(settings, hosts, grown)
+    known = {node["name"] for node in config["nodes"]}
+    config = {**config, "nodes": nodes}
+    personal.write_config(settings, config)
+    if any(node["name"] not in known for node in grown):
+        personal.restart(config, "rca")  # it takes beats of the nodes it has read of
     return config
 
 

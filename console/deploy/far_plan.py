@@ -78,26 +78,52 @@ def plan_nodes(hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger
 
     A host that did not answer has what it had last; one that never did has no processors yet.
     """
-    nodes: list[dict[str, Any]] = []
-    first = 0
-    for number, host in enumerate(hosts, 1):
-        errand = errands.get(host.name)
-        count, gpus = size_of(host, errand, ledger)
-        node: dict[str, Any] = {"id": number, "name": host.name, "processors": list(range(first, first + count))}
-        if gpus:
-            node["gpus"] = list(range(gpus))
-        if host.role != "compute":
-            node["role"] = host.role
-        if errand is not None and errand.facts:
-            node["address"] = f"tls://{joined(agent_place(errand, settings))}/{host.name}"
-        else:
-            place = (host.agent_address or host.address, host.agent_port or settings.agent_port)
-            node["address"] = f"tls://{joined(place)}/{host.name}"
-        nodes.append(node)
-        first += count
-    if first > MOST_PROCESSORS:
-        raise UsageError(f"the hosts have {first} processors, a mesh at most {MOST_PROCESSORS}")
+    nodes: list[Any] = []
+    for host in hosts:
+        _append(nodes, host, errands.get(host.name), ledger, settings)
     return nodes
+
+
+def plan_growth(
+    nodes: list[Any], hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings
+) -> tuple[list[Any], list[Any]]:
+    """The nodes of a mesh that is up, with hosts that are new, or whose size is known only now; and these alone."""
+    known = {node["name"]: node for node in nodes}
+    all_of_them, grown = list(nodes), []
+    for host in hosts:
+        errand, node = errands.get(host.name), known.get(host.name)
+        if errand is None or (node is not None and (node["processors"] or not size_of(host, errand, ledger)[0])):
+            continue
+        if node is not None:
+            all_of_them.remove(node)
+        _append(all_of_them, host, errand, ledger, settings, number=node["id"] if node is not None else 0)
+        grown.append(all_of_them[-1])
+    return sorted(all_of_them, key=lambda node: int(node["id"])), grown
+
+
+def _append(
+    nodes: list[Any], host: Host, errand: Errand | None, ledger: Ledger, settings: Settings, number: int = 0
+) -> None:
+    """One more node, its processors behind those there are."""
+    first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
+    count, gpus = size_of(host, errand, ledger)
+    if first + count > MOST_PROCESSORS:
+        raise UsageError(f"a mesh has at most {MOST_PROCESSORS} processors: {host.name} is one host too many")
+    if errand is not None and errand.facts:
+        place = agent_place(errand, settings)
+    else:
+        place = (host.agent_address or host.address, host.agent_port or settings.agent_port)
+    node: dict[str, Any] = {
+        "id": number or 1 + max((int(one["id"]) for one in nodes), default=0),
+        "name": host.name,
+        "processors": list(range(first, first + count)),
+        "address": f"tls://{joined(place)}/{host.name}",
+    }
+    if gpus:
+        node["gpus"] = list(range(gpus))
+    if host.role != "compute":
+        node["role"] = host.role
+    nodes.append(node)
 
 
 def size_of(host: Host, errand: Errand | None, ledger: Ledger) -> tuple[int, int]:

@@ -203,8 +203,9 @@ def write_private(path: str, text: str) -> None:
 
 
 def write_config(settings: Settings, config: dict[str, Any]) -> None:
-    own_directory(os.path.dirname(config["run"]))
-    own_directory(config["run"])
+    public = bool(config.get("users"))  # system mode
+    own_directory(os.path.dirname(config["run"]), public=public)
+    own_directory(config["run"], public=public)
     write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
     link = f"{settings.state_dir}/run"
     try:
@@ -228,6 +229,21 @@ def spawn_keeper(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
             cwd="/",
             start_new_session=True,
         )
+
+
+def daemons(config: dict[str, Any]) -> dict[str, int]:
+    """The processes of the keeper and its daemons, by name; none when it does not answer."""
+    try:
+        with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
+            told = keeper.call({"op": "status"})
+    except Unreachable:
+        return {}
+    return {"keeper": int(told["pid"]), **{str(one["name"]): int(one["pid"]) for one in told["daemons"]}}
+
+
+def restart(config: dict[str, Any], name: str) -> None:
+    """End one daemon; the keeper starts it again, and it reads ``keeper.json`` anew."""
+    kill(daemons(config).get(name, 0), signal.SIGTERM)
 
 
 def kill(pid: int, number: int) -> None:

@@ -25,6 +25,14 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
         define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes, config.get("topology"))
 
 
+def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
+    """Take nodes, as ``keeper.json`` has them, into a machine that is up. StoreError."""
+    from db.growing import add_nodes
+
+    with open_store(url) as store:
+        add_nodes(store, boot_id, [_spec(node) for node in nodes])
+
+
 def _spec(node: dict[str, Any]) -> NodeSpec:
     resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
     return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)

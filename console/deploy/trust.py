@@ -117,8 +117,11 @@ class Authority:
         with self._locked():
             for name, content in self.login_files(login, addresses).items():
                 write_private(self._path(name), content)
-        own_directory(run)
+        public = bool(os.stat(run).st_mode & 0o001)  # system mode
+        own_directory(run, public=public)
         write_private(os.path.join(run, "ca.pem"), self.ca_pem)
+        if public:
+            os.chmod(os.path.join(run, "ca.pem"), 0o644)  # every user's yod checks nodes by it
 
     @property
     def ca_pem(self) -> bytes:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agents.link.client import Client, Unreachable
 from agents.wire.messages import OLDEST, PROTOCOL
 from console.deploy import agent, personal
 from console.deploy.crew import Crew, Errand, Report, crew
@@ -96,8 +95,8 @@ def _config_of(errand: Errand) -> dict[str, Any]:
 def _change_login(settings: Settings, config: dict[str, Any]) -> None:
     """New CPAs, RCA and keeper here, over a schema of this version; those who asked meanwhile ask again."""
     personal.write_config(settings, {**config, **login_knobs(settings)})
-    daemons = _daemons(config)
-    personal.kill(daemons.pop("keeper"), signal.SIGKILL)  # told to end it would take the mesh along
+    daemons = personal.daemons(config)
+    personal.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # told to end it would take the mesh along
     for pid in daemons.values():
         personal.kill(pid, signal.SIGTERM)
     with open_store(cpa_url(settings), any_schema=True) as store:
@@ -106,15 +105,6 @@ def _change_login(settings: Settings, config: dict[str, Any]) -> None:
         migrate(cpa_url(settings))
     personal.spawn_keeper(config)
     personal.until(lambda: personal.keeper_lives(config), AGAIN_S, "the keeper does not answer")
-
-
-def _daemons(config: dict[str, Any]) -> dict[str, int]:
-    try:
-        with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
-            told = keeper.call({"op": "status"})
-    except Unreachable:
-        return {"keeper": 0}
-    return {"keeper": int(told["pid"]), **{str(one["name"]): int(one["pid"]) for one in told["daemons"]}}
 
 
 def _lives(store: Store) -> dict[str, tuple[str, int]]:
