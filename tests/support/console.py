@@ -53,7 +53,7 @@ async def opened(
 ) -> AsyncIterator[tuple[ConsoleApp, Keyboard]]:
     """The application running, once it has read the machine, and the keyboard."""
     app = console_on(url, folder)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         keyboard = Keyboard(pilot)
         await until(keyboard, lambda: app.machine.counter >= 0 or app.trouble, "the first picture")
         await keyboard.pause()

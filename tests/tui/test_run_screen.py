@@ -7,14 +7,16 @@ from typing import Any
 
 from agents.wire import control, frames
 from console.launch.spool import spool_path
+from console.tui.app import ConsoleApp
 from console.tui.output import STDERR
 from console.tui.run import Phase
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
+from console.tui.widgets.completion import Completion
 from console.tui.widgets.output_pane import OutputPane
 from console.tui.widgets.rank_grid import RankGrid
-from tests.support.console import opened, screen_text, until
+from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod
 
@@ -276,3 +278,129 @@ async def test_a_launcher_of_somebody_else_is_left_alone(tmp_path: Path) -> None
         finally:
             os.geteuid = real
         assert not app.runs
+
+
+async def watched(yod: ScriptedYod, app: ConsoleApp, pilot: Keyboard) -> None:
+    app.attach(yod.launcher)
+    await until(pilot, lambda: yod.launcher in app.runs and app.runs[yod.launcher].live, "it is watched")
+
+
+async def test_output_is_filtered_searched_and_gathered(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        for rank in range(8):
+            yod.output(rank, b"step 1 of 2\nalpha %d\n" % rank)
+        yod.output(3, b"watch out\n", frames.STDERR)
+        await watched(yod, app, pilot)
+        await until(pilot, lambda: "watch out" in screen_text(app), "the output")
+        await pilot.press("f", *"rank:2-3")
+        await until(pilot, lambda: "alpha 4" not in screen_text(app), "the filter works while it is typed")
+        await pilot.press(*" stream:out [")
+        await until(pilot, lambda: "no regular expression" in screen_text(app), "what is wrong with it")
+        await pilot.press("backspace", "backspace", "enter")
+        await until(pilot, lambda: "output · filtered" in screen_text(app), "it is kept")
+        assert "watch out" not in screen_text(app) and "alpha 3" in screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "watch out" in screen_text(app), "escape ends the filter")
+        await pilot.press("equals_sign")
+        await until(pilot, lambda: "0-7 │ step 1 of 2" in screen_text(app), "equal lines are one row")
+        await pilot.press("equals_sign", "slash", *"alpha 2", "enter")
+        pane = app.screen.query_one(OutputPane)
+        await until(pilot, lambda: pane._hit is not None, "it is found")
+        assert pane._rows.line(pane._row_of(pane._hit or 0)).text == "alpha 2"
+        await pilot.press("n")
+        await until(pilot, lambda: "no more matches" in screen_text(app), "there is one only")
+        assert app.current_mode == "run-1", "n is the search's while there is one"
+        await pilot.press("escape", "n")
+        await until(pilot, lambda: app.current_mode == "launch", "and the form's after it")
+
+
+async def test_marked_ranks_are_meant(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await watched(yod, app, pilot)
+        app.screen.query_one(RankGrid).focus()
+        await pilot.press("l", "space", "l", "space")
+        await until(pilot, lambda: "ranks 1,3 alone" in screen_text(app), "two ranks")
+        await pilot.press("u")
+        await until(pilot, lambda: signals(yod) == [(10, [1, 3])], "they get the signal")
+
+
+async def test_a_line_for_the_ranks(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        yod.event("hello", launcher=1, command="cat", size=1, user="ada", state="running", input=True)
+        yod.started(["n0"])
+        await watched(yod, app, pilot)
+        await pilot.press("i", *"yes", "enter", *"no", "enter", "ctrl+d")
+        await until(pilot, lambda: {"op": "eof"} in yod.heard, "its end")
+        assert [one["data"] for one in yod.heard if one["op"] == "input"] == ["yes\n", "no\n"]
+
+
+async def test_a_held_launch_is_released(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await watched(yod, app, pilot)
+        await pilot.press("R")
+        assert not any(one["op"] == "release" for one in yod.heard), "it is not held"
+        yod.event("held", launcher=1)
+        await until(pilot, lambda: "held at the first instruction" in screen_text(app), "that it is held")
+        await pilot.press("R")
+        await until(pilot, lambda: {"op": "release"} in yod.heard, "it is let go")
+        yod.event("released", launcher=1)
+        await until(pilot, lambda: "held at the first" not in screen_text(app), "and runs")
+
+
+async def test_what_is_shown_is_saved(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    target = tmp_path / "saved.txt"
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        for rank in range(8):
+            yod.output(rank, b"from %d\n" % rank)
+        await watched(yod, app, pilot)
+        await until(pilot, lambda: "from 7" in screen_text(app), "the output")
+        await pilot.press("w", "ctrl+u", *str(target), "enter")
+        await until(pilot, target.exists, "the file")
+        await until(pilot, lambda: "8 lines in" in screen_text(app), "how much")
+        assert target.read_text().splitlines() == [f"{rank}: from {rank}" for rank in range(8)]
+        await pilot.press("w", "ctrl+u", *str(target), "enter")
+        await until(pilot, lambda: "Write over it?" in screen_text(app), "a question")
+        target.write_text("mine")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "enter is Cancel")
+        assert target.read_text() == "mine"
+
+
+async def test_the_stacks_of_the_dead_are_behind_their_row(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod, 2)
+        await watched(yod, app, pilot)
+        stack = {"signal": 11, "tool": "eu-stack", "note": "", "threads": [[7, "", [["crash", "c.c:3", "", 1]]]]}
+        for rank in (0, 1):
+            yod.event("backtrace", rank=rank, node="n0", **stack)
+            yod.exit(rank, 0, 11)
+        yod.event("end", exit_status=139, elapsed_s=1.0)
+        await until(pilot, lambda: "enter shows the stacks" in screen_text(app), "the table")
+        app.screen.query_one(Completion).focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: "crash at c.c:3" in screen_text(app), "the stack")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the page closes")
+
+
+async def test_nothing_is_changed_while_the_console_only_reads(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await watched(yod, app, pilot)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: app.read_only, "it only reads")
+        await pilot.press("u", "K", "t", "i")
+        assert signals(yod) == [] and isinstance(app.screen, RunScreen)
+        await pilot.press("ctrl+r", "u")
+        await until(pilot, lambda: signals(yod) == [(10, None)], "and acts again")

@@ -157,8 +157,6 @@ class RunScreen(Saving, Framed):
         """From now on these ranks are meant: by the output shown, and by signals. None: all."""
         self._output.scope = ranks
         self._grid.set_scope(ranks)
-        if ranks:
-            self._grid.cursor = min(ranks) if self._grid.cursor not in ranks else self._grid.cursor
         self.refresh_bindings()
 
     def action_all_ranks(self) -> None:
