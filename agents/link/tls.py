@@ -2,26 +2,31 @@
 
 TLS runs between two buffers, and this moves bytes between them and the socket: one read takes whatever has arrived, a
 whole flight leaves in one write, and what was decrypted and not taken yet goes with the object into a forked child.
+
+Of the module ``ssl`` only the C part is loaded: the rest of it costs every yod 10 ms (docs/decisions/0011).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import socket
-import ssl
 import struct
 
+from agents.link.lean import Socket, socket
 from agents.link.loop import READ, WRITE
 from agents.link.sockets import Peer
 from agents.link.trust import NoTrust, Trust, parse
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
+    import ssl
     from typing import Any, Optional, Sequence, Tuple
+else:
+    import _ssl as ssl
 
 _MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
+_TLS_1_3 = 0x304
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 
@@ -33,24 +38,28 @@ class Refused(OSError):
         super().__init__(errno.EACCES, reason)
 
 
-def client_context(ca_path: str, own_path: str) -> ssl.SSLContext:
+def client_context(ca_path: str, own_path: str) -> Any:
     """For connections we make. NoTrust when the files are of no use."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # who it is stands in a URI, which Secured looks at
     context.verify_mode = ssl.CERT_REQUIRED
     return _equip(context, ca_path, own_path)
 
 
-def server_context(ca_path: str, own_path: str) -> ssl.SSLContext:
+def server_context(ca_path: str, own_path: str) -> Any:
     """For connections we accept: a yod has no certificate, and may do little. NoTrust."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.num_tickets = 0
     return _equip(context, ca_path, own_path)
 
 
-def _equip(context: ssl.SSLContext, ca_path: str, own_path: str) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+def _context(protocol: int) -> Any:
+    return ssl._SSLContext(protocol)  # type: ignore[attr-defined]
+
+
+def _equip(context: Any, ca_path: str, own_path: str) -> Any:
+    context.minimum_version = _TLS_1_3
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     try:
@@ -88,8 +97,8 @@ class Secured:
     def __init__(self, sock: socket.socket, trust: Trust, *, server: bool, expected: str = "") -> None:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context: ssl.SSLContext = trust.server() if server else trust.client()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        context = trust.server() if server else trust.client()
+        self._tls: Any = context._wrap_bio(self._incoming, self._outgoing, server_side=server)
         self._expected = expected  # the URI that the peer's certificate has to hold
         self._left: Any = b""  # decrypted, not taken
         self._away = b""  # encrypted, not taken by the socket
@@ -300,7 +309,7 @@ def connect_now(address: str, trust: Trust) -> Secured:
 def _begin(address: str, trust: Trust, timeout_s: float) -> Secured:
     wanted = parse(address)
     family, place = _resolve(wanted.host, wanted.port)
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = Socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
         tune(sock)
@@ -316,14 +325,16 @@ def _begin(address: str, trust: Trust, timeout_s: float) -> Secured:
 
 
 def _resolve(host: str, port: int) -> "Tuple[int, Any]":
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # as bytes: for a text Python would load its tables of international names
+    name: Any = host.encode("ascii") if host.isascii() else host
+    found = socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM)
     return found[0][0], found[0][4]
 
 
 def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
     """A listening socket, not blocking. OSError."""
     family, place = _resolve(host, port)
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock = Socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

@@ -8,7 +8,6 @@ PCT that was started again (which has forgotten what it had seen) takes none tha
 from __future__ import annotations
 
 import hashlib
-import hmac
 
 from agents.wire.control import decode, encode
 from agents.wire.errors import Refusal as Refusal
@@ -63,12 +62,16 @@ def read(text: str) -> Credential:
 
 def mac(key: bytes, text: str, node: str, boot_id: str, incarnation: int) -> str:
     """The MAC for ``node`` in this life of its PCT, as hexadecimal digits."""
+    import hmac  # a yod makes no MACs
+
     parts = ("launch", hashlib.sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
     return hmac.digest(key, "\0".join(parts).encode("utf-8"), "sha256").hex()
 
 
 def same(one: str, other: str) -> bool:
     """Whether two MACs are the same, in a time that does not tell where they differ."""
+    import hmac
+
     return hmac.compare_digest(one.encode("utf-8"), other.encode("utf-8"))
 
 
