@@ -27,7 +27,7 @@ Place = "Tuple[str, int]"  # a module, and the distance from where it begins in 
 
 
 def system(module: str) -> bool:
-    """Whether ``module`` is the system's or Python's: nobody wants to see lines of those, and to find them takes long."""
+    """Whether ``module`` is the system's or Python's: nobody wants their lines, and to find them takes long."""
     return module.startswith(_SYSTEM) or os.path.basename(module).startswith(_INTERPRETER)
 
 

@@ -11,80 +11,20 @@ from typing import Any
 
 import pytest
 
-from agents.pct import processes, rank_sets
+from agents.pct import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, python_with
+from tests.support.places import Begin, begin, paths, pid_of, places
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
-__all__ = ["one_mesh", "yods"]
+__all__ = ["begin", "one_mesh", "places", "yods"]
 
 pytestmark = pytest.mark.skipif(not shutil.which("eu-stack"), reason="no eu-stack here (Debian: elfutils)")
-
-PROGRAM = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
-__attribute__((noinline)) static void compute(void) { for (volatile long n = 0;; n++) ; }
-__attribute__((noinline)) static void wait_here(void) { for (;;) pause(); }
-static void *helper(void *unused) { wait_here(); return unused; }
-int main(void)
-{
-    int rank = atoi(getenv("YOD_RANK"));
-    pthread_t thread;
-    if (rank == 0)
-        pthread_create(&thread, NULL, helper, NULL);
-    if (rank == 3)
-        return 0;
-    if (rank % 2)
-        compute();
-    wait_here();
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program whose even ranks wait and whose odd ones compute; rank 0 has a second thread, rank 3 ends at once."""
-    folder = tmp_path_factory.mktemp("places")
-    (folder / "places.c").write_text(PROGRAM)
-    command = ["gcc", "-g", "-O1", "-pthread", "-o", str(folder / "places"), str(folder / "places.c")]
-    subprocess.run(command, check=True)
-    return str(folder / "places")
-
-
-@pytest.fixture
-def begin(yods: PrivateMesh) -> Any:
-    """Launch something detached; it is killed afterwards."""
-    begun = []
-
-    def launch(*command: str) -> str:
-        begun.append(yods.run("yod", "-detach", *command, check=True).stdout.strip())
-        wait_until(lambda: (yods.run_dir / f"yod-{begun[-1]}.sock").exists(), "it can be observed")
-        return begun[-1]
-
-    yield launch
-    for launcher in begun:
-        yods.run("yod", "-signal", "KILL", launcher)
 
 
 def taken(yods: PrivateMesh, launcher: str, *options: str) -> Any:
     return yods.json("mesh", "stacks", launcher, *options)
-
-
-def paths(told: Any) -> dict[str, str]:
-    """``main/wait_here`` → ranks, of every call of the tree."""
-    found: dict[str, str] = {}
-
-    def go(level: list[Any], above: str) -> None:
-        for one in level:
-            path = f"{above}/{one['function']}" if above else one["function"]
-            ranks = rank_sets.read(found.get(path, "")) | rank_sets.read(one["ranks"])
-            found[path] = rank_sets.text(ranks)
-            go(one["children"], path)
-
-    go(told["tree"], "")
-    return found
 
 
 def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, *options: str) -> Any:
@@ -93,19 +33,19 @@ def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, *option
 
     def there() -> bool:
         last[0] = taken(yods, launcher, *options)
-        return paths(last[0]).get(path) == ranks
+        return paths(last[0]["tree"]).get(path) == ranks
 
     try:
         wait_until(there, f"{ranks} in {path}", 30)
     except AssertionError:
-        raise AssertionError(f"{ranks} never in {path}: {paths(last[0])}, {last[0]['missing']}") from None
+        raise AssertionError(f"{ranks} never in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}") from None
     return last[0]
 
 
-def test_who_waits_and_who_computes(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_who_waits_and_who_computes(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "8", places)
     told = until_there(yods, launcher, "main/wait_here", "0,2,4,6")
-    found = paths(told)
+    found = paths(told["tree"])
     assert found["main/compute"] == "1,5,7" and found["helper/wait_here"] == "0"
     assert told["missing"] == [{"ranks": "3", "node": "", "why": "it has ended"}]
     assert told["ranks"] == 8 and told["launcher"] == int(launcher) and told["hints"] == []
@@ -118,7 +58,7 @@ def test_who_waits_and_who_computes(yods: PrivateMesh, begin: Any, places: str) 
     assert any(line.startswith("[0,2,4,6] main places.c:") for line in lines), lines
 
 
-def test_a_rank_is_as_it_was_before(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_a_rank_is_as_it_was_before(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "2", places)
     until_there(yods, launcher, "main/compute", "1")
     ranks = ranks_left(yods)
@@ -126,16 +66,16 @@ def test_a_rank_is_as_it_was_before(yods: PrivateMesh, begin: Any, places: str) 
     assert processes.state(computing) == "R" and processes.state(waiting) == "S"
     yods.run("yod", "-signal", "STOP", launcher, check=True)
     wait_until(lambda: all(processes.state(pid) == "T" for pid in ranks), "both are stopped")
-    assert paths(taken(yods, launcher))["main/compute"] == "1"
+    assert paths(taken(yods, launcher)["tree"])["main/compute"] == "1"
     assert all(processes.state(pid) == "T" for pid in ranks), "stopped they were, stopped they stay"
     yods.run("yod", "-signal", "CONT", launcher, check=True)
     wait_until(lambda: processes.state(computing) == "R", "it computes again")
 
 
-def test_ranks_that_cannot_be_read(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_ranks_that_cannot_be_read(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "4", places)
     until_there(yods, launcher, "main/compute", "1")
-    (rank,) = [pid for pid in ranks_left(yods) if b"\0YOD_RANK=2\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+    rank = pid_of(yods, launcher, 2)
     strace = subprocess.Popen(["strace", "-p", str(rank)], stderr=subprocess.PIPE)
     try:
         assert strace.stderr is not None and strace.stderr.readline()
@@ -143,13 +83,13 @@ def test_ranks_that_cannot_be_read(yods: PrivateMesh, begin: Any, places: str) -
         assert {(one["ranks"], one["why"]) for one in told["missing"]} == {
             ("2", f"it is traced by process {strace.pid}"), ("3", "it has ended"),
         }  # fmt: skip
-        assert paths(told)["main/wait_here"] == "0"
+        assert paths(told["tree"])["main/wait_here"] == "0"
     finally:
         strace.terminate()
         strace.communicate()
 
 
-def test_while_it_is_held(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_while_it_is_held(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("--hold", "-sz", "4", places)
     wait_until(lambda: taken(yods, launcher)["tree"] != [], "stacks of a held launch")
     told = taken(yods, launcher)
@@ -159,12 +99,12 @@ def test_while_it_is_held(yods: PrivateMesh, begin: Any, places: str) -> None:
     until_there(yods, launcher, "main/wait_here", "0,2")
 
 
-def test_what_a_script_runs(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_what_a_script_runs(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "2", "bash", "-c", f"{places}; echo done")
-    assert paths(until_there(yods, launcher, "main/wait_here", "0"))["main/compute"] == "1"
+    assert paths(until_there(yods, launcher, "main/wait_here", "0")["tree"])["main/compute"] == "1"
 
 
-def test_several_ask_at_once(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_several_ask_at_once(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "8", places)
     until_there(yods, launcher, "main/wait_here", "0,2,4,6")
     asking = [yods.start("mesh", "stacks", launcher, "--json", stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -195,29 +135,29 @@ wait_here() if os.environ["YOD_RANK"] != "1" else count(0)
 """
 
 
-def test_python_and_c_in_one_tree(yods: PrivateMesh, begin: Any, tmp_path: Path) -> None:
+def test_python_and_c_in_one_tree(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
     if not (Path(sys.executable).parent / "py-spy").exists() and not shutil.which("py-spy"):
         pytest.skip("no py-spy here (pip install py-spy)")
     (tmp_path / "work.py").write_text(SCRIPT)
     launcher = begin("-sz", "4", sys.executable, str(tmp_path / "work.py"))
     told = until_there(yods, launcher, "<module>/wait_here", "0,2-3")
-    found = paths(told)
+    found = paths(told["tree"])
     assert found["<module>/count"] == "1" and not told["missing"]
     assert found["<module>/wait_here/clock_nanosleep"] == "0,2-3", "below Python's call the C call that it made"
     assert found["Thread._bootstrap/Thread._bootstrap_inner/Thread.run/work/Event.wait/Condition.wait"] == "0-3"
     module = told["tree"][0]
     assert (module["ranks"], module["file"], module["line"], module["language"]) == ("0-3", "work.py", 15, "python")
-    python = paths(taken(yods, launcher, "--python"))
+    python = paths(taken(yods, launcher, "--python")["tree"])
     assert "<module>/wait_here" in python and not any("clock_nanosleep" in path for path in python)
-    native = paths(taken(yods, launcher, "--native"))
+    native = paths(taken(yods, launcher, "--native")["tree"])
     assert any(path.endswith("/clock_nanosleep") for path in native) and "<module>" not in native
 
 
 @needs_mpich
-def test_a_deadlock_is_named(yods: PrivateMesh, begin: Any, tmp_path: Path) -> None:
+def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
     launcher = begin("-sz", "4", compiled("examples/deadlock/deadlock.c", tmp_path, "-g"))
     told = until_there(yods, launcher, "main/wait_for_everybody/PMPI_Barrier", "0,2-3")
-    assert paths(told)["main/wait_for_news/PMPI_Recv"] == "1"
+    assert paths(told["tree"])["main/wait_for_news/PMPI_Recv"] == "1"
     (hint,) = told["hints"]
     assert hint["kind"] == "deadlock" and hint["ranks"] == "0-3"
     assert "ranks 0,2-3 in MPI_Barrier (deadlock.c:16); rank 1 in MPI_Recv (deadlock.c:11)" in hint["text"]
@@ -226,7 +166,7 @@ def test_a_deadlock_is_named(yods: PrivateMesh, begin: Any, tmp_path: Path) -> N
     assert "MPIR_" not in said.stdout
 
 
-def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Any) -> None:
+def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Begin) -> None:
     python = python_with("mpi4py.MPI")
     launcher = begin("-sz", "4", python, str(Path(__file__).parents[2] / "examples/deadlock/deadlock.py"))
     told = until_there(yods, launcher, "<module>/meet", "0,2-3")
@@ -234,7 +174,7 @@ def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Any) -> None:
     assert "ranks 0,2-3 in MPI_Barrier (deadlock.py:13)" in hint["text"] and "(deadlock.py:9)" in hint["text"]
 
 
-def test_what_there_is_not(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_what_there_is_not(yods: PrivateMesh, begin: Begin, places: str) -> None:
     nobody = yods.run("mesh", "stacks", "99999")
     assert nobody.returncode == 125 and "no launcher 99999 of yours runs" in nobody.stderr
     launcher = begin("-sz", "2", places)
@@ -256,7 +196,7 @@ except OSError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_nobody_else_sees_into_it(yods: PrivateMesh, begin: Any, places: str) -> None:
+def test_nobody_else_sees_into_it(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "2", places)
     until_there(yods, launcher, "main/wait_here", "0")
     sock = yods.run_dir / f"yod-{launcher}.sock"

@@ -1,0 +1,85 @@
+"""Launches that stand at known places, for tests that look into them."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.pct import rank_sets
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+
+PROGRAM = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) static void compute(void) { for (volatile long n = 0;; n++) ; }
+__attribute__((noinline)) static void wait_here(void) { for (;;) pause(); }
+static void *helper(void *unused) { wait_here(); return unused; }
+int main(void)
+{
+    int rank = atoi(getenv("YOD_RANK"));
+    pthread_t thread;
+    if (rank == 0)
+        pthread_create(&thread, NULL, helper, NULL);
+    if (rank == 3)
+        return 0;
+    if (rank % 2)
+        compute();
+    wait_here();
+}
+"""
+
+Begin = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program whose even ranks wait and whose odd ones compute; rank 0 has a second thread, rank 3 ends at once."""
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "places.c").write_text(PROGRAM)
+    command = ["gcc", "-g", "-O1", "-pthread", "-o", str(folder / "places"), str(folder / "places.c")]
+    subprocess.run(command, check=True)
+    return str(folder / "places")
+
+
+@pytest.fixture
+def begin(yods: PrivateMesh) -> Iterator[Begin]:
+    """Launch something detached, that can be observed when this returns its number; it is killed afterwards."""
+    begun: list[str] = []
+
+    def launch(*command: str) -> str:
+        begun.append(yods.run("yod", "-detach", *command, check=True).stdout.strip())
+        wait_until(lambda: (yods.run_dir / f"yod-{begun[-1]}.sock").exists(), "it can be observed")
+        return begun[-1]
+
+    yield launch
+    for launcher in begun:
+        yods.run("yod", "-signal", "KILL", launcher)
+
+
+def paths(tree: list[dict[str, object]]) -> dict[str, str]:
+    """``main/wait_here`` → ranks, of every call of a nested tree."""
+    found: dict[str, int] = {}
+
+    def go(level: list[dict[str, object]], above: str) -> None:
+        for one in level:
+            path = f"{above}/{one['function']}" if above else str(one["function"])
+            found[path] = found.get(path, 0) | rank_sets.read(str(one["ranks"]))
+            go(one["children"], path)  # type: ignore[arg-type]
+
+    go(tree, "")
+    return {path: rank_sets.text(ranks) for path, ranks in found.items()}
+
+
+def pid_of(mesh: PrivateMesh, launcher: str, rank: int) -> int:
+    """The process of a rank, by what it was born with."""
+    wanted = {f"YOD_RANK={rank}".encode(), f"YOD_LAUNCHER_ID={launcher}".encode()}
+    for pid in mesh.processes():
+        try:
+            if wanted <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                return pid
+        except OSError:
+            pass  # it has gone meanwhile
+    raise AssertionError(f"no process is rank {rank} of launcher {launcher}")

@@ -1,0 +1,142 @@
+"""mesh debug: somebody at a terminal sits at a debugger on one rank, leaves it, and the rank runs on."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.pct import processes
+from tests.support.mesh import PrivateMesh
+from tests.support.places import Begin, begin, pid_of, places
+from tests.support.terminals import Typist
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["begin", "one_mesh", "places", "yods"]
+
+Sit = Callable[..., Typist]
+needs_gdb = pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb here")
+
+
+@pytest.fixture
+def sit(yods: PrivateMesh) -> Iterator[Sit]:
+    """``mesh debug …`` on a terminal."""
+    begun: list[Typist] = []
+
+    def at(*words: str) -> Typist:
+        begun.append(Typist(["mesh", "debug", *words], {**yods.env, "TERM": "dumb"}, yods.work))
+        return begun[-1]
+
+    yield at
+    for one in begun:
+        one.close()
+
+
+def traced_by(pid: int) -> int:
+    return int(next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "TracerPid" in line)[10:])
+
+
+@needs_gdb
+def test_gdb_on_a_rank_of_another_node(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
+    launcher = begin("-sz", "8", places)
+    other, rank = pid_of(yods, launcher, 7), pid_of(yods, launcher, 5)
+    wait_until(lambda: processes.state(rank) == "R", "it computes")
+    one = sit(launcher, "5")
+    one.read("(gdb) ", 60)
+    assert traced_by(rank) and not traced_by(other) and processes.state(other) == "R"
+    one.type("backtrace\r")
+    assert "main ()" in one.read("(gdb) ")
+    one.type("print n\r")
+    assert "$1 = " in one.read("(gdb) ")
+    one.type("continue\r")
+    one.read("Continuing.")
+    wait_until(lambda: processes.state(rank) == "R", "it computes again")
+    one.type("\x03")  # for gdb, not for us
+    one.read("(gdb) ")
+    one.type("quit\r")
+    one.read("(y or n)")
+    one.type("y\r")
+    assert one.wait() == 0 and one.cooked
+    wait_until(lambda: processes.state(rank) == "R" and not traced_by(rank), "it computes, untraced")
+
+
+@needs_gdb
+def test_who_vanishes_leaves_the_rank_running(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
+    launcher = begin("-sz", "2", places)
+    rank = pid_of(yods, launcher, 1)
+    one = sit(launcher, "1", "gdb")
+    one.read("(gdb) ", 60)
+    debugger = traced_by(rank)
+    os.kill(one.pid, signal.SIGKILL)
+    wait_until(lambda: not processes.alive(debugger), "the debugger has gone", 15)
+    wait_until(lambda: processes.state(rank) == "R" and not traced_by(rank), "it computes, untraced", 15)
+
+
+def test_a_command_of_ones_own_and_the_window(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
+    launcher = begin("-sz", "2", places)
+    one = sit(launcher, "1", "--", "sh", "-c", "trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.1; done")
+    one.read("30 100")
+    one.resize(41, 77)
+    os.kill(one.pid, signal.SIGWINCH)
+    one.read("41 77")
+    assert one.wait() == 0
+    told = yods.run("mesh", "debug", launcher, "1", "--", "sh", "-c", "echo {pid}=$REDMESH_PID; tty")
+    pid = pid_of(yods, launcher, 1)
+    assert told.stdout.splitlines()[0] == f"{pid}={pid}" and told.stdout.splitlines()[1].startswith("/dev/pts/")
+
+
+def test_strace_says_more_than_anybody_reads(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("no strace here")
+    launcher = begin("-sz", "2", "sh", "-c", "while :; do :; echo >/dev/null; done")
+    wait_until(lambda: pid_of(yods, launcher, 1), "it runs")
+    process = yods.start("mesh", "debug", launcher, "1", "strace", stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    read = process.stdout.read(300_000)
+    assert b"write(1" in read
+    process.terminate()
+    process.stdout.read()
+    assert process.wait(15) == 0
+    rank = pid_of(yods, launcher, 1)
+    wait_until(lambda: not traced_by(rank), "strace has let go", 15)
+    assert processes.alive(rank)
+
+
+@needs_gdb
+def test_the_end_of_the_launch_ends_it(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
+    launcher = begin("-sz", "2", places)
+    one = sit(launcher, "0", "gdb")
+    one.read("(gdb) ", 60)
+    yods.run("pingd", "-kill", "-job", launcher, "-N", check=True)
+    assert one.wait(30) in (0, 125) and one.cooked
+
+
+def test_what_cannot_be(yods: PrivateMesh, begin: Begin, places: str) -> None:
+    launcher = begin("-sz", "4", places)
+
+    def refused(*words: str) -> str:
+        done = yods.run("mesh", "debug", *words)
+        assert done.returncode == 125
+        return done.stderr
+
+    assert f"launcher {launcher} has ranks 0 to 3" in refused(launcher, "4")
+    wait_until(lambda: processes.alive(pid_of(yods, launcher, 0)), "it runs")
+    assert "n1: rank 3 has ended" in refused(launcher, "3")
+    assert "n0: nosuch is not there (install nosuch on n0)" in refused(launcher, "0", "nosuch")
+    assert "no launcher 99999 of yours runs" in refused("99999", "0")
+    assert "pdb cannot enter the rank's program" in refused(launcher, "0", "pdb")
+
+
+def test_pdb_needs_a_python_that_can_be_entered(yods: PrivateMesh, begin: Begin) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("this Python can be entered")
+    launcher = begin("-sz", "1", sys.executable, "-c", "import time; time.sleep(600)")
+    pid = pid_of(yods, launcher, 0)
+    wait_until(lambda: "python" in os.readlink(f"/proc/{pid}/exe"), "it is Python")
+    told = yods.run("mesh", "debug", launcher, "0", "pdb").stderr
+    assert "while it runs (Python 3.14 and later can be entered)" in told and "py-spy shows where it is" in told
