@@ -45,11 +45,12 @@ def fork_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[]
 def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> NoReturn:
     status = 70
     try:
+        # until its own loop handles them: the keeper's handler would swallow an order to end
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
         let_go()
         os.setsid()
         detach_stdio(errors)
-        for number in (signal.SIGQUIT, signal.SIGHUP):  # INT and TERM its loop handles
-            signal.signal(number, signal.SIG_DFL)
         serve(config, node)
         status = 0
     except AgentError as error:

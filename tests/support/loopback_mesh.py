@@ -1,0 +1,88 @@
+"""Real meshes over sshds on loopback: whoever runs the tests deploys agents to themselves, in a HOME of their own."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.hosts import LoopbackHosts
+from tests.support.mesh import PrivateMesh
+
+
+class LoopbackMesh(PrivateMesh):
+    """A mesh whose configuration has one table for each of ``tables``; its commands run in the directory /."""
+
+    def __init__(self, hosts: LoopbackHosts, *tables: Mapping[str, Any], **settings: Any) -> None:
+        super().__init__(1, 1)
+        self.hosts = hosts
+        self.port = _free_port()  # agents of other tests run beside ours
+        # one that is up already must not be torn down over a slow moment of this machine
+        self.env["HOME"] = str(self.home)
+        self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")
+        self.file = self.home / "mesh.toml"
+        self.describe(*tables, **settings)
+
+    def describe(self, *tables: Mapping[str, Any], **settings: Any) -> None:
+        """Write the configuration anew."""
+        top = {
+            "ssh_config": str(self.hosts.keys.config),
+            "login_address": "127.0.1.200",
+            "agent_port": self.port,
+            "failed_s": 2.0,
+            **settings,
+        }
+        lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
+        for table in tables:
+            lines += ["", "[[hosts]]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+        self.file.write_text("\n".join(lines) + "\n")
+        self.file.chmod(0o644)
+
+    @property
+    def name(self) -> str:
+        """What the mesh is called."""
+        import binascii
+
+        return f"{binascii.crc32(os.fsencode(os.path.realpath(self.state))):08x}"
+
+    @property
+    def far_state(self) -> Path:
+        """Where agents keep their files."""
+        return self.hosts.home / ".local" / "state" / "redmesh"
+
+    def outcome(self, *command: str) -> dict[str, dict[str, Any]]:
+        """What ``--json`` says of each host."""
+        import json
+
+        return {row["name"]: row for row in json.loads(self.run(*command, "--json").stdout)["hosts"]}
+
+    def left_on_hosts(self) -> list[str]:
+        """Processes and files of this mesh that are on the hosts."""
+        left = [str(path) for path in self.hosts.home.rglob("*") if self.name in path.name or path.suffix == ".pyz"]
+        left += [str(path) for path in Path(f"/tmp/redmesh-{os.geteuid()}").glob(f"{self.name}-*")]
+        return left + [f"process {pid}: {words}" for pid, words in self.agents().items()]
+
+    def agents(self) -> dict[int, str]:
+        """Processes that say in their command line that they are of this mesh."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    words = Path(f"/proc/{entry}/cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ")
+                except OSError:
+                    continue
+                if f"nodes/{self.name}-" in words:
+                    found[int(entry)] = words
+        return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.1.1", 0))
+        return int(probe.getsockname()[1])

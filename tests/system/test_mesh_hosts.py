@@ -1,0 +1,244 @@
+"""``mesh up``, ``down``, ``upgrade`` and ``doctor`` over real sshds on loopback, as whoever runs the tests."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.hosts import LoopbackHosts
+from tests.support.loopback_mesh import LoopbackMesh
+from tests.support.mesh import BIN
+from tests.support.waiting import wait_until
+
+MakeLoopback = Callable[..., LoopbackMesh]
+
+
+@pytest.fixture(scope="module")
+def hosts(loopback_hosts: Any) -> LoopbackHosts:
+    made: LoopbackHosts = loopback_hosts(4)
+    return made
+
+
+@pytest.fixture
+def loopback(hosts: LoopbackHosts) -> Iterator[MakeLoopback]:
+    """``loopback(table, …, setting=…)`` makes a mesh that is not up yet; nothing of it is left afterwards."""
+    made: list[LoopbackMesh] = []
+
+    def make(*tables: dict[str, Any], **settings: Any) -> LoopbackMesh:
+        made.append(LoopbackMesh(hosts, *tables, **settings))
+        return made[-1]
+
+    pins = hosts.keys.known_hosts.read_text()
+    left = []
+    try:
+        yield make
+    finally:
+        hosts.keys.known_hosts.write_text(pins)
+        for one in made:
+            one.run("mesh", "down", "--force")
+            left += one.left_on_hosts() + one.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+ALL = {"name": "lo[1-4]", "address": "127.0.1.[1-4]", "processors": 2}
+
+
+def test_up_and_down_leave_nothing(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
+    mesh = loopback(ALL)
+    up = mesh.run("mesh", "up", check=True)
+    assert up.stdout.startswith("mesh up: 8 processors on 4 nodes (") and up.stderr.count(": up (") == 4
+    ranks = mesh.run("yod", "-sz", "8", "sh", "-c", "echo $YOD_RANK", check=True).stdout.split()
+    assert sorted(ranks) == list("01234567")
+    _look_at_files(mesh)
+    _look_at_ports(mesh)
+    _look_at_daemons(mesh)
+    (sent,) = mesh.far_state.glob("agents/*.pyz")
+    before = sent.stat().st_mtime_ns
+    assert {row["state"] for row in mesh.outcome("mesh", "up").values()} == {"up"}  # again: nothing to do
+    assert sent.stat().st_mtime_ns == before
+    assert len(mesh.agents()) == 8  # a keeper and a PCT for each
+    down = mesh.run("mesh", "down", check=True)
+    assert down.stdout == "mesh down\n" and mesh.left_on_hosts() == []
+    assert not mesh.far_state.exists()
+
+
+def _look_at_files(mesh: LoopbackMesh) -> None:
+    for path in mesh.far_state.rglob("*"):
+        status = path.lstat()
+        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        assert stat.S_ISLNK(status.st_mode) or stat.S_IMODE(status.st_mode) == wanted, path
+
+
+def _look_at_ports(mesh: LoopbackMesh) -> None:
+    shown = subprocess.run(["ss", "-ltnuH"], capture_output=True, text=True, check=True).stdout
+    ours = sorted(line.split()[0] + " " + line.split()[4] for line in shown.splitlines() if f":{mesh.port} " in line)
+    assert ours == sorted([*(f"tcp 127.0.1.{n}:{mesh.port}" for n in range(1, 5)), f"udp 127.0.1.200:{mesh.port}"])
+
+
+def _look_at_daemons(mesh: LoopbackMesh) -> None:
+    agents = mesh.agents()
+    for pid in agents:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        assert not [entry for entry in environ if entry.startswith((b"SSH_", b"REDMESH_"))]
+        assert os.readlink(f"/proc/{pid}/cwd") == "/" and os.getsid(pid) != os.getsid(0)
+
+
+def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
+    """Each failure has its word, the others come up, the exit status tells, and the next time they may do better."""
+    mesh = loopback(*_ill(hosts), connect_s=3.0)
+    _spoil_pins(hosts)
+    (hosts.home / ".bashrc").write_text("echo hello\necho hello >&2\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.1.4", mesh.port))
+        taken.listen()
+        up = mesh.run("mesh", "up", "--json")
+        found = {row["name"]: row["code"] or row["state"] for row in json.loads(up.stdout)["hosts"]}
+        assert up.returncode == 1
+        assert found == {
+            "good": "up", "unknown": "host_key_unknown", "changed": "host_key_changed", "taken": "port",
+            "nopython": "python", "refused": "refused", "noname": "name", "nouser": "auth",
+        }  # fmt: skip
+        assert mesh.run("yod", "-sz", "1", "echo", "ran", check=True).stdout == "ran\n"
+        told = mesh.run("mesh", "doctor")
+        assert told.returncode == 1 and "1 of 8 hosts are well" in told.stdout
+        assert re.search(r"changed: NOT WELL\n  host_key_changed: .*SHA256:\S{43}.* – .*ssh-keygen -R", told.stdout)
+        assert re.search(r"taken: NOT WELL .*\n(  .*\n)?  port: another program listens at 127.0.1.4", told.stdout)
+    again = mesh.outcome("mesh", "up", "--accept-new")
+    assert (again["unknown"]["state"], again["taken"]["state"]) == ("up", "up")
+    assert again["changed"]["code"] == "host_key_changed"  # --accept-new is for keys of hosts that have none
+    pinned = f"[127.0.1.2]:{hosts[1].port} {hosts.keys.host_public}"
+    assert pinned in hosts.keys.known_hosts.read_text().splitlines()
+    assert mesh.run("mesh", "up").returncode == 1
+    (hosts.home / ".bashrc").unlink()
+
+
+def _ill(hosts: LoopbackHosts) -> list[dict[str, Any]]:
+    return [
+        {"name": "good", "address": "127.0.1.1", "processors": 1},
+        {"name": "unknown", "address": "127.0.1.2", "processors": 1},
+        {"name": "changed", "address": "127.0.1.3"},
+        {"name": "taken", "address": "127.0.1.4", "processors": 1},
+        {"name": "nopython", "address": "127.0.1.1", "agent_port": 1111, "python": "/nowhere/python3"},
+        {"name": "refused", "address": "127.0.1.1", "agent_port": 1112, "port": 1},
+        {"name": "noname", "address": "host.invalid"},
+        {"name": "nouser", "address": "127.0.1.1", "agent_port": 1113, "user": "nobody-here"},
+    ]
+
+
+def _spoil_pins(hosts: LoopbackHosts) -> None:
+    other = hosts.keys.host_public.split()[1][:-8] + "AAAAAAAA"
+    lines = []
+    for line in hosts.keys.known_hosts.read_text().splitlines():
+        name, kind, key = line.split()
+        if name.startswith("[127.0.1.2]"):
+            continue
+        lines.append(f"{name} {kind} {other if name.startswith('[127.0.1.3]') else key}\n")
+    hosts.keys.known_hosts.write_text("".join(lines))
+
+
+def test_without_any_host_nothing_is_up(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "gone", "address": "127.0.1.1", "port": 1})
+    up = mesh.run("mesh", "up")
+    assert up.returncode == 1 and "no sshd listens" in up.stderr and "nothing is up" in up.stderr
+    assert mesh.run("mesh", "status").stdout.startswith("no mesh is up")
+    yod = mesh.run("yod", "true")
+    assert yod.returncode == 125 and "does not answer" in yod.stderr  # and no personal mesh in its stead
+
+
+def test_launches_survive_an_upgrade(loopback: MakeLoopback) -> None:
+    mesh = loopback(ALL)
+    mesh.run("mesh", "up", check=True)
+    go = mesh.home / "go"
+    waiting = f"echo in; until [ -e {go} ]; do sleep 0.05; done; echo out"
+    yod = mesh.start("yod", "-sz", "8", "sh", "-c", waiting, stdout=subprocess.PIPE, text=True)
+    assert yod.stdout.readline() == "in\n"
+    before = _daemons(mesh)
+    done = mesh.run("mesh", "upgrade", check=True)  # the same version, so nothing is to be done
+    assert done.stdout.startswith("mesh upgrade: 4 hosts") and _daemons(mesh) == before
+    mesh.describe(ALL, fanout=3)  # another configuration has agents changed too
+    done = mesh.run("mesh", "upgrade", check=True)
+    assert done.stderr.count(": up (") == 4
+    assert len(_daemons(mesh)) == 8 and not _daemons(mesh) & before
+    refused = mesh.run("mesh", "down")
+    assert refused.returncode == 1 and "launcher 1 runs" in refused.stderr
+    go.touch()
+    assert yod.wait(20) == 0 and yod.stdout.read().count("out") == 8
+    mesh.run("yod", "-sz", "8", "true", check=True)
+
+
+def _daemons(mesh: LoopbackMesh) -> set[int]:
+    """Keepers and PCTs, which a launch child is a fork of."""
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in mesh.agents()}
+    return {pid for pid, name in names.items() if name in ("redmesh-keeper", "redmesh-pct")}
+
+
+def test_a_mesh_grows_while_it_is_up(loopback: MakeLoopback) -> None:
+    mesh = loopback(
+        {"name": "lo1", "address": "127.0.1.1", "processors": 2}, {"name": "lo2", "address": "127.0.1.2", "port": 1}
+    )
+    assert mesh.run("mesh", "up").returncode == 1  # of lo2 nobody knows how large it is
+    mesh.run("yod", "-sz", "2", "true", check=True)
+    mesh.run("mesh", "nodes", "set", "lo2", "port=", check=True)
+    mesh.run("mesh", "nodes", "add", "lo3", "address=127.0.1.3", "processors=3", check=True)
+    mesh.run("mesh", "up", check=True)
+    cores = len(os.sched_getaffinity(0))
+    mesh.run("yod", "-sz", str(5 + cores), "true", check=True)
+    mesh.run("yod", "-list", "lo2,lo3", "true", check=True)
+    listed = {row["name"]: row["state"] for row in json.loads(mesh.run("mesh", "nodes", "list", "--json").stdout)}
+    assert listed == {"lo1": "up", "lo2": "up", "lo3": "up"}
+
+
+def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
+    mesh = loopback({"name": "inner", "address": "behind", "processors": 1})
+    config = mesh.home / "ssh_config"
+    own = f"UserKnownHostsFile {hosts.keys.known_hosts}\nUser {hosts.user}\nPort {hosts[0].port}\n"
+    config.write_text(f"Include {mesh.home}/more\nHost *\n{own}")
+    (mesh.home / "more").write_text(
+        "Host behind\n  HostName 127.0.1.2\n  ProxyJump jump\nHost jump\n  HostName 127.0.1.1\n"
+    )
+    mesh.describe({"name": "inner", "address": "behind", "processors": 1}, ssh_config=str(config))
+    assert mesh.outcome("mesh", "up")["inner"]["code"] == "auth"  # there is no key in this HOME
+    socket_path = mesh.home / "agent"
+    agent = mesh.start("ssh-agent", "-D", "-a", str(socket_path), stdout=subprocess.DEVNULL)
+    wait_until(socket_path.exists, "ssh-agent listens")
+    mesh.env["SSH_AUTH_SOCK"] = str(socket_path)
+    mesh.run("ssh-add", str(hosts.keys.directory / "id"), check=True)
+    mesh.run("mesh", "up", check=True)
+    mesh.run("mesh", "down", check=True)
+    agent.terminate()
+
+
+def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
+    mesh = loopback({**ALL, "processors": 1})
+    up = mesh.start("mesh", "up", stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: mesh.agents(), "the first agent")
+    up.send_signal(signal.SIGINT)
+    assert up.wait(30) != 0
+    wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
+
+
+def test_lost_state_is_found_again(loopback: MakeLoopback) -> None:
+    """What a mesh that was killed has left on hosts is replaced by the next, or taken away by mesh down."""
+    mesh = loopback({**ALL, "processors": 1})
+    mesh.run("mesh", "up", check=True)
+    for pid in [mesh.pid_of(name) for name in ("keeper", "cpa-0", "rca")]:
+        os.kill(pid, signal.SIGKILL)
+    old = set(mesh.agents())
+    mesh.run("mesh", "up", check=True)
+    assert not old & set(mesh.agents())
+    mesh.run("yod", "-sz", "4", "true", check=True)
+
+
+def test_the_table_on_a_terminal(loopback: MakeLoopback) -> None:
+    mesh = loopback({**ALL, "processors": 1})
+    words = ["script", "-qec", f"{BIN}/mesh up", "/dev/null"]
+    shown = mesh.run(*words, check=True, env={"TERM": "xterm", "COLUMNS": "100"}).stdout
+    assert "hosts:" in shown and "mesh up: 4 processors on 4 nodes" in shown
