@@ -20,6 +20,7 @@ from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
+from console.tui.launching import Form
 from console.tui.machine import Changed, Launcher, Machine
 from console.tui.navigation import Navigator
 from console.tui.palette import ActionCommands
@@ -143,6 +144,16 @@ class ConsoleApp(App[None]):
             self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
             self.follow(self._watches[launcher])
         self.action_show(f"run-{launcher}")
+
+    def launch_with(self, form: Form) -> None:
+        """Opens the launch form, filled in."""
+        self.action_show("launch")
+
+        def fill() -> None:
+            if isinstance(self.screen, LaunchScreen):
+                self.screen.fill(form)
+
+        self.call_after_refresh(fill)
 
     def launch_on(self, where: str, size: int) -> None:
         """Opens the launch form with these processors filled in."""

@@ -12,57 +12,85 @@ from console.errors import ConsoleError
 from console.launch.sanitise import clean
 
 _PATIENCE_S = 120.0  # a first launch may have to start a personal mesh
+_ANSWER_S = 20.0
+
+#: What is filled in, by the ids of FIELDS; what is empty or at its default is left out.
+Form = dict[str, str]
 
 
 class LaunchError(ConsoleError):
     """The launch did not begin."""
 
 
-class Form(NamedTuple):
-    """What was filled in, as text."""
+class Entry(NamedTuple):
+    """A line of the form. ``word`` is yod's; ``choices`` are words to choose from and the arguments each stands for."""
 
-    command: str = ""
-    size: str = ""
-    where: str = ""
-    distribution: str = "block"
-    behaviour: str = "default"
-    label: bool = False
-    overcommit: bool = False
+    id: str
+    label: str
+    hint: str = ""
+    word: str = ""
+    choices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    paths: bool = False  # can be completed as a path
 
 
-def problem(form: Form) -> str:
-    """Why it cannot be launched as it stands; empty when it can."""
-    try:
-        words = shlex.split(form.command)
-    except ValueError as error:
-        return f"program: {str(error).lower()}"
-    if not words:
-        return "which program?"
-    if form.size and not (form.size.isascii() and form.size.isdigit() and 0 < int(form.size) < 10**7):
-        return "size is a whole number from 1"
-    return ""
+FIELDS = (
+    Entry("command", "Program", "program and arguments; → takes what is suggested", paths=True),
+    Entry("size", "Size", "processors; empty: 1", "-sz"),
+    Entry("where", "On", "anywhere; or nodes and processors: n0,n2,8..11", "-list"),
+    Entry("distribution", "Ranks", choices=(("block", ()), ("cyclic", ("-distribution", "cyclic")))),
+    Entry("behaviour", "Behaviour", choices=(
+        ("default", ()), ("batch", ("-batch",)), ("interactive", ("-interactive",)), ("nice", ("-nice",)))),
+    Entry("input", "Input", choices=(
+        ("none", ()), ("shared", ("-input", "shared")), ("all ranks", ("-input", "all")), ("rank 0", ("-input", "0")))),
+    Entry("overcommit", "Crowding", choices=(("a processor each", ()), ("overcommit", ("--overcommit",)))),
+    Entry("hold", "Start", choices=(("at once", ()), ("hold for debuggers", ("--hold",)))),
+    Entry("stacks", "A fault", choices=(("ends the rank", ()), ("shows its stack, too", ("-bt",)))),
+    Entry("export", "Environment", "all of ours; or NONE,PATH,NAME=VALUE", "-export"),
+    Entry("chdir", "Directory", "this one", "-chdir", paths=True),
+    Entry("output", "Output to", "here; or files: out.{rank}", "-output", paths=True),
+    Entry("error", "Errors to", "here; or files: err.{rank}", "-error", paths=True),
+    Entry("time", "Time limit", "none; or minutes, H:M:S, 90s", "-time"),
+    Entry("wait", "Wait", "not at all; or seconds for processors that are not free", "-wait-for-nodes"),
+    Entry("strace", "Strace into", "no; or a directory: rank-N.strace", "-strace", paths=True),
+    Entry("other", "Other words", "any of yod's: -placement hilbert -gpus-per-task 1"),
+)  # fmt: skip
+
+
+def problem(form: Form) -> tuple[str, str]:
+    """Which field stops it from being launched, and why; two empty strings when nothing does."""
+    for name in ("command", "other"):
+        try:
+            words = shlex.split(form.get(name, ""))
+        except ValueError as error:
+            return name, f"{name.replace('command', 'program')}: {str(error).lower()}"
+        if name == "command" and not words:
+            return name, "which program?"
+    size = form.get("size", "")
+    if size and not (size.isascii() and size.isdigit() and 0 < int(size) < 10**7):
+        return "size", "size is a whole number from 1"
+    return "", ""
 
 
 def arguments(form: Form) -> list[str]:
     """yod's arguments for the form, without ``--detach``. What stands at its default is left out."""
     line: list[str] = []
-    if form.size:
-        line += ["-sz", form.size]
-    if form.where.strip():
-        line += ["-list", form.where.strip()]
-    if form.behaviour != "default":
-        line.append(f"-{form.behaviour}")
-    if form.distribution != "block":
-        line += ["-distribution", form.distribution]
-    if form.overcommit:
-        line.append("--overcommit")
-    if form.label:
-        line.append("-label")
-    try:
-        words = shlex.split(form.command)
-    except ValueError:  # half typed
-        words = form.command.split()
+    for entry in FIELDS:
+        value = form.get(entry.id, "").strip()
+        if entry.choices:
+            line += dict(entry.choices).get(value, ())
+        elif entry.word and value:
+            line += [entry.word, value]
+        elif entry.id == "other":
+            line += _words(value)
+    words = _words(form.get("command", ""))
     return [*line, *(["--"] if words and words[0].startswith("-") else []), *words]
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # half typed
+        return text.split()
 
 
 def yod_line(form: Form) -> str:
@@ -77,25 +105,36 @@ def yod_command() -> list[str]:
 
 async def launch(form: Form) -> int:
     """Starts ``yod --detach`` for the form and returns the launcher's id. LaunchError with yod's own words."""
+    status, out, told = await _run(["--detach", *arguments(form)], _PATIENCE_S)
+    number = next((word for word in out.split() if word.isdigit()), None)
+    if status or number is None:
+        raise LaunchError(told or f"yod ended with status {status}", exit_status=status or 125)
+    return int(number)
+
+
+async def dry_run(form: Form) -> list[str]:
+    """Where the ranks would go now, a line for each run of them. LaunchError with yod's own words."""
+    status, out, told = await _run(["--dry-run", *arguments(form)], _ANSWER_S)
+    if status:
+        raise LaunchError(told or f"yod ended with status {status}", exit_status=status)
+    return [clean(line) for line in out.splitlines()]
+
+
+async def _run(words: list[str], patience_s: float) -> tuple[int, str, str]:
     child = await asyncio.create_subprocess_exec(
         *yod_command(),
-        "--detach",
-        *arguments(form),
+        *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "COLUMNS": "200"},
     )
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             out, err = await child.communicate()
     except TimeoutError:
         child.kill()
         await child.wait()
-        raise LaunchError(f"yod has not begun within {_PATIENCE_S:.0f} s", "mesh status") from None
-    text = clean(err.decode("utf-8", "replace").strip().replace("\n", " · "))
-    words = out.decode("utf-8", "replace").split()
-    number = next((word for word in words if word.isdigit()), None)
-    if child.returncode or number is None:
-        raise LaunchError(text or f"yod ended with status {child.returncode}", exit_status=child.returncode or 125)
-    return int(number)
+        raise LaunchError(f"yod has not begun within {patience_s:.0f} s", "mesh status") from None
+    told = clean(err.decode("utf-8", "replace").strip().replace("\n", " · "))
+    return child.returncode or 0, out.decode("utf-8", "replace"), told

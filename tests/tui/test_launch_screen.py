@@ -8,7 +8,8 @@ from textual.widgets import Static
 from console.cli import yod
 from console.cli.words import parse
 from console.tui import launching
-from console.tui.launching import Form, LaunchError
+from console.tui.launching import FIELDS, Form, LaunchError
+from console.tui.paths import PathSuggester
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase
 
@@ -25,8 +26,10 @@ async def test_the_line_follows_the_form(tmp_path: Path) -> None:
         await pilot.press("tab", "1", "6", "x")  # a letter is no size
         await until(pilot, lambda: line(app) == "yod -sz 16 hostname -f", "the size")
         await pilot.press("tab", *"n0,n2")
-        await pilot.press("tab", "right", "tab", "space", "tab", "l", "tab", "space")
-        expected = "yod -sz 16 -list n0,n2 -batch -distribution cyclic --overcommit -label hostname -f"
+        await pilot.press("tab", "right", "tab", "space", "tab", "l", "tab", "space", "tab", "h", "tab", "space")
+        expected = (
+            "yod -sz 16 -list n0,n2 -distribution cyclic -batch -input shared --overcommit --hold -bt hostname -f"
+        )
         await until(pilot, lambda: line(app) == expected, "the options")
         assert "32 of 32 processors free" in screen_text(app)
         await pilot.press("escape")
@@ -50,24 +53,61 @@ async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Pa
 @pytest.mark.parametrize(
     "form",
     [
-        Form("hostname"),
-        Form("prog -sz 3 --flag 'two words'", "4", "n0,1..3", "cyclic", "batch", True, True),
-        Form("-odd name", behaviour="interactive"),
+        {"command": "hostname"},
+        {entry.id: entry.choices[-1][0] if entry.choices else "7" for entry in FIELDS}
+        | {"command": "prog -sz 3 --flag 'two words'", "size": "4", "where": "n0,1..3", "other": "-label -verbose"},
+        {"command": "-odd name", "behaviour": "interactive"},
     ],
 )
 def test_yod_understands_every_line_the_form_makes(form: Form) -> None:
     """The same table that yod reads its options by."""
     parsed = parse(yod.WORDS, launching.arguments(form), stop=True)
-    assert parsed.values.get("sz") == (int(form.size) if form.size else None)
-    assert parsed.values.get("distribution") == (None if form.distribution == "block" else form.distribution)
-    assert bool(parsed.values.get("label")) == form.label
-    assert bool(parsed.values.get("overcommit")) == form.overcommit
-    assert parsed.rest[-1] == {"hostname": "hostname", "-odd name": "name"}.get(form.command, "two words")
+    assert parsed.values.get("sz") == (int(form["size"]) if "size" in form else None)
+    assert parsed.values.get("distribution") == form.get("distribution")
+    assert (
+        ("overcommit" in parsed.values) == ("hold" in parsed.values) == ("strace" in parsed.values) == (len(form) > 9)
+    )
+    assert parsed.values.get("interactive", False) == (form.get("behaviour") == "interactive")
+    assert parsed.rest[-1] == {"hostname": "hostname", "-odd name": "name"}.get(form["command"], "two words")
 
 
 async def test_what_yod_says_when_it_can_not_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(LaunchError) as told:
-        await launching.launch(Form("/no/such/program"))
+        await launching.launch({"command": "/no/such/program"})
     assert "/no/such/program" in told.value.message and told.value.exit_status == 127
+
+
+async def test_names_and_launches_of_before_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path, size=(120, 40)) as (app, pilot):
+        await pilot.press("n", *"./heat", "tab", "4", "tab", "tab", "right", "ctrl+s", *"hot", "enter")
+        await until(pilot, lambda: "kept as hot" in screen_text(app), "it is kept")
+        assert (tmp_path / "config/redmesh/presets.json").stat().st_mode & 0o777 == 0o600
+        app.screen._remember(7, {"command": "ring 1 2", "size": "3"})  # type: ignore[attr-defined]
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: line(app) == "yod", "an empty form")
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "★ hot" in screen_text(app) and "yod -sz 3 ring 1 2" in screen_text(app), "both")
+        await pilot.press(*"ring", "enter")
+        await until(pilot, lambda: line(app) == "yod -sz 3 ring 1 2", "the launch of before")
+        await pilot.press("ctrl+o", "enter")
+        await until(pilot, lambda: line(app) == "yod -sz 4 -distribution cyclic ./heat", "the named one")
+        await pilot.press("ctrl+o", "delete", "escape", "ctrl+o")
+        await until(pilot, lambda: "ring 1 2" in screen_text(app) and "★" not in screen_text(app), "it is forgotten")
+
+
+async def test_programs_and_paths_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/heatwave").touch(0o755)
+    (tmp_path / "data set").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    suggest = PathSuggester(commands=True).get_suggestion
+    assert await suggest("hea") == "heatwave"
+    assert await suggest(f"heatwave {tmp_path}/b") == f"heatwave {tmp_path}/bin/"
+    assert await suggest("nothing-like") is None and await suggest("heatwave -x") is None
+    assert await suggest(f"{tmp_path}/none/") is None
+    (tmp_path / "\x1b]0;owned").touch()
+    assert await suggest(f"cat {tmp_path}/\x1b") is None

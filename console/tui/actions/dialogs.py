@@ -10,3 +10,10 @@ PAGE = (
     Action("page.page-up", "pageup,ctrl+b", "Page up", "a screen up", "scroll(-20)"),
     Action("page.copy", "y", "Copy", "all of it into the clipboard", "copy"),
 )
+
+CHOOSING = (
+    Action("choosing.close", "escape", "Close", "take nothing", "close", priority=True),
+    Action("choosing.down", "down", "Down", "the next one", "move(1)", priority=True),
+    Action("choosing.up", "up", "Up", "the one before", "move(-1)", priority=True),
+    Action("choosing.forget", "delete", "Forget", "forget it", "forget", priority=True),
+)

@@ -13,8 +13,14 @@ ACTIONS = (
            priority=True),
     Action("launch.down", "down", "Field below", "the field below", "app.focus_next"),
     Action("launch.up", "up", "Field above", "the field above", "app.focus_previous"),
-    Action("launch.back", "escape", "Back", "back to the map; the form keeps what is in it", "app.show('mesh')",
-           footer=True),
+    Action("launch.preview", "ctrl+t", "Preview", "where the ranks would go; nothing is started", "preview",
+           "yod --dry-run …", True, priority=True),
+    Action("launch.presets", "ctrl+o", "Before", "launches of before, and those with a name", "presets", footer=True,
+           priority=True),
+    Action("launch.name", "ctrl+s", "Name it", "keep this form under a name", "name", footer=True, priority=True),
+    Action("launch.copy", "ctrl+y", "Copy line", "the yod line into the clipboard", "copy", priority=True),
+    Action("launch.clear", "ctrl+l", "Clear", "an empty form", "clear", priority=True),
+    Action("launch.back", "escape", "Back", "back to the map; the form keeps what is in it", "back", footer=True),
 )  # fmt: skip
 
 FIELD = (Action("field.start", "enter", "Launch", "launch it", "submit", footer=True),)

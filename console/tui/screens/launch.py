@@ -8,17 +8,22 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from console.tui import launching
 from console.tui.actions.registry import bindings
-from console.tui.launching import Form, LaunchError
+from console.tui.launching import FIELDS, Entry, Form, LaunchError
 from console.tui.machine import State
+from console.tui.paths import PathSuggester
+from console.tui.presets import Presets, config_directory
+from console.tui.screens.choosing import Choosing
 from console.tui.screens.frame import Framed
+from console.tui.screens.page import Page
 from console.tui.widgets.choice import Choice
+from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.titles import set_subtitle
 from console.tui.words import several
 
@@ -39,24 +44,17 @@ class LaunchScreen(Framed):
 
     def body(self) -> Iterable[Widget]:
         """Fields, the line, and what is wrong with it."""
-        form = Vertical(
-            _row("Program", Field(placeholder="program and arguments", id="command", compact=True)),
-            _row("Size", Field(placeholder="processors; empty: 1", id="size", compact=True, restrict="[0-9]*")),
-            _row("On", Field(placeholder="anywhere; or nodes and processors: n0,n2,8..11", id="where", compact=True)),
-            _row("Ranks", Choice(("block", "cyclic"), id="distribution")),
-            _row("Behaviour", Choice(("default", "batch", "interactive"), id="behaviour")),
-            _row("Output", Choice(("as it comes", "label each line with its rank"), id="label")),
-            _row("Crowding", Choice(("a processor each", "overcommit"), id="overcommit")),
-            id="form",
-        )
+        form = VerticalScroll(*map(_row, FIELDS), id="form", can_focus=False)
         form.border_title = "new launch"
         line = Static(id="yod-line")
         line.border_title = "the same in a shell"
         yield Vertical(form, line, Static(id="launch-note"), id="launch-body")
+        yield Prompt(id="prompt")
 
     def on_mount(self) -> None:
         """Shows the line for the empty form."""
         self.busy = False
+        self._presets = Presets(self.console.settings.state_dir, config_directory())
         self.console.machine_changed.subscribe(self, lambda _: self._update())
         self._update()
 
@@ -67,15 +65,27 @@ class LaunchScreen(Framed):
 
     def form(self) -> Form:
         """What is filled in now."""
-        return Form(
-            command=self.query_one("#command", Input).value,
-            size=self.query_one("#size", Input).value,
-            where=self.query_one("#where", Input).value,
-            distribution=self.query_one("#distribution", Choice).value,
-            behaviour=self.query_one("#behaviour", Choice).value,
-            label=self.query_one("#label", Choice).index == 1,
-            overcommit=self.query_one("#overcommit", Choice).index == 1,
-        )
+        found: Form = {}
+        for entry in FIELDS:
+            widget = self.query_one(f"#{entry.id}")
+            if isinstance(widget, Choice):
+                if widget.index:
+                    found[entry.id] = widget.value
+            elif isinstance(widget, Input) and widget.value:
+                found[entry.id] = widget.value
+        return found
+
+    def fill(self, form: Form) -> None:
+        """Puts a form of before into the fields."""
+        for entry in FIELDS:
+            widget = self.query_one(f"#{entry.id}")
+            value = form.get(entry.id, "")
+            if isinstance(widget, Choice):
+                words = [word for word, _ in entry.choices]
+                widget.index = words.index(value) if value in words else 0
+            elif isinstance(widget, Input):
+                widget.value = value
+        self._update()
 
     @on(Input.Changed)
     @on(Choice.Changed)
@@ -86,8 +96,7 @@ class LaunchScreen(Framed):
     def _update(self) -> None:
         if not self.is_current:
             return
-        form = self.form()
-        self.query_one("#yod-line", Static).update(Content(launching.yod_line(form)))
+        self.query_one("#yod-line", Static).update(Content(launching.yod_line(self.form())))
         machine = self.console.machine
         free = machine.counts()[State.FREE]
         box = self.query_one("#form")
@@ -104,17 +113,24 @@ class LaunchScreen(Framed):
 
     def action_launch(self) -> None:
         """Starts it, once every field has taken in what was typed."""
-        if not self.busy:
+        if not self.busy and self.console.may_change():
             self.run_worker(self._launch_when_typed(), exclusive=True)
 
-    async def _launch_when_typed(self) -> None:
+    async def _typed_form(self) -> Form | None:
+        """The form once the fields have taken in what was typed; None, and why, when something is wrong with it."""
         while any(field.message_queue_size for field in self.query(Field)):
             await asyncio.sleep(0.005)
         form = self.form()
-        wrong = launching.problem(form)
+        where, wrong = launching.problem(form)
         if wrong:
             self._note(wrong, bad=True)
-            self.query_one("#size" if wrong.startswith("size") else "#command").focus()
+            self.query_one(f"#{where}").focus()
+            return None
+        return form
+
+    async def _launch_when_typed(self) -> None:
+        form = await self._typed_form()
+        if form is None:
             return
         self.busy = True
         self._note("starting …")
@@ -122,17 +138,115 @@ class LaunchScreen(Framed):
         try:
             launcher = await launching.launch(form)
         except LaunchError as error:
-            self._note(f"{error.message} ({error.hint})" if error.hint else error.message, bad=True)
+            self._note(_told(error), bad=True)
         except OSError as error:
             self._note(f"yod could not be started: {error.strerror}", bad=True)
         else:
             self._note("")
-            self.console.attach(launcher, command=form.command, size=int(form.size or 1))
+            self._remember(launcher, form)
+            self.console.attach(launcher, command=form["command"], size=int(form.get("size") or 1))
         finally:
             self.busy = False
             self.console.starting -= 1
 
+    def _remember(self, launcher: int, form: Form) -> None:
+        try:
+            self._presets.launched(launcher, form)
+        except OSError as error:
+            self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
 
-def _row(name: str, field: Widget) -> Widget:
-    kind = "field -option" if isinstance(field, Choice) else "field"
-    return Horizontal(Label(name, classes="field-name"), field, classes=kind)
+    def action_preview(self) -> None:
+        """Asks where the ranks would go."""
+        self.run_worker(self._preview(), exclusive=True)
+
+    async def _preview(self) -> None:
+        form = await self._typed_form()
+        if form is None:
+            return
+        self._note("asking …")
+        try:
+            lines = await launching.dry_run(form)
+        except LaunchError as error:
+            self._note(_told(error), bad=True)
+        except OSError as error:
+            self._note(f"yod could not be started: {error.strerror}", bad=True)
+        else:
+            self._note("")
+            self.app.push_screen(Page("where the ranks would go", lines))
+
+    def action_presets(self) -> None:
+        """Offers launches of before, and those with a name."""
+        named = self._presets.named
+        rows = [(f"★ {name}", launching.yod_line(form), form) for name, form in sorted(named.items())]
+        rows += [(str(number), launching.yod_line(form), form) for number, form in self._presets.history]
+        if not rows:
+            self._note("nothing was launched from here before, and nothing has a name yet")
+            return
+
+        def chosen(form: Form | None) -> None:
+            if form is not None:
+                self.fill(form)
+
+        def forget(title: str) -> bool:
+            if title.startswith("★ "):
+                self._presets.name(title[2:], None)
+            return title.startswith("★ ")
+
+        self.app.push_screen(Choosing("launches of before", rows, forget), chosen)
+
+    def action_name(self) -> None:
+        """Asks for a name for this form."""
+        self.query_one(Prompt).ask("name", "keep this form as", placeholder="a name")
+
+    @on(Prompt.Answered)
+    def _named(self, event: Prompt.Answered) -> None:
+        name = event.value.strip()
+        if not name:
+            return
+        try:
+            self._presets.name(name, self.form())
+        except OSError as error:
+            self.query_one(Prompt).complain(error.strerror or str(error))
+            return
+        self._close_prompt()
+        self._note(f"kept as {name}; ctrl+o offers it")
+
+    @on(Prompt.Left)
+    def _close_prompt(self) -> None:
+        self.query_one(Prompt).remove_class("-open")
+        self.query_one("#command").focus()
+
+    def action_copy(self) -> None:
+        """The yod line into the clipboard."""
+        self.app.copy_to_clipboard(launching.yod_line(self.form()))
+
+    def action_clear(self) -> None:
+        """An empty form."""
+        self.fill({})
+        self.query_one("#command").focus()
+
+    def action_back(self) -> None:
+        """Closes the prompt, or goes back to the map."""
+        if self.query_one(Prompt).is_open:
+            self._close_prompt()
+        else:
+            self.console.action_show("mesh")
+
+
+def _told(error: LaunchError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _row(entry: Entry) -> Widget:
+    if entry.choices:
+        field: Widget = Choice(tuple(word for word, _ in entry.choices), id=entry.id)
+    else:
+        suggester = PathSuggester(commands=entry.id == "command") if entry.paths else None
+        field = Field(
+            placeholder=entry.hint,
+            id=entry.id,
+            compact=True,
+            restrict="[0-9]*" if entry.id == "size" else None,
+            suggester=suggester,
+        )
+    return Horizontal(Label(entry.label, classes="field-name"), field, classes="field")

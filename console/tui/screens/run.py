@@ -16,6 +16,7 @@ from console.launch.sanitise import clean
 from console.tui.actions.registry import bindings
 from console.tui.attachment import AttachError
 from console.tui.filtering import Filter, FilterError, parse_filter, pattern
+from console.tui.presets import Presets, config_directory
 from console.tui.run import Phase, RankState, signal_name
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
@@ -342,6 +343,12 @@ class RunScreen(Saving, Framed):
             self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))
         else:
             self.mean(ranks)
+
+    def action_again(self) -> None:
+        """The launch form, filled in as this launch was, as far as that is known."""
+        settings = self.console.settings
+        form = Presets(settings.state_dir, config_directory()).form_of(self._run.launcher)
+        self.console.launch_with(form or {"command": self._run.command, "size": str(self._run.size)})
 
     def action_reattach(self) -> None:
         """Connects again."""

@@ -67,13 +67,13 @@ class Prompt(Horizontal):
         super().__init__(id=id)
         self.kind = ""
         self._line = _Line(compact=True)
-        self._name = Label()
+        self._asks = Label()
         self._note = Label(classes="prompt-note")
         self._keeps_open = False
 
     def compose(self) -> ComposeResult:
         """Name, line, what is wrong with it."""
-        yield self._name
+        yield self._asks
         yield self._line
         yield self._note
 
@@ -89,7 +89,7 @@ class Prompt(Horizontal):
     ) -> None:
         """Opens it. ``keeps_open``: an answer empties the line instead of closing the prompt."""
         self.kind, self._keeps_open = kind, keeps_open
-        self._name.update(Content(f" {name} "))
+        self._asks.update(Content(f" {name} "))
         self._line.suggester = suggester
         with self._line.prevent(Input.Changed):
             self._line.value = value
