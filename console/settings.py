@@ -63,12 +63,22 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
     ("nice_grace_s", SECONDS, 300.0, 0, "seconds from the SIGTERM to the SIGKILL of a -nice launch that gives way"),
     ("login", TEXT, "", 0, "the login processor this is, by its name in the mesh; empty: the one the mesh began with"),
+    ("system", PATH, "", 0, "the state directory of a mesh that root runs for everybody (docs/system.md); empty: none"),
+    ("system_run", PATH, "/run/redmesh", 0, "where the sockets of that mesh are"),
+    ("prolog", PATH, "", 0, "system mode: what root runs on every node before a launch"),
+    ("epilog", PATH, "", 0, "system mode: what root runs on every node after a launch"),
+    ("prolog_s", SECONDS, 60.0, 1, "seconds that prolog or epilog may take"),
+    ("allow_root", COUNT, 0, 0, "system mode: 1 lets root launch too"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
 TOPOLOGY = "topology"
+
+
+#: The site's configuration: what everybody has who has none of their own.
+SITE = "/etc/redmesh/mesh.toml"
 
 
 class ConfigurationError(UsageError):
@@ -105,6 +115,12 @@ class Settings:
     failed_s: float
     placement: str
     login: str
+    system: str
+    system_run: str
+    prolog: str
+    epilog: str
+    prolog_s: float
+    allow_root: int
     nice_grace_s: float
     history_days: int
     history_rows: int
@@ -131,11 +147,13 @@ class Settings:
         self._name_hosts(values.get("hosts", ()))
         put(self, "where", where)
         put(self, "file", file)
-        put(self, "state_dir", state_directory(environ))
-        put(self, "mesh", f"{binascii.crc32(os.fsencode(self.state_dir)):08x}")
-        put(self, "_runtime", runtime_directory(environ))
+        home = state_directory(environ)
+        system = os.path.realpath(self.system) if self.system else ""
+        put(self, "state_dir", system if system and not os.geteuid() else home)
+        put(self, "mesh", f"{binascii.crc32(os.fsencode(system or home)):08x}")
+        put(self, "_runtime", self.system_run if system else runtime_directory(environ))
         if not self.database:
-            put(self, "database", f"sqlite://{self.state_dir}/mesh.db")
+            put(self, "database", f"sqlite://{system or home}/mesh.db")
 
     def _name_hosts(self, given: Any) -> None:
         tables = tuple({"name": one} if isinstance(one, str) else one for one in given)
@@ -151,6 +169,8 @@ class Settings:
 
         A login over ssh and a job of cron often differ in that variable, and must still find the same mesh.
         """
+        if self.system:
+            return self.new_run_dir
         try:
             return os.readlink(f"{self.state_dir}/run")
         except OSError:
@@ -242,8 +262,10 @@ def _find(environ: Mapping[str, str]) -> str:
     home = environ.get("XDG_CONFIG_HOME", "")
     if not home.startswith("/"):
         home = os.path.expanduser("~/.config")
-    path = f"{home}/redmesh/mesh.toml"
-    return path if os.path.exists(path) else ""
+    for path in (f"{home}/redmesh/mesh.toml", SITE):
+        if os.path.exists(path):
+            return path
+    return ""
 
 
 def _read_toml(path: str) -> dict[str, Any]:

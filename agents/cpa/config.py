@@ -31,6 +31,7 @@ class Config(NamedTuple):
     placement: str
     nice_grace_s: float
     mesh: str
+    public: bool  # system mode: every user of this processor may come
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -56,6 +57,7 @@ def read(path: str) -> Config:
             placement=str(whole.get("placement") or "default"),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
             mesh=str(whole["mesh"]),
+            public=bool(whole.get("users")),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None

@@ -66,8 +66,9 @@ class Cpa:
     def start(self) -> None:
         """Listen and begin."""
         self.server = Server(
-            self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name
-        )
+            self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name,
+            public=self.config.public,
+        )  # fmt: skip
         self.journal.write("started", socket=self.config.socket(self.name), database=self.store.url)
         self._every(EXPIRE_S, self._expire)
         self._every(KEEP_UP_S, self.operations.keep_up)

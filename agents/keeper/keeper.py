@@ -46,7 +46,7 @@ class Keeper:
     def __init__(self, config: Dict[str, Any], path: str) -> None:
         self._config = config
         self._run, self._state = str(config["run"]), str(config["state"])
-        own_directory(self._run)
+        own_directory(self._run, public=bool(config.get("users")))
         own_directory(os.path.join(self._state, "log"))
         self._lock = self._take_lock()
         kernel.become_subreaper()

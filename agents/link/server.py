@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
@@ -86,6 +88,7 @@ class Server:
         name: str = "",
         may_connect: Optional[Callable[[Peer], bool]] = None,
         on_accept: Optional[Callable[[Socket], None]] = None,
+        public: bool = False,
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
         self.on_request, self.on_session_end = on_request, on_session_end
@@ -93,6 +96,8 @@ class Server:
         self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
         self.sock = listen(path)
+        if public:  # every user may knock; the daemon asks the kernel who it is
+            os.chmod(path, 0o666)
         loop.watch(self.sock.fileno(), READ, self._on_accept)
 
     def _on_accept(self, _events: int) -> None:

@@ -40,20 +40,25 @@ class UnsafeDirectory(AgentError):
     code = "unsafe"
 
 
-def own_directory(path: str, *, create: bool = True) -> str:
-    """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else."""
+def own_directory(path: str, *, create: bool = True, public: bool = False) -> str:
+    """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else.
+
+    ``public``: everybody may enter and look (0755), nobody else write.
+    """
+    mode = 0o755 if public else 0o700
     if create:
         parent = os.path.dirname(path)
         if parent and not os.path.isdir(parent):
             os.makedirs(parent, mode=0o700, exist_ok=True)
         try:
-            os.mkdir(path, 0o700)
+            os.mkdir(path, mode)
+            os.chmod(path, mode)  # whatever the umask
         except FileExistsError:
             pass
     status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
         raise UnsafeDirectory(
-            f"{path} must be a directory of yours that nobody else can enter (mode 0700)",
+            f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})",
             "remove it, or point XDG_RUNTIME_DIR to a directory of your own",
         )
     return path
@@ -136,15 +141,15 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
             os.close(directory)
 
 
-def connect_now(path: str) -> socket.socket:
+def connect_now(path: str, hint: bytes = b"") -> socket.socket:
     """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full.
 
-    To another machine the connection is only begun: a Link goes on with it.
+    To another machine the connection is only begun: a Link goes on with it. ``hint`` tells that one what it is for.
     """
     if path[:1] != "/" and path.startswith(SCHEME):
         from agents.link import tls
 
-        return tls.connect_now(path, ours())  # type: ignore[return-value]
+        return tls.connect_now(path, ours(), hint)  # type: ignore[return-value]
     short, directory = _short(path)
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:

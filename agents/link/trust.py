@@ -44,13 +44,14 @@ def parse(address: str) -> Address:
 class Trust:
     """The files of one process: the CAs' certificates, and its own key and certificate if it has one."""
 
-    __slots__ = ("_client", "_server", "_stamp", "ca_path", "mesh", "own_path")
+    __slots__ = ("_client", "_held", "_server", "_stamp", "ca_path", "mesh", "own_path")
 
     def __init__(self, mesh: str, ca_path: str, own_path: str = "") -> None:
         self.mesh, self.ca_path, self.own_path = mesh, ca_path, own_path
         self._client: Any = None
         self._server: Any = None
         self._stamp: Any = None
+        self._held = False
 
     def client(self) -> Any:
         """The context of connections we make."""
@@ -70,7 +71,14 @@ class Trust:
             self._server = server_context(self.ca_path, self.own_path)
         return self._server
 
+    def hold(self) -> None:
+        """Go on with what has been read: whoever gives up root cannot read the files any more."""
+        self.client()
+        self._held = True
+
     def _look(self) -> None:
+        if self._held:
+            return
         # files that have been replaced (mesh trust rotate) hold from the next connection on
         stamp = tuple(_stamp_of(path) for path in (self.ca_path, self.own_path) if path)
         if stamp != self._stamp:

@@ -21,13 +21,13 @@ from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
 from agents.pct.places import pct_socket, tombstone
 from agents.pct.seat import Host
-from agents.pct.spares import Spares, serve_launch, serve_launches
+from agents.pct.spares import Spares, serve_launches
 from agents.wire.control import Message
 from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, NoReturn
+    from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 AGENT = "0.1.0"
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
@@ -41,7 +41,7 @@ class PctConfig:
 
     __slots__ = (
         "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
-        "state",
+        "state", "system",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class PctConfig:
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
         self.service: Any = None  # what a service node asks of its launches (agents/pct/service.py)
         self.outside: Any = None  # how other machines reach it (agents/pct/outside.py)
+        self.system: Any = None  # how root runs launches of others (agents/pct/system_mode.py)
         self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/contact.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
         self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
@@ -72,6 +73,10 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 from agents.pct.outside import OutsideConfig  # a mesh of one machine never loads TLS
 
                 found.outside = OutsideConfig({**config, **entry}, node)
+            if config.get("system"):
+                from agents.pct.system_mode import SystemMode
+
+                found.system = SystemMode(config)
             if config.get("rca") and not config.get("login"):
                 from agents.pct.contact import ContactConfig
 
@@ -134,11 +139,13 @@ class Pct:
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.outside import Outside
 
-        return Outside(
+        outside = Outside(
             self._loop, config.mesh, config.run, config.node, config.outside, self._log,
             lambda: (config.boot_id, self._incarnation), self.mesh_time.now,
-            self._fork, self._welcome_far, self._fork_courier,
+            self._fork, self._welcome_far, self._fork_courier, self._hand_over,
         )  # fmt: skip
+        self._spares.answer = outside.answer
+        return outside
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config
@@ -210,6 +217,17 @@ class Pct:
         self._spares.add(ours)
         if let_in is not None:
             sock.close()
+            if self._config.system is not None:
+                self._hosted.on_death[pid] = lambda: self._clean_up_behind(let_in.credential)
+
+    def _clean_up_behind(self, credential: Any) -> None:
+        # in system mode, for a launch child that was killed
+        from agents.pct.system_mode import run_epilog, sweep_all
+
+        self._hosted.add_courier(sweep_all())
+        pid = run_epilog(self._config.system, self._config.node, credential.launcher, credential.uid)
+        if pid:
+            self._hosted.add_courier(pid)
 
     def _fork_courier(self, work: Callable[[], None]) -> None:
         try:
@@ -242,14 +260,15 @@ class Pct:
             kernel.set_name(b"redmesh-launch")
             if self._config.service is not None:
                 self._config.service.begin()
-            host = Host(self._config.node, self._config.run, self._log, self._config.gpus)
-            if let_in is not None:
-                serve_launch(host, sock, role, let_in)
-            serve_launches(host, line, sock, role)
+            host = Host(self._config.node, self._config.run, self._log, self._config.gpus, self._config.system)
+            serve_launches(host, line, sock, role, let_in)
         except Exception as error:
             self._log.write("internal", error=repr(error))
         finally:
             os._exit(status)
+
+    def _hand_over(self, sock: socket.socket) -> bool:
+        return self._config.system is None and self._spares.take(sock, "far")
 
     def _welcome_far(self, secured: Any, limit: int) -> Session:
         return self._server.welcome(secured, limit)
@@ -347,6 +366,8 @@ class Pct:
             "incarnation": self._incarnation,
             "processors": config.processors,
             "launches": launches,
+            "load": _load(),
+            "memory": _memory(),
         }
 
 
@@ -384,6 +405,28 @@ class Status:
             for caller in self._callers:
                 caller.close()
             self._session.reply(self._request, self._pct.describe(self._launches))
+
+
+def _load() -> Optional[List[float]]:
+    """The host's load averages; None where the system tells none."""
+    try:
+        return [round(one, 2) for one in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _memory() -> Optional[List[int]]:
+    """The host's memory and what of it is left, in bytes; None where the system does not tell."""
+    found = {}
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name in ("MemTotal", "MemAvailable"):
+                    found[name] = int(rest.split()[0]) * 1024
+        return [found["MemTotal"], found["MemAvailable"]]
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def serve(config: Dict[str, Any], node: str) -> None:

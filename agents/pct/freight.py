@@ -39,7 +39,8 @@ class Freight:
         send_up: Callable[[bytes], None],
         fail: Callable[[LoadFailed], None],
     ) -> None:
-        self._loop, self._run, self._node, self._is_root, self._children = loop, run, node, is_root, children
+        self._loop, self._node, self._is_root, self._children = loop, node, is_root, children
+        self.run = run
         self._send_up, self._fail = send_up, fail
         self._load: Optional[Load] = None
         self._program: Optional[Program] = None
@@ -69,7 +70,7 @@ class Freight:
             from agents.pct.imaging import Around
 
             around = Around(
-                self._loop, self._run, self._node, self._load, self._program, self._is_root, self._children,
+                self._loop, self.run, self._node, self._load, self._program, self._is_root, self._children,
                 self._send_up, self._fail,
             )  # fmt: skip
             self._cargo = Cargo(around)

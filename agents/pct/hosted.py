@@ -32,6 +32,7 @@ class Hosted:
         self._couriers: Set[int] = set()
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
+        self.on_death: Dict[int, Callable[[], None]] = {}  # what else is to be done when a launch child is killed
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
@@ -121,11 +122,14 @@ class Hosted:
                 self._couriers.discard(pid)
             elif pid in self._own:
                 self._own.discard(pid)
+                behind = self.on_death.pop(pid, None)
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
                     self._loop.after(0, tidying.keep_ready)
                 elif status:
                     died = True
                     self._log.write("launch child died", pid=pid, status=status)
+                    if behind is not None:
+                        self._loop.after(0, behind)
             else:
                 stray = True
         if died:

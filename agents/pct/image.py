@@ -67,6 +67,13 @@ def room(path: str, size: int) -> None:
         raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
 
 
+def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
+    """Where this process keeps what goes with it: whoever finds it can tell that it is dead."""
+    pid = os.getpid()
+    whose = f"launch-{_namespace()}-{pid}-{processes.start_time(pid)}-{name}"
+    return os.path.join(ram_disk, f"redmesh-{os.geteuid()}", whose)
+
+
 class Store:
     """One launch child's part of the store. ``name`` says whose it is, for people (node and launcher)."""
 
@@ -77,8 +84,7 @@ class Store:
         self._images = os.path.join(self.base, "images")
         own_directory(self.base)
         own_directory(self._images)
-        pid = os.getpid()
-        self.directory = os.path.join(self.base, f"launch-{_namespace()}-{pid}-{processes.start_time(pid)}-{name}")
+        self.directory = launch_directory(name, ram_disk)
         try:
             os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what is there already is not ours
         except OSError as error:

@@ -14,7 +14,7 @@ import time
 
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.pct import orders, parallel
+from agents.pct import orders, parallel, processes, shared_input
 from agents.pct.errors import LoadFailed
 from agents.pct.freight import DOWN_OPS, UP_OPS, Freight
 from agents.pct.inputs import Inputs
@@ -30,6 +30,7 @@ from agents.pct.pulse import Watch
 from agents.pct.ranks import Rank
 from agents.pct.readiness import Readiness
 from agents.pct.seat import Host, Seat
+from agents.pct.shared_input import Dealer, Eater, share
 from agents.pct.subtree import Child, tell_all
 from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
@@ -39,7 +40,7 @@ from agents.wire.messages import DOWN, check, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, List, NoReturn, Optional
+    from typing import Any, List, NoReturn, Optional, Union
 
     from agents.link.server import Session
     from agents.pct.manner import Manner
@@ -68,6 +69,7 @@ class Launch(Listener):
         self._relay: Optional[Relay] = None
         self._children: List[Child] = []
         self._inputs = Inputs(lambda count: self._up.tell({"op": "credit", "bytes": count}))
+        self._shared: Union[Dealer, Eater, None] = None  # the input of many nodes
         self._ready: List[List[int]] = []
         self._held = 0
         self._readiness: Optional[Readiness] = None
@@ -76,6 +78,8 @@ class Launch(Listener):
         self._failure: Message = {}
         self._go: Message = {}
         self._seat: Optional[Seat] = None
+        self._household: Any = None  # in system mode (agents/pct/system_mode.py)
+        self._run = host.run  # where files of the launch are that its ranks see
         self._killers = Killers(self._loop, self._terminate, self.noted)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
@@ -150,6 +154,9 @@ class Launch(Listener):
             self._handle(Event.KILL)
         elif op == "eof":
             self._inputs.end()
+        elif op in shared_input.DOWN_OPS:
+            if isinstance(self._shared, Eater) and self._local is not None:
+                self._shared.on_order(op, message, self._local.pids)
         elif op == "ping":
             self._up.tell({"op": "pong"})
         elif op == "done":
@@ -185,6 +192,8 @@ class Launch(Listener):
             self._seat.check_alive()
             if self._let_in is not None:
                 self._check_papers(self._let_in, load)
+            if self._host.system is not None:
+                self._enter_household(self._let_in, load)
             program = read_program(payload)
             for rank in load.ranks:
                 program.segment_of(rank)
@@ -214,13 +223,29 @@ class Launch(Listener):
             self._host.log.write("refused", reason=refusal.reason, launcher=load.launcher, message=refusal.message)
             raise LoadFailed(f"{self._host.node}: {refusal.message}", "launch") from None
 
+    def _enter_household(self, let_in: Optional[Pass], load: Load) -> None:
+        from agents.link import trust
+        from agents.pct.system_mode import Household
+
+        assert self._seat is not None
+        if let_in is None:
+            raise LoadFailed(f"{load.name}: in system mode a launch comes with a credential", "launch")
+        trust.ours().hold()
+        self._household = Household(
+            self._host.system, self._loop, self._host.log, load.name, load.launcher, let_in.credential.uid
+        )
+        self._run = self._freight.run = self._household.run
+        self._seat.map_path = f"{self._run}/ranks"
+        self._seat.as_root = self._household.user.as_root
+        processes.as_root = self._household.user.as_root
+
     def _go_parallel(self, load: Load, program: Program) -> None:
         if self._is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
         running = lambda: self._machine.state is State.RUNNING  # noqa: E731
         tree = Tree(self._children, self._is_root, self._up.flush, self.noted, running)
-        self._parallel = program.pmi = Parallel(self._loop, load, program, tree, self._host.run)
+        self._parallel = program.pmi = Parallel(self._loop, load, program, tree, self._run)
 
     def _read_manner(self, load: Load, program: Program) -> Manner:
         from agents.pct.manner import Manner
@@ -292,7 +317,13 @@ class Launch(Listener):
         self._killers.answer(self._local.killed, bool(self._unclean))
 
     def swept(self) -> None:
-        self._freight.finish(bool(self._go), lambda: self._handle(Event.SWEPT))
+        self._freight.finish(bool(self._go), self._clean_up)
+
+    def _clean_up(self) -> None:
+        if self._household is not None:
+            self._household.epilog(lambda: self._handle(Event.SWEPT), self.noted)
+        else:
+            self._handle(Event.SWEPT)
 
     # From the children
 
@@ -314,6 +345,8 @@ class Launch(Listener):
             self._behind_output(lambda: self._up.closed(message["ranks"]))
         elif op == "finished":
             child.over = True
+            if isinstance(self._shared, Dealer):
+                self._shared.lost([place for place, _ in child.nodes])
             self._unclean += message.get("unclean", [])
             self._behind_output(lambda: self._do(self._machine.child_over()))
         elif op in UP_OPS:
@@ -323,6 +356,8 @@ class Launch(Listener):
         elif op in parallel.UP_OPS:
             if self._parallel is not None:
                 self._parallel.on_child_message(child, op, message)
+        elif op in shared_input.UP_OPS and isinstance(self._shared, Dealer):
+            self._shared.on_message(op, message)
         else:  # lost, note
             for _, ranks in message.get("nodes", ()):
                 child.exited.update(ranks)
@@ -350,6 +385,8 @@ class Launch(Listener):
         self._orders.child_lost(child, reason)
         if self._parallel is not None:
             self._parallel.child_lost(child, reason)
+        if isinstance(self._shared, Dealer):
+            self._shared.lost([place for place, _ in child.nodes])
         self._behind_output(lambda: self._do(self._machine.child_over()))
 
     def _local_late(self) -> bool:
@@ -388,7 +425,10 @@ class Launch(Listener):
         )
         if below:
             Watch(self._loop, self._children, self._on_pulse)
-        self._freight.begin(self._begin)
+        if self._household is not None:
+            self._household.prolog(lambda: self._freight.begin(self._begin), self._fail)
+        else:
+            self._freight.begin(self._begin)
 
     def _begin(self) -> None:
         if self._parallel is not None:
@@ -397,8 +437,13 @@ class Launch(Listener):
             self._begin_local()
 
     def _begin_local(self) -> None:
-        if self._local is not None and self._machine.state is State.STARTING:
-            self._local.begin(self._is_root)
+        if self._local is None or self._load is None or self._machine.state is not State.STARTING:
+            return
+        if self._load.input == "shared" and self._load.nnodes > 1:
+            self._shared = share(
+                self._loop, self._load.place, self._is_root, self._children, self._up.tell, self._inputs
+            )  # fmt: skip
+        self._local.begin(self._is_root, self._shared.mouth.reader if self._shared is not None else -1)
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})
@@ -442,6 +487,8 @@ class Launch(Listener):
 
     def _report_finished(self) -> None:
         self._finished = True
+        if isinstance(self._shared, Eater):
+            self._shared.give_up()
         self._up.flush(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:
@@ -485,6 +532,8 @@ class Launch(Listener):
         os._exit(self._freight.close() or status)
 
     def _tidy(self) -> None:
+        if self._household is not None:
+            self._household.clear()
         if self._seat is not None:
             self._seat.clear()
             lasted_s = round(time.monotonic() - self._began, 3)

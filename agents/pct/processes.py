@@ -11,7 +11,7 @@ import signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional, Set
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 #: The variable every rank carries, so that strays of a dead launch child can be told: mesh/node/launcher.
 MARK = "REDMESH_LAUNCH"
@@ -146,6 +146,10 @@ def send_signal(pid: int, number: int, started: int = 0) -> bool:
             os.close(handle)
 
 
+#: In a launch child that acts as somebody: does what it is given as root (agents/pct/identity.py).
+as_root: Optional[Callable[[Callable[[], Any]], Any]] = None
+
+
 def kill_all(victims: Iterable[int], spare: Optional[Set[int]] = None) -> List[int]:
     """SIGKILL for each; the ones that may not be killed are returned."""
     refused = []
@@ -156,4 +160,7 @@ def kill_all(victims: Iterable[int], spare: Optional[Set[int]] = None) -> List[i
             send_signal(pid, signal.SIGKILL)
         except PermissionError:
             refused.append(pid)
+    if refused and as_root is not None and os.geteuid():
+        found: List[int] = as_root(lambda: kill_all(refused))  # programs that changed their uid
+        return found
     return refused

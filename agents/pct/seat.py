@@ -14,7 +14,7 @@ from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
+    from typing import Any, Callable, Sequence
 
     from agents.link.loop import Loop
     from agents.link.server import Session
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 class Host:
     """The node as its PCT knows it."""
 
-    __slots__ = ("gpus", "log", "node", "run")
+    __slots__ = ("gpus", "log", "node", "run", "system")
 
-    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = ()) -> None:
+    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None) -> None:
         self.node, self.run, self.log, self.gpus = node, run, log, gpus
+        self.system = system  # how root runs launches of others (agents/pct/system_mode.py); None: they are all ours
 
 
 class Seat:
@@ -38,6 +39,7 @@ class Seat:
             raise LoadFailed(f"a load for {load.name} came to {host.node}", "launch")
         self._run, self._node, self._launcher = host.run, load.name, load.launcher
         self.map_path = rank_map(host.run, load.name, load.launcher)
+        self.as_root: Any = None  # does what only root may in RUN
         try:
             self._server = Server(loop, launch_socket(host.run, load.name, load.launcher), "child", PCT, serve)
         except AgentError:
@@ -59,7 +61,10 @@ class Seat:
 
     def clear(self) -> None:
         """Remove what the launch has in RUN."""
-        clear_files(self._run, self._node, self._launcher)
+        if self.as_root is None:
+            clear_files(self._run, self._node, self._launcher)
+        else:
+            self.as_root(lambda: clear_files(self._run, self._node, self._launcher))
 
     def close(self) -> None:
         """Let go of the socket."""

@@ -31,6 +31,7 @@ class Config(NamedTuple):
     listen: str  # where nodes on other machines reach us, HOST:PORT; "" where there are none
     trust: str  # the directory of our keys
     hosts: tuple[str, ...]  # nodes on other machines
+    public: bool  # system mode: every user of this processor may come
 
     @property
     def socket(self) -> str:
@@ -62,6 +63,7 @@ def read(path: str) -> Config:
             listen=str((whole.get("rca") or ("",))[0]),
             trust=str(whole.get("trust") or os.path.join(str(whole["state"]), "trust")),
             hosts=tuple(str(node["name"]) for node in whole.get("nodes", ()) if node.get("address")),
+            public=bool(whole.get("users")),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

@@ -1,5 +1,6 @@
 """The RCA's sockets, timers and looks at /proc around its machines (launchers, nodes, outbox)."""
 
+import glob
 import os
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
+from agents.link.sockets import own_directory
 from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.config import Config
@@ -57,8 +59,9 @@ class Rca:
     def start(self) -> None:
         """Listen, look for a CPA, begin to tick."""
         self.server = Server(
-            self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login
-        )
+            self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login,
+            public=self.config.public,
+        )  # fmt: skip
         self._listen_afar()
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
@@ -87,7 +90,21 @@ class Rca:
         )
         self.launchers[id(session)] = (launcher, session)
         self.unregistered.pop((pid, pid_started), None)
+        if self.config.public:
+            self._make_room(session.peer.uid, session.peer.gid)
         session.reply(message, {})
+
+    def _make_room(self, uid: int, gid: int) -> None:
+        # in system mode: where this user's yods listen for observers
+        path = os.path.join(self.config.run, "users", str(uid))
+        try:
+            own_directory(os.path.dirname(path), public=True)
+            os.mkdir(path, 0o700)
+            os.chown(path, uid, gid)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise AgentError(f"{path}: {error.strerror}", "its administrator looks after /run") from None
 
     def _do_launcher(self, session: Session, message: Message) -> None:
         self._launcher_of(session).launcher = message["launcher"]
@@ -347,10 +364,12 @@ class Rca:
         # what a launcher's observers connect to; it could not take it away itself
         for launcher in launchers:
             if type(launcher) is int:
-                try:
-                    os.unlink(os.path.join(self.config.run, f"yod-{launcher}.sock"))
-                except OSError:
-                    pass
+                name = f"yod-{launcher}.sock"
+                for path in (name, *glob.glob(f"users/*/{name}", root_dir=self.config.run)):
+                    try:
+                        os.unlink(os.path.join(self.config.run, path))
+                    except OSError:
+                        pass
 
     def _on_refused(self, event: Event, error: AgentError) -> None:
         now = time.monotonic()

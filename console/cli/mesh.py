@@ -78,6 +78,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
     up.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
     up.add_argument("--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has")
+    up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
     up.add_argument("--accept-new", action="store_true", help="pin the keys of hosts that have none yet")
     up.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
     up.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
@@ -142,6 +143,14 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="how long it may take (default: 10)")
     stacks.add_argument("--json", action="store_true", help="for programs")
     stacks.set_defaults(command=_lazily("mesh_stacks", "stacks"))
+    told = "the processes of a running launch: rank, host, process, program"
+    procs = commands.add_parser("procs", help=told, description=told)
+    procs.add_argument("launcher", metavar="LAUNCHER", type=int)
+    kinds = procs.add_mutually_exclusive_group()
+    kinds.add_argument("--mpir", action="store_true", help="as debuggers know them: MPIR_proctable, as JSON")
+    kinds.add_argument("--mpir-stub", action="store_true", help="be a process that has MPIR_proctable, for debuggers")
+    kinds.add_argument("--json", action="store_true", help="for programs")
+    procs.set_defaults(command=_lazily("mesh_procs", "procs"))
     told = "a debugger on one rank of a running launch, in this terminal"
     debug = commands.add_parser("debug", help=told, description=told)
     debug.add_argument("launcher", metavar="LAUNCHER", type=int)

@@ -6,12 +6,18 @@ import sys
 
 from agents.wire.errors import AgentError
 from console.deploy import personal
+from console.errors import UsageError
 from console.settings import Settings
 
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Start the mesh, or say that it is up."""
-    if settings.hosts and not options.simulate:
+    if options.system and not settings.system:
+        raise UsageError(
+            "--system needs the key `system` in a configuration that everybody reads",
+            'system = "/var/lib/redmesh" in /etc/redmesh/mesh.toml (docs/system.md)',
+        )
+    if (settings.hosts or settings.system) and not options.simulate:
         from console.cli import mesh_hosts  # paramiko is not loaded for a mesh of this machine
 
         return mesh_hosts.up(settings, options)

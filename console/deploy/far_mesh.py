@@ -55,6 +55,8 @@ def is_far(settings: Settings) -> bool:
 def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
     """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
     begun = time.monotonic()
+    if settings.system:
+        far_plan.need_system(settings)
     hosts = read_hosts(settings)
     chosen = selected(hosts, only, labels)
     if not chosen:

@@ -141,12 +141,39 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
     name = settings.login or os.uname().nodename.partition(".")[0] or "login"
     if any(node["name"] == name for node in nodes):
         name = f"{name}-login"
-    return {**config, "nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
+    far = {"nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
+    return {**config, **far, "users": bool(settings.system)}
 
 
 def login_knobs(settings: Settings) -> dict[str, Any]:
     """What of every keeper's file follows from the configuration alone."""
     return {key: getattr(settings, key) for key in SHARED}
+
+
+def system_knobs(settings: Settings) -> dict[str, Any]:
+    """What a node's keeper has of system mode (agents/pct/system_mode.py)."""
+    if not settings.system:
+        return {}
+    return {
+        "system": True,
+        "prolog": settings.prolog,
+        "epilog": settings.epilog,
+        "prolog_s": settings.prolog_s,
+        "allow_root": bool(settings.allow_root),
+    }
+
+
+def need_system(settings: Settings) -> None:
+    """ConsoleError unless a mesh for everybody can be brought up from here."""
+    if os.geteuid() != 0:
+        raise ConsoleError("a mesh in system mode is brought up by root", "sudo mesh up")
+    if not settings.hosts:
+        raise UsageError("system mode needs hosts", "name this machine among them, if it is to compute (mesh init)")
+    if settings.database.startswith("sqlite:"):
+        raise UsageError(
+            "in system mode everybody reads the system database, which SQLite cannot give out",
+            "mesh db init with MySQL or MariaDB, then `database` and `cpa_database_file` in the configuration",
+        )
 
 
 def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
@@ -155,6 +182,7 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, set
     entry = {key: value for key, value in node.items() if key != "address"}
     return {
         **{key: login[key] for key in SHARED},
+        **system_knobs(settings),
         "mesh": login["mesh"],
         "protocol": PROTOCOL,
         "mesh_boot": login["boot_id"],

@@ -31,6 +31,9 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
     sock = connect_any(run, start)
     if sock is not None:
         return run, sock
+    if settings.system:
+        told = f"this machine's mesh does not answer in {run}"
+        raise ConsoleError(told, "its administrator starts it: mesh up")
     if settings.hosts:
         raise ConsoleError(
             f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
@@ -56,6 +59,12 @@ def login_name(settings: Settings) -> str:
     """What this login processor is called in its mesh."""
     if settings.login:
         return settings.login
+    if settings.system:
+        try:
+            with open(f"{settings.run_dir}/login", encoding="utf-8") as name:
+                return name.read().strip()
+        except OSError:
+            return os.uname().nodename.partition(".")[0] or "login"
     from agents.wire.control import decode
     from agents.wire.errors import WireError
 
@@ -64,6 +73,19 @@ def login_name(settings: Settings) -> str:
             return str(decode(file.read())["login"])
     except (OSError, WireError, KeyError):
         return os.uname().nodename.partition(".")[0] or "login"
+
+
+def yod_socket(run: str, launcher: int) -> str:
+    """Where the yod of ``launcher`` listens for observers: in RUN, or, where that is root's, in its user's part of it."""
+    name = f"yod-{launcher}.sock"
+    users = f"{run}/users"
+    if not os.path.isdir(users):
+        return f"{run}/{name}"
+    if os.geteuid() == 0:
+        for uid in os.listdir(users):
+            if os.path.exists(f"{users}/{uid}/{name}"):
+                return f"{users}/{uid}/{name}"
+    return f"{users}/{os.geteuid()}/{name}"
 
 
 def user() -> str:

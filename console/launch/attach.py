@@ -14,6 +14,7 @@ from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
 from console.errors import ConsoleError
+from console.launch.access import yod_socket
 from console.launch.spool import spool_path
 
 TYPE_CHECKING = False
@@ -191,7 +192,7 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
     deadline = time.monotonic() + (0 if may_be_over else _SOCKET_S)
     while True:
         try:
-            return connect(f"{run_dir}/yod-{launcher}.sock", _ANSWER_S)
+            return connect(yod_socket(run_dir, launcher), _ANSWER_S)
         except OSError:
             if may_be_over:
                 return None
@@ -210,7 +211,7 @@ def send_signal(run_dir: str, launcher: int, number: int) -> None:
     if reach is not None:
         reach.close()
     try:
-        with Client(f"{run_dir}/yod-{launcher}.sock", "observer", _ANSWER_S) as client:
+        with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
             client.tell({"op": "signal", "signal": number, "ranks": None})
             while client.receive().get("event") != "signalled":
@@ -227,7 +228,7 @@ def release(run_dir: str, launcher: int) -> None:
     if reach is not None:
         reach.close()
     try:
-        with Client(f"{run_dir}/yod-{launcher}.sock", "observer", _ANSWER_S) as client:
+        with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
             client.tell({"op": "release"})
             while client.receive().get("event") != "released":

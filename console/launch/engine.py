@@ -15,7 +15,7 @@ from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, fra
 from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
-from console.launch.access import user
+from console.launch.access import user, yod_socket
 from console.launch.forming import CLEAR_S, LOAD_S, STEP_S, Do, Event, State
 from console.launch.machine import Launch
 from console.launch.stream import Stream, stamped
@@ -249,6 +249,12 @@ class Engine:
         if self._root is not None:
             self._root.send(message)
 
+    def processes(self) -> list[dict[str, Any]]:
+        """Every rank's host, program and process (console/launch/mpir.py)."""
+        from console.launch.mpir import table
+
+        return table(self._plan, self._request, self.launch.ranks) if self._plan is not None else []
+
     def inspect(self, message: dict[str, Any]) -> None:
         """A question to the tree (console/launch/inspecting.py)."""
         self._down(message)
@@ -369,7 +375,7 @@ class Engine:
         if self._observers is None and self.launch.state is State.RUNNING:
             from console.launch.observers import observe
 
-            self._observers = observe(self._loop, f"{self._run_dir}/yod-{self.launch.launcher}.sock", self)
+            self._observers = observe(self._loop, yod_socket(self._run_dir, self.launch.launcher), self)
 
     def end_input(self) -> None:
         """Standard input ends here for the ranks."""

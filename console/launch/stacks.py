@@ -14,6 +14,7 @@ from agents.link.client import Client, Unreachable
 from agents.pct import merged, rank_sets
 from agents.wire.errors import AgentError, WireError
 from console.errors import ConsoleError, UsageError
+from console.launch.access import yod_socket
 from console.launch.attach import reach_launch
 from console.launch.deadlocks import hints
 
@@ -69,7 +70,7 @@ def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -
     if reach is not None:
         reach.close()
     try:
-        with Client(f"{run_dir}/yod-{launcher}.sock", "observer", limit_s + _LATER_S) as client:
+        with Client(yod_socket(run_dir, launcher), "observer", limit_s + _LATER_S) as client:
             client.tell(request)
             while True:
                 event = client.receive()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
+from console.launch.access import yod_socket
 from console.launch.sanitise import clean
 from console.launch.spool import spool_path
 from console.tui.archive import Archive
@@ -27,7 +28,7 @@ class Watch:
     def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
         self.run = run
         self.trouble = ""
-        self._socket = f"{run_dir}/yod-{run.launcher}.sock"
+        self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
         self._spooled = False  # the stream is the spool's, byte for byte

@@ -1,0 +1,126 @@
+"""Whose a launch is, in system mode: the launch child acts as that user, and keeps a way back to root.
+
+Real and effective uid are the user's and only the saved one is 0: so every file is opened and every directory made with
+the user's rights, and an exec gives even that up (execve(2) copies the effective uid to the saved one), whatever is
+executed: ranks, debuggers, helpers. With a saved uid of 0 the user cannot trace this process, nor read its memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import grp
+import os
+import pwd
+import stat
+
+from agents.pct.errors import LoadFailed
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, List, TypeVar
+
+    Result = TypeVar("Result")
+
+RAM_DISK = "/dev/shm"
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class User:
+    """A user as this node knows it: ``groups`` are the supplementary ones, the primary among them."""
+
+    __slots__ = ("gid", "groups", "name", "uid")
+
+    def __init__(self, uid: int, gid: int, name: str, groups: List[int]) -> None:
+        self.uid, self.gid, self.name, self.groups = uid, gid, name, groups
+
+    def become(self) -> None:
+        """Act as this user from now on. LoadFailed when anything of it does not come true."""
+        try:
+            os.setresuid(0, 0, 0)
+            os.setgroups(self.groups)
+            os.setresgid(self.gid, self.gid, self.gid)
+            _drop_inheritable()
+            os.setresuid(self.uid, self.uid, 0)
+        except OSError as error:
+            raise LoadFailed(f"cannot become uid {self.uid}: {error.strerror}", "node") from None
+        # believed only when seen: a call that fails and is taken for done has been root's downfall elsewhere
+        there = os.getresuid(), os.getresgid(), sorted(os.getgroups())
+        if there != ((self.uid, self.uid, 0), (self.gid,) * 3, sorted(set(self.groups))):
+            raise LoadFailed(f"did not become uid {self.uid}: {there}", "node")
+
+    def as_root(self, work: "Callable[[], Result]") -> "Result":
+        """Do ``work`` as root, and be this user again."""
+        os.setresuid(-1, 0, -1)
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        os.setgroups([])
+        try:
+            return work()
+        finally:
+            self.become()
+
+    def make_place(self, ram_disk: str = RAM_DISK) -> None:
+        """The user's directory in the RAM disk, made as root: nobody else may have taken its name. OSError."""
+        path = os.path.join(ram_disk, f"redmesh-{self.uid}")
+        for _ in range(3):
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                found = os.lstat(path)
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == self.uid:
+                    return
+                if found.st_uid == 0 and stat.S_ISDIR(found.st_mode):
+                    _give(path, self.uid, self.gid)  # we were killed between the two calls below
+                    return
+                os.rename(path, f"{path}.{os.urandom(4).hex()}")  # somebody else's, in a directory open to all
+                continue
+            _give(path, self.uid, self.gid)
+            return
+
+
+def _give(path: str, uid: int, gid: int) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid == 0:
+            os.fchown(fd, uid, gid)
+    finally:
+        os.close(fd)
+
+
+def _drop_inheritable() -> None:
+    # Ambient and inheritable capabilities would pass an exec; while a saved uid is 0 the kernel keeps them.
+    if _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 and ctypes.get_errno() != 22:
+        raise OSError(ctypes.get_errno(), "ambient capabilities stay")
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()
+    if _libc.capget(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be read")
+    data[2] = data[5] = 0
+    if _libc.capset(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "inheritable capabilities stay")
+
+
+def look_up(uid: int, node: str, *, root_allowed: bool = False) -> User:
+    """The user of that uid, as this node's own name service has it. LoadFailed."""
+    if uid == 0 and not root_allowed:
+        raise LoadFailed(
+            f"{node}: launches of root are refused", "program", hint="allow_root in the configuration permits them"
+        )
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        raise LoadFailed(f"{node}: there is no user with uid {uid} here", "node") from None
+    return User(uid, entry.pw_gid, entry.pw_name, sorted(set(os.getgrouplist(entry.pw_name, entry.pw_gid))))
+
+
+def group_names(groups: List[int]) -> List[str]:
+    """What the node calls groups, numbers where it has no name."""
+    found = []
+    for gid in groups:
+        try:
+            found.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            found.append(str(gid))
+    return found

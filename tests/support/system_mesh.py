@@ -1,0 +1,93 @@
+"""A mesh that root runs for everybody, over namespace hosts and MariaDB; and its users on the login processor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import NamespaceHosts
+from tests.support.mariadb import Server
+from tests.support.mesh import BIN, Run
+
+USERS = {"ada": 21001, "bob": 21002}
+SITE = """
+system = "{home}/system"
+system_run = "{home}/run/redmesh"
+database = "mysql://viewer:v@localhost/{database}?unix_socket={socket}"
+cpa_database_file = "{home}/cpa.url"
+ssh_config = "{home}/.ssh/config"
+"""
+
+
+def need_users_with_python() -> None:
+    """Skip where other users may not run our Python, or not read us."""
+    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
+    done = subprocess.run([*ada, sys.executable, "-c", "import agents, peewee"], capture_output=True, cwd="/")
+    if done.returncode:
+        pytest.skip("other users cannot run this Python: system mode is not tested")
+
+
+class SystemMesh(FarMesh):
+    """``mesh up`` in system mode; ``as_user`` runs a command as ada (21001) or bob (21002) on the login processor."""
+
+    def __init__(self, hosts: NamespaceHosts, server: Server, processors: int = 2, **site: Any) -> None:
+        super().__init__(hosts, processors)
+        self.home.chmod(0o755)
+        (self.home / "run").chmod(0o755)
+        url = server.new_database()
+        name = url.partition("://")[2].partition("/")[2].partition("?")[0]
+        server.admin(
+            "CREATE USER IF NOT EXISTS viewer@localhost IDENTIFIED BY 'v'",
+            f"GRANT SELECT ON {name}.* TO viewer@localhost",
+        )
+        (self.home / "cpa.url").write_text(url + "\n")
+        (self.home / "cpa.url").chmod(0o600)
+        old = (self.home / "config" / "redmesh" / "mesh.toml").read_text()
+        lines = SITE.format(home=self.home, database=name, socket=server.socket)
+        lines += "".join(f"{key} = {value!r}\n" for key, value in site.items()).replace("'", '"')
+        self.site = self.home / "mesh.toml"
+        self.site.write_text(lines + old)
+        self.env["REDMESH_CONFIG"] = str(self.site)
+        self.state = self.home / "system"
+        for user, uid in USERS.items():
+            (self.home / user).mkdir(mode=0o700)
+            os.chown(self.home / user, uid, uid)
+
+    @property
+    def database(self) -> str:
+        return (self.home / "cpa.url").read_text().strip()
+
+    def as_user(self, user: str, *command: str, **options: Any) -> Run:
+        """Run a command as one of ``USERS``, with a HOME of its own."""
+        return self.run(*self._user_words(user), *command, env=self._user_env(user), **options)
+
+    def start_as(self, user: str, *command: str, **options: Any) -> subprocess.Popen[Any]:
+        """Begin a command as one of ``USERS``."""
+        more = [f"{name}={value}" for name, value in self._user_env(user).items()]
+        return self.start(*self._user_words(user), "env", *more, *command, **options)
+
+    def _user_words(self, user: str) -> list[str]:
+        uid = str(USERS[user])
+        return ["setpriv", "--reuid", uid, "--regid", uid, "--init-groups", "--"]
+
+    def _user_env(self, user: str) -> dict[str, str]:
+        home = str(self.home / user)
+        return {
+            "HOME": home,
+            "USER": user,
+            "XDG_STATE_HOME": f"{home}/state",
+            "XDG_CONFIG_HOME": f"{home}/config",
+            "XDG_RUNTIME_DIR": "",
+            "PATH": f"{BIN}:/usr/bin:/bin",
+        }
+
+    def close(self) -> list[str]:
+        left = super().close()
+        shutil.rmtree(self.home, ignore_errors=True)
+        return left

@@ -1,0 +1,182 @@
+"""System mode: root's mesh, everybody's launches. Users are ada and bob; root's part is done by ``mesh up``."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.hosts import MakeHosts, NamespaceHosts
+from tests.support.mariadb import Server
+from tests.support.system_mesh import SystemMesh, need_users_with_python
+from tests.support.waiting import wait_until
+
+IDENTITY = r"""
+echo "uid $(id -u) gid $(id -g) groups $(id -G) umask $(umask)"
+grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
+    need_users_with_python()
+    made: NamespaceHosts = netns_hosts(2, users=("ada", "bob"))
+    for host in made:  # a group that only the node knows
+        with open(host.directory / "group", "a") as group:
+            group.write("node-only:x:30001:ada\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
+    os.chmod(sql_server.directory, 0o755)
+    scripts = hosts.directory  # every host sees it
+    for name in ("prolog", "epilog"):
+        (scripts / name).write_text(
+            f"#!/bin/sh\necho $REDMESH_STEP $REDMESH_LAUNCHER $REDMESH_USER $(id -u) >> /run/{name}.log\n"
+            f"env | sort > /run/{name}.env\n[ ! -e /run/{name}.fails ] || {{ echo no good; exit 3; }}\n"
+        )
+        (scripts / name).chmod(0o755)
+    made = SystemMesh(hosts, sql_server, prolog=str(scripts / "prolog"), epilog=str(scripts / "epilog"))
+    left: list[str] = []
+    try:
+        made.up("--system")
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: SystemMesh) -> Iterator[None]:
+    """Afterwards every processor is free, and no host has a process or a directory of a user's launch."""
+    yield
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
+    for host in mesh.hosts:
+        left = "ls -d /dev/shm/redmesh-2100*/launch-* /tmp/redmesh-0/*/launch-* 2>/dev/null"
+        wait_until(lambda h=host: not h.run("sh", "-c", left).stdout, "nothing is left", 10.0)
+
+
+def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
+    done = mesh.as_user("ada", "sh", "-c", f"umask 027; yod -sz 4 --label sh -c '{IDENTITY}'", check=True)
+    for rank in range(4):
+        said = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")]
+        assert said[0] == "uid 21001 gid 21001 groups 21001 30001 umask 0027"
+        words = {line.split(":")[0]: line.split(":")[1].split() for line in said[1:]}
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert [words[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Amb")] == [["0" * 16]] * 4
+        assert words["CapBnd"] != ["0" * 16]
+
+
+def test_prolog_and_epilog_are_roots_and_hear_nothing_of_the_user(mesh: SystemMesh) -> None:
+    hostile = {"LD_PRELOAD": "/tmp/evil.so", "PYTHONPATH": "/tmp/evil", "BASH_ENV": "/tmp/evil.sh", "IFS": "x"}
+    words = [f"{name}={value}" for name, value in hostile.items()]
+    for host in mesh.hosts:
+        host.run("rm", "-f", "/run/prolog.log", "/run/epilog.log")
+    done = mesh.as_user("ada", "yod", "-sz", "4", "--export", ",".join(["ALL", *words]), "/bin/true")
+    assert done.returncode == 0, done.stderr
+    for host in mesh.hosts:
+        for name in ("prolog", "epilog"):
+            told = host.run("cat", f"/run/{name}.log").stdout.split()
+            assert told[0] == name and told[2:] == ["ada", "0"], (host.name, told)
+            names = {line.partition("=")[0] for line in host.run("cat", f"/run/{name}.env").stdout.splitlines()}
+            assert not names & (set(hostile) | {"HOME", "USER", "REDMESH_LAUNCH"}), names
+
+
+def test_a_node_whose_prolog_fails_is_left_out(mesh: SystemMesh) -> None:
+    mesh.hosts[1].run("touch", "/run/prolog.fails")
+    try:
+        done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h2", "/bin/true")
+        assert done.returncode == 125 and "h2: the prolog ended with 3: no good" in done.stderr
+        assert mesh.as_user("ada", "yod", "-sz", "2", "hostname", check=True).stdout == "h1\nh1\n"
+    finally:
+        mesh.hosts[1].run("rm", "/run/prolog.fails")
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h2 is tried again", 20.0, 0.1)
+
+
+def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "ada's launch runs", 20.0)
+    (launcher,) = [str(one["id"]) for one in mesh.json("showmesh")["launchers"]]
+    assert mesh.as_user("bob", "yod", "-sz", "2", "id", "-un", check=True).stdout == "bob\nbob\n"
+    for command in (
+        ["yod", "--attach", launcher],
+        ["yod", "--signal", "TERM", launcher],
+        ["pingd", "-kill", "-NoInquire", "-all"],
+        ["mesh", "stacks", launcher],
+    ):
+        refused = mesh.as_user("bob", *command)
+        assert refused.returncode != 0 and "Traceback" not in refused.stderr, command
+        assert yod.poll() is None, command
+    shown = mesh.as_user("bob", "showmesh", check=True).stdout
+    assert "ada" in shown
+    done = mesh.as_user("ada", "yod", "--signal", "TERM", launcher)
+    assert done.returncode == 0, done.stderr
+    assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    host.run("rm", "-f", "/run/epilog.log")
+    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sh", "-c", "setsid sleep 987 & sleep 987",
+                        stderr=subprocess.PIPE, text=True)  # fmt: skip
+    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    assert mesh.kill_on(host, "redmesh-launch")
+    assert yod.wait(30) != 0
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 20.0)
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run all the same", 10.0)
+
+
+def test_a_user_cannot_read_or_trace_the_launch_child(mesh: SystemMesh) -> None:
+    """It has the node's key in its memory, and acts as the user."""
+    script = r"""
+pid=$PPID
+cat /proc/$pid/mem /proc/$pid/environ > /dev/null 2>/tmp/said-$YOD_RANK && echo readable
+kill -STOP $pid 2>/dev/null && echo stopped
+ls /proc/$pid/fd >/dev/null 2>&1 && echo listed
+cat /root/.local/state/redmesh/nodes/*/trust/launch.key 2>/dev/null && echo key
+grep -E '^Uid' /proc/$pid/status
+"""
+    done = mesh.as_user("ada", "yod", "-sz", "1", "sh", "-c", script, check=True)
+    assert done.stdout.split() == ["Uid:", "21001", "21001", "0", "21001"]
+
+
+def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
+    done = mesh.run("yod", "-sz", "1", "true")
+    assert done.returncode == 125 and "launches of root are refused" in done.stderr and "allow_root" in done.stderr
+
+
+def test_somebody_elses_directory_in_the_ram_disk_is_put_aside(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001; mkdir -m 777 /dev/shm/redmesh-21001; "
+                         "chown 21002 /dev/shm/redmesh-21001")  # fmt: skip
+    mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "true", check=True)
+    owners = host.run("stat", "-c", "%u %a", "/dev/shm/redmesh-21001").stdout
+    assert owners == "21001 700\n"
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001.*")
+
+
+def test_a_program_travels_and_is_its_users(mesh: SystemMesh, tmp_path: Path) -> None:
+    program = mesh.home / "ada" / "prog"
+    program.write_text('#!/bin/sh\nstat -c "%u %a" "$0"; echo "$0"\n')
+    program.chmod(0o755)
+    os.chown(program, 21001, 21001)
+    done = mesh.as_user("ada", "yod", "-sz", "2", "--bcast=always", str(program), check=True)
+    assert done.stdout.split()[0] == "21001" and "/dev/shm/redmesh-21001/" in done.stdout
+
+
+def test_only_what_the_configuration_says_listens(mesh: SystemMesh) -> None:
+    for host in mesh.hosts:
+        lines = host.run("ss", "-ltnuH").stdout.splitlines()
+        assert sorted(line.split()[4] for line in lines) == [f"{host.address}:22", f"{host.address}:7117"]
+
+
+def test_it_needs_root_a_database_server_and_a_configuration(mesh: SystemMesh) -> None:
+    done = mesh.as_user("ada", "mesh", "up")
+    assert done.returncode != 0 and "root" in done.stderr and "Traceback" not in done.stderr
+    plain = mesh.run("mesh", "up", "--system", env={"REDMESH_CONFIG": "", "REDMESH_SYSTEM": ""})
+    assert plain.returncode == 2 and "/etc/redmesh/mesh.toml" in plain.stderr
+    lite = mesh.run("mesh", "up", env={"REDMESH_DATABASE": f"sqlite://{mesh.home}/x.db"})
+    assert lite.returncode == 2 and "SQLite" in lite.stderr
