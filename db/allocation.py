@@ -276,11 +276,20 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
 def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
     """Writes the rows of an allocation of exactly these processors."""
     launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
+    folded = fold(ids)
     if demand.partition is None:
         partition, t.next_partition = t.next_partition, t.next_partition + 1
         guard = "`partition` IS NULL"
         insert_partition(
-            t, partition, demand.request_key, demand.user, demand.uid, ids, batch_job=None, max_in_use=len(ids)
+            t,
+            partition,
+            demand.request_key,
+            demand.user,
+            demand.uid,
+            ids,
+            batch_job=None,
+            max_in_use=len(ids),
+            folded=folded,
         )
     else:
         partition = demand.partition
@@ -296,7 +305,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         "partition": partition,
         "login_processor": machine.node_id(demand.login),
         "size": len(ids),
-        "processors": fold(ids),
+        "processors": folded,
         "root": nodes[0].name,
         "resources": json.dumps(devices, sort_keys=True),
     }
@@ -334,6 +343,7 @@ def insert_partition(
     *,
     batch_job: str | None,
     max_in_use: int = 0,
+    folded: str | None = None,
 ) -> tuple[str, str]:
     """A partition's row; its administration and allocation cookies."""
     admin, allocation = cookies.make(), cookies.make()
@@ -345,7 +355,7 @@ def insert_partition(
         "uid": uid,
         "batch_job": batch_job,
         "size": len(ids),
-        "processors": fold(ids),
+        "processors": fold(ids) if folded is None else folded,
         "created_at": t.now,
         "max_in_use": max_in_use,
         "batch_job_error": False,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from operator import or_
+from typing import overload
 
 #: To whom a processor may be given: role of its node, alloc mode, user it is reserved for.
 Use = tuple[str, str, str | None]
@@ -12,14 +13,48 @@ Use = tuple[str, str, str | None]
 Key = tuple[Use, int]
 
 
-class FreeIds(list[int]):
-    """Ids, ascending, and the same as flags: a byte for every id, 1 for those in the list. Never changed."""
+class FreeIds(Sequence[int]):
+    """Ids, ascending, and the same as flags: a byte for every id, 1 for those that are in. Never changed.
 
-    __slots__ = ("flags",)
+    The list is made when it is first wanted: placements along a curve look at the flags alone.
+    """
+
+    __slots__ = ("_ids", "flags")
 
     def __init__(self, flags: bytes) -> None:
-        super().__init__(compress(range(len(flags)), flags))
         self.flags = flags
+        self._ids: list[int] | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids as a list."""
+        if self._ids is None:
+            self._ids = list(compress(range(len(self.flags)), self.flags))
+        return self._ids
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        return self.ids[at]
+
+    def __len__(self) -> int:
+        return self.flags.count(1)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
+
+    def __contains__(self, one: object) -> bool:
+        return isinstance(one, int) and 0 <= one < len(self.flags) and bool(self.flags[one])
+
+    def __eq__(self, other: object) -> bool:
+        return self.ids == (other.ids if isinstance(other, FreeIds) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.ids)
 
     def has_all(self, ids: Iterable[int]) -> bool:
         """Whether all of these are among them."""

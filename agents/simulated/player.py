@@ -178,10 +178,15 @@ class Player:
             del self._owner[one]
         self._live.discard(running)
         request = {"op": "finish", "launcher": running.launcher, "cookie": running.cookie, "exit_status": 0}
-        self._ask(request, lambda _reply: self._gave_back(running))
+        size = running.job.size
+        if len(self._cpas) == 1:
+            self._free += size  # whatever we ask for after this, the CPA serves after it
+            self._ask(request, lambda _reply: None)
+        else:
+            self._ask(request, lambda _reply: self._gave_back(size))
 
-    def _gave_back(self, running: Running) -> None:
-        self._free += running.job.size
+    def _gave_back(self, size: int) -> None:
+        self._free += size
 
     def _ask(self, request: dict[str, Any], then: Any) -> None:
         cpa = self._cpas[self._next % len(self._cpas)]

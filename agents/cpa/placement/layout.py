@@ -74,7 +74,7 @@ class Layout:
     def flags(self, free: Iterable[int]) -> bytearray:
         """A 1 for every free processor, by id, and a 0 at the end."""
         if isinstance(free, FreeIds):  # has them ready
-            if len(free.flags) > self.size and free[-1] >= self.size:
+            if free.flags.rfind(1) >= self.size:
                 raise Unplaced(self)
             return bytearray(free.flags[: self.size].ljust(self.size + 1, b"\0"))
         found = bytearray(self.size + 1)
