@@ -114,10 +114,12 @@ class Local:
             self.terminal = Terminal(manner.rows, manner.columns)
         self.ranks.in_manner(manner, self._faults, self._loop.after)
 
-    def begin(self, is_root: bool) -> None:
-        """Fork the ranks under hold, a batch at a time."""
+    def begin(self, is_root: bool, shared_stdin: int = -1) -> None:
+        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it."""
         readers = stdin_goes(self._load, is_root)
-        if readers is None:
+        if shared_stdin >= 0:
+            self._shared_stdin = shared_stdin
+        elif readers is None:
             self._shared_stdin = self._input_pipe()
         else:
             self._own_stdin = {rank: self._input_pipe(rank) for rank in readers}
@@ -283,6 +285,10 @@ class Local:
         self._streams.close()
         self.ranks.close()
         os.close(self._null)
+
+    def pids(self) -> List[int]:
+        """Every process of a rank that has not ended."""
+        return [pid for rank in self.ranks.living for pid in (rank.pid, *processes.descendants(rank.pid))]
 
     def pairs(self) -> List[List[int]]:
         """Rank and pid of every rank that has not been reaped."""

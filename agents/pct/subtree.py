@@ -135,6 +135,10 @@ class Child:
         if self.link is not None:
             self.link.send_raw(frame(STDIN, data))
 
+    def has(self, place: int) -> bool:
+        """Whether the node at ``place`` is it, or below it."""
+        return any(at == place for at, _ in self.nodes)
+
     def send(self, message: Message) -> None:
         """A message down this link."""
         self.send_raw(control(message))

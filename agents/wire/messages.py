@@ -196,6 +196,8 @@ DOWN: Dict[str, Shape] = {
     "credit": _shape(bytes=_int),
     "eof": _shape(),
     "ping": _shape(),
+    "look": _shape(),
+    "deal": _shape(node=_int, data=_str),
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
@@ -230,6 +232,8 @@ UP: Dict[str, Shape] = {
     "no_room": _shape(node=_str, number=_int, message=_str),
     "progress": _shape(node=_str, bytes=_int),
     "pong": _shape(),
+    "waits": _shape(node=_int),
+    "dealt": _shape(node=_int, data=_str),
     "silent": _shape({"back": _bool}, node=_str, seconds=_num),
     "finished": _shape({"unclean": _list}),
 }

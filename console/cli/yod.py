@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 
+_NULL_DEVICE = os.makedev(1, 3)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run yod; its exit status. As a command it ends the process, without tearing down what nobody needs any more."""
     if arguments is not None:
@@ -206,7 +209,8 @@ def _who_reads(given: dict[str, Any], request: Request) -> str:
         return str(request.manner.pty)
     if request.conduct is not None and request.conduct.stdin is not None:
         return "none" if request.conduct.stdin_each is not None else "all"
-    return "none" if "detach" in given else "shared"
+    # /dev/null has nothing to share: no pipe, no message
+    return "none" if "detach" in given or os.fstat(0).st_rdev == _NULL_DEVICE else "shared"
 
 
 def _input(text: str, size: int | None) -> str | int:

@@ -140,8 +140,33 @@ def test_shared_stdin_is_read_by_whoever_comes_first(machine: Machine) -> None:
     launcher.go()
     _feed(launcher, b"x" * 1_000_000)
     launcher.finish()
-    counts = [int(launcher.stdout(rank)) for rank in range(6)]
-    assert sum(counts) == sum(counts[:3]) == 1_000_000
+    assert sum(int(launcher.stdout(rank)) for rank in range(6)) == 1_000_000
+
+
+@pytest.mark.parametrize(("fanout", "reader"), [(32, 3), (1, 7), (1, 2)])
+def test_shared_stdin_reaches_the_one_who_reads(machine: Machine, fanout: int, reader: int) -> None:
+    """On whatever node and however deep; in order; the others read an end when all of it has been read."""
+    data = os.urandom(1 << 20)
+    read = f"{machine.directory}/read-{fanout}-{reader}"  # then the others look what is left
+    program = (
+        f"[ $YOD_RANK = {reader} ] && sha256sum && exec touch {read}; until [ -e {read} ]; do sleep 0.05; done; wc -c"
+    )
+    launcher = Launcher(machine, ["bash", "-c", program], per_node=2, fanout=fanout, input="shared")
+    launcher.go()
+    _feed(launcher, data)
+    launcher.finish()
+    assert launcher.stdout(reader).split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert {launcher.stdout(rank) for rank in range(8) if rank != reader} == {b"0\n"}
+
+
+def test_shared_stdin_goes_on_to_the_next_who_reads(machine: Machine) -> None:
+    """One takes a line and ends, then one elsewhere: nothing is lost in the first one's pipe."""
+    program = "sleep 0.$((YOD_RANK * 3)); head -c 4"
+    launcher = Launcher(machine, ["bash", "-c", program], nodes=3, input="shared")
+    launcher.go()
+    _feed(launcher, b"one\ntwo\nthr\n")
+    launcher.finish()
+    assert [launcher.stdout(rank) for rank in range(3)] == [b"one\n", b"two\n", b"thr\n"]
 
 
 def test_stdin_that_nobody_reads_stops_nothing(machine: Machine) -> None:

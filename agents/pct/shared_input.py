@@ -1,0 +1,267 @@
+"""One standard input for the ranks of many nodes: who reads first gets it.
+
+It goes into the pipe of the root's node. When nobody there reads for a moment, the nodes are asked whether somebody
+of theirs waits to read; the first that answers gets a piece, and more as long as it takes them; what it does not take
+comes back. So one node at a time has some of it, nobody keeps what he does not read, and the order of the bytes holds.
+"""
+
+from __future__ import annotations
+
+from agents.link.lean import Enum
+from agents.pct.inputs import Sink
+from agents.pct.mouth import Mouth, reads
+from agents.wire.control import Message, to_bytes, to_text
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Set, Tuple, Union
+
+    from agents.link.loop import Loop
+    from agents.pct.inputs import Inputs
+    from agents.pct.subtree import Child
+
+PIECE = 64 << 10  # what an empty pipe holds
+_POLLS_S = 0.02
+DOWN_OPS, UP_OPS = ("look", "deal"), ("waits", "dealt")
+
+
+class State(Enum):
+    """Where the input is."""
+
+    HERE = "here"  # in the pipe of the root's node
+    AWAY = "away"  # another node has a piece of it, or had the last one
+    OVER = "over"
+
+
+class Event(Enum):
+    """What can happen to it."""
+
+    STALLED = "stalled"  # nobody here reads
+    WAITS = "waits"  # somebody there would
+    TAKEN = "taken"  # all of the piece there has been read
+    RETURNED = "returned"  # not all of it
+    LOST = "lost"  # that node is gone
+    EXHAUSTED = "exhausted"  # it has ended, and every byte of it has been read
+
+
+class Action(Enum):
+    """What is to be done."""
+
+    LOOK = "look"  # ask the nodes
+    FETCH_AND_DEAL = "fetch and deal"  # out of the pipe here, to the node that waits
+    DEAL = "deal"
+    KEEP = "keep"  # into the pipe here
+    END = "end"
+
+
+S, E, A = State, Event, Action
+
+#: Every transition there is. An event that a state does not name changes nothing.
+TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
+    (S.HERE, E.STALLED): (S.HERE, A.LOOK),
+    (S.HERE, E.WAITS): (S.AWAY, A.FETCH_AND_DEAL),
+    (S.HERE, E.EXHAUSTED): (S.OVER, A.END),
+    (S.AWAY, E.TAKEN): (S.AWAY, A.DEAL),
+    (S.AWAY, E.RETURNED): (S.HERE, A.KEEP),
+    (S.AWAY, E.LOST): (S.HERE, A.KEEP),
+    (S.AWAY, E.EXHAUSTED): (S.OVER, A.END),
+}
+
+
+def tell(children: List[Child], message: Message, node: Optional[int]) -> None:
+    """A message for all children, or for the one that has ``node`` below it."""
+    for child in children:
+        if not child.over and (node is None or child.has(node)):
+            child.send(message)
+
+
+class Dealer(Sink):
+    """The root's. ``here`` is its own mouth; ``taken`` counts what has been read, anywhere."""
+
+    def __init__(self, loop: Loop, children: List[Child], on_taken: Callable[[Sink], None]) -> None:
+        super().__init__(on_taken)
+        self.state = State.HERE
+        self.mouth = Mouth(loop, self._read, lambda: self._handle(Event.STALLED))
+        self._children = children
+        self._pending = b""  # while it is away: what has come and was not dealt
+        self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
+        self._refused: Set[int] = set()  # nodes that seemed to wait and did not take
+
+    def give(self, data: bytes) -> None:
+        if self.state is State.HERE:
+            self.mouth.give(data)
+        elif self.state is State.AWAY:
+            self._pending += data
+            if not self._piece:
+                self._deal()
+
+    def push(self) -> None:
+        self._settle()
+
+    def drop(self) -> None:
+        if not self.gone:
+            self.mouth.end()
+            super().drop()
+
+    def waits(self, node: int) -> None:
+        """Somebody on that node would read."""
+        if self.state is State.HERE and not self.mouth.empty:
+            if node in self._refused:
+                self._refused.discard(node)  # the next time it may be the only one
+                return
+            self._holder = node
+            self._handle(Event.WAITS)
+
+    def on_message(self, op: str, message: Message) -> None:
+        """One of ``UP_OPS``."""
+        if op == "waits":
+            self.waits(message["node"])
+        else:
+            self.dealt(message["node"], to_bytes(message["data"]))
+
+    def dealt(self, node: int, rest: bytes) -> None:
+        """That node's ranks have read their piece, but for ``rest``."""
+        if node != self._holder or self.state is not State.AWAY:
+            return
+        taken, self._piece = self._piece - len(rest), 0
+        self._pending = rest + self._pending
+        if rest:
+            self._refused.add(node)
+        self._read(taken)
+        self._handle(Event.RETURNED if rest else Event.TAKEN)
+
+    def lost(self, nodes: List[int]) -> None:
+        """These nodes are gone, with what they had."""
+        if self.state is State.AWAY and self._holder in nodes:
+            taken, self._piece = self._piece, 0
+            self._read(taken)
+            self._handle(Event.LOST)
+
+    def _read(self, count: int) -> None:
+        if count > 0:
+            self._refused.clear()
+            self.taken += count
+            self._on_taken(self)
+        self._settle()
+
+    def _settle(self) -> None:
+        here = self.state is State.HERE and self.mouth.empty
+        away = self.state is State.AWAY and not self._piece and not self._pending
+        if self._ending and (here or away):
+            self._handle(Event.EXHAUSTED)
+
+    def _handle(self, event: Event) -> None:
+        entry = TRANSITIONS.get((self.state, event))
+        if entry is not None:
+            self.state, action = entry
+            _DO[action](self)
+
+    def _look(self) -> None:
+        self._tell({"op": "look"}, None)
+
+    def _fetch_and_deal(self) -> None:
+        held = self.mouth.held
+        self._pending = self.mouth.take_back()
+        self._read(held - len(self._pending))
+        if not self._piece:
+            self._deal()
+
+    def _deal(self) -> None:
+        piece, self._pending = self._pending[:PIECE], self._pending[PIECE:]
+        self._piece = len(piece)
+        if piece:
+            self._tell({"op": "deal", "node": self._holder, "data": to_text(piece)}, self._holder)
+        else:
+            self._settle()
+
+    def _keep(self) -> None:
+        pending, self._pending, self._holder = self._pending, b"", -1
+        if pending:
+            self.mouth.give(pending)
+        self._settle()
+
+    def _end(self) -> None:
+        self._tell({"op": "eof"}, None)
+        self.drop()
+
+    def _tell(self, message: Message, node: Optional[int]) -> None:
+        tell(self._children, message, node)
+
+
+_DO: Dict[Action, Callable[[Dealer], None]] = {
+    A.LOOK: Dealer._look,
+    A.FETCH_AND_DEAL: Dealer._fetch_and_deal,
+    A.DEAL: Dealer._deal,
+    A.KEEP: Dealer._keep,
+    A.END: Dealer._end,
+}
+
+
+class Eater(Sink):
+    """Another node's: it has a piece only when it was dealt one. ``up(message)`` goes up the tree."""
+
+    def __init__(
+        self, loop: Loop, place: int, children: List[Child], up: Callable[[Message], None],
+        on_taken: Callable[[Sink], None],
+    ) -> None:  # fmt: skip
+        super().__init__(on_taken)
+        self._loop, self._place, self._children, self._up = loop, place, children, up
+        self.mouth = Mouth(loop, self._read, self._return)
+
+    def give(self, data: bytes) -> None:
+        self.mouth.give(data)
+
+    def end(self) -> None:
+        tell(self._children, {"op": "eof"}, None)
+        self.drop()
+
+    def push(self) -> None:
+        pass
+
+    def drop(self) -> None:
+        if not self.gone:
+            self.mouth.end()
+            super().drop()
+
+    def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
+        """One of ``DOWN_OPS``, which may be for this node."""
+        if op == "look":
+            tell(self._children, message, None)
+            surely = 0 if self.gone else reads(pids())
+            if surely:
+                # who merely polls lets those go first who read
+                self._loop.after(0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "waits", "node": self._place}))
+        elif message["node"] != self._place:
+            tell(self._children, message, message["node"])
+        elif self.gone:
+            self._answer(message["data"])
+        else:
+            self.give(to_bytes(message["data"]))
+
+    def give_up(self) -> None:
+        """Nobody here or below reads any more: what is left goes back."""
+        if not self.gone:
+            self._return()
+            self.drop()
+
+    def _read(self, _count: int) -> None:
+        if self.mouth.empty:
+            self._answer("")
+
+    def _return(self) -> None:
+        rest = self.mouth.take_back()
+        if rest:
+            self._answer(to_text(rest))
+
+    def _answer(self, rest: str) -> None:
+        self._up({"op": "dealt", "node": self._place, "data": rest})
+
+
+def share(
+    loop: Loop, place: int, is_root: bool, children: List[Child], up: Callable[[Message], None], inputs: Inputs
+) -> Union[Dealer, Eater]:
+    """This node's part of a shared input, made one of ``inputs``."""
+    made: Union[Dealer, Eater]
+    made = Dealer(loop, children, inputs.settle) if is_root else Eater(loop, place, children, up, inputs.settle)
+    inputs.add(made)
+    return made
