@@ -247,6 +247,7 @@ YOD: Dict[str, Shape] = {
     "eof": _shape(),
     "release": _shape(),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
+    "procs": _shape(),
     "debug": _shape({"term": _str, "tools": _dict}, rank=_int, command=_list, rows=_int, columns=_int),
     "debug_type": _shape(data=_str),
     "debug_size": _shape(rows=_int, columns=_int),

@@ -72,6 +72,8 @@ WORDS = (
          original=True, group=_HOW),
     Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
          "hold-to-attach", original=True, group=_HOW),
+    Word("proctable", "text", "write host, program and process of every rank to this file, for debuggers (MPIR, as"
+         " JSON)", "mpir-file", metavar="FILE", group=_HOW),
     Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S",
          group=_HOW),
     Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go (before-go:5 sleeps 5 s)",
@@ -228,7 +230,7 @@ EXTRAS = frozenset(
 #: Words about how the ranks are run (console/launch/manner.py).
 MANNER = frozenset(
     ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
-    + ("pty", "pty-rank", "cpu-bind")
+    + ("pty", "pty-rank", "cpu-bind", "proctable")
 )
 #: Words about the time while and after the processes run (console/launch/conduct.py); -signal only as SIG@T.
 CONDUCT = frozenset(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from console.errors import ConsoleError
 from console.launch.attending import Attending
 from console.launch.engine import Engine
 from console.launch.forming import STEP_S, State
@@ -46,8 +47,18 @@ class AttendedEngine(Engine):
         self._attending.confirm(super()._confirm)
 
     def _go(self) -> None:
+        if self._attending.mpir_file:
+            self._write_table()
         super()._go()
         self._attending.went(feeds=self._wants_input)
+
+    def _write_table(self) -> None:
+        from console.launch.mpir import write
+
+        try:
+            write(self._attending.mpir_file, self.processes())
+        except ConsoleError as error:
+            self.front.complain(error.message)  # the launch is not to blame
 
     def _feed(self) -> None:
         self._wants_input = True  # when it is time

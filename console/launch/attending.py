@@ -50,6 +50,11 @@ class Attending:
         self._traces: Traces | None = None
 
     @property
+    def mpir_file(self) -> str:
+        """Where the process table is to be written; "" for nowhere."""
+        return self._manner.mpir_file
+
+    @property
     def patience_s(self) -> float:
         """Seconds that the launch may stand still longer than others."""
         return self._manner.sleep_s

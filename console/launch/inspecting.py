@@ -51,6 +51,8 @@ class Inspecting:
             self._collect(observer, message)
         elif op == "debug":
             self._begin(observer, message)
+        elif op == "procs":
+            self._tell_processes(observer)
         elif observer in self._debugging:
             self._engine.inspect(dict(message, session=self._debugging[observer]))
 
@@ -64,6 +66,14 @@ class Inspecting:
         self._next += 1
         self._debugging[observer] = self._next
         self._engine.inspect(dict(message, session=self._next))
+
+    def _tell_processes(self, observer: Observer) -> None:
+        why = self._refusal(0)
+        if why:
+            observer.tell(stamped({"event": "refused", "op": "procs", "text": why}))
+            return
+        rows = [[one["host_name"], one["executable_name"], one["pid"]] for one in self._engine.processes()]
+        observer.tell(stamped({"event": "procs", "launcher": self._engine.launch.launcher, "table": rows}))
 
     def forget(self, observer: Observer) -> None:
         """It has gone, and with it whoever sat at its debugger."""

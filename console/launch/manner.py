@@ -25,7 +25,9 @@ class Manner:
     ``sleep_s``: the launch stands still so long before GO. ``pty``: the rank whose terminal ours is, or None.
     """
 
-    __slots__ = ("backtrace", "confirm_after_s", "hold", "message", "nice", "pty", "release_after_s", "sleep_s")
+    __slots__ = (
+        "backtrace", "confirm_after_s", "hold", "message", "mpir_file", "nice", "pty", "release_after_s", "sleep_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
@@ -33,6 +35,7 @@ class Manner:
         self.release_after_s: float | None = None
         self.sleep_s = self.confirm_after_s = 0.0
         self.pty: int | None = None
+        self.mpir_file = ""  # where the process table goes at GO
 
     def allocation(self) -> dict[str, Any]:
         """What the CPA has to know: more time before GO, and that the launch gives way to others."""
@@ -56,6 +59,8 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> Manner:
     if manner.hold:
         message["hold"] = True
         manner.release_after_s = given.get("release-after")
+    if "proctable" in given:
+        manner.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
     if "Log" in given:
         message["log"] = True
     if "nice" in given:
