@@ -91,6 +91,8 @@ class DatagramBeats:
         flags = beat.REGISTER if self._register else 0
         if self._mesh_time.now() is None:
             flags |= beat.TIMELESS
+        if self._unanswered > _TRIES:
+            flags |= beat.UNHEARD
         told = beat.Beat(
             who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
             epoch=self._epochs.get(self._at, 0), processors=who["processors"], launches=self._launches(),

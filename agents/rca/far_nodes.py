@@ -184,7 +184,10 @@ class FarNodes:
         if told.kind == beat.GONE:
             self._on_gone(known, told)
             return
-        self._on_beat(known, told)
+        if told.flags & beat.UNHEARD:
+            known.sequence = told.sequence
+        else:
+            self._on_beat(known, told)
         view = beat.RESET if known.machine.state is State.DOWN else beat.UP
         self._answer(known, told, which, view, sender)
 

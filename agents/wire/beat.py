@@ -24,8 +24,9 @@ BEAT, GONE, ACK = 1, 2, 3
 #: is to clear itself and begin under a new boot id.
 GREET, UP, RESET = 0, 1, 2
 #: Flags of a beat: the PCT wants its node told up anew; it has not been told the mesh's time yet, so no launch could
-#: begin there, and it does not count as there.
-REGISTER, TIMELESS = 1, 2
+#: begin there, and it does not count as there; it hears no acknowledgements: a way that leads in one direction only is
+#: none, and the beat does not count.
+REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
 

@@ -1,0 +1,310 @@
+"""What dies, is cut off or stands still in a mesh over many hosts: never a processor twice, never an orphan, never a hang.
+
+One mesh over four namespace hosts serves all tests; each leaves it as it found it, or fails.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.waiting import wait_until
+
+SETTLED_S = 30.0
+ENDS_S = 40.0
+#: A program that is easily told from everything else on a host.
+NAP = ("sleep", "987654")
+
+
+@pytest.fixture(scope="module")
+def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
+    made: NamespaceHosts = netns_hosts(4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
+    made = FarMesh(hosts)
+    try:
+        made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: FarMesh) -> Iterator[None]:
+    """After each test every node is up, every processor free, and no host has anything of a launch."""
+    yield
+    for host in mesh.hosts:
+        host.heal()
+        mesh.kill_on(host, "redmesh-pct", signal.SIGCONT)
+    settle(mesh)
+
+
+def settle(mesh: FarMesh) -> None:
+    def unsettled() -> dict[str, Any]:
+        shown = mesh.json("showmesh")
+        wrong: dict[str, Any] = {node["name"]: node["state"] for node in shown["nodes"] if node["state"] != "up"}
+        if shown["launchers"]:
+            wrong["launchers"] = [launcher["id"] for launcher in shown["launchers"]]
+        if shown["states"]["free"] != 2 * len(mesh.hosts):
+            wrong["free"] = shown["states"]["free"]
+        for host in mesh.hosts:
+            if left := naps(mesh, host):
+                wrong[f"{host.name} runs"] = left
+        return wrong
+
+    last: dict[str, Any] = {}
+
+    def is_settled() -> bool:
+        nonlocal last
+        last = unsettled()
+        return not last
+
+    try:
+        wait_until(is_settled, "the mesh is as it was", SETTLED_S, 0.1)
+    except AssertionError:
+        logs = "\n".join(f"--- {host.name}\n{mesh.node_log(host)[-3000:]}" for host in mesh.hosts)
+        raise AssertionError(f"not settled: {last}\n{mesh.logs(25)}\n{logs}") from None
+
+
+def naps(mesh: FarMesh, host: NamespaceHost) -> list[int]:
+    """The ranks of a launch on a host."""
+    return [pid for pid, words in host.processes().items() if " ".join(NAP) in words]
+
+
+@contextmanager
+def run_everywhere(mesh: FarMesh, *options: str) -> "Iterator[subprocess.Popen[Any]]":
+    """A launch over all processors; it is not waited for when the test has failed."""
+    yod = mesh.start("yod", *options, *NAP, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield yod
+    finally:
+        if yod.poll() is None:
+            yod.kill()
+        yod.wait(10)
+
+
+def until_it_runs(mesh: FarMesh, size: int = 8) -> None:
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "the launch runs", 20.0, 0.05)
+
+
+def until_nobody_runs(mesh: FarMesh, hosts: "list[NamespaceHost] | None" = None, timeout_s: float = 20.0) -> None:
+    where = list(hosts or mesh.hosts)
+    wait_until(lambda: not any(naps(mesh, host) for host in where), "no rank is left", timeout_s, 0.1)
+
+
+def end_of(yod: "subprocess.Popen[Any]", timeout_s: float = ENDS_S) -> tuple[int, str]:
+    """Its exit status, and what it said."""
+    _, said = yod.communicate(timeout=timeout_s)
+    return yod.returncode, said
+
+
+@contextmanager
+def standing(mesh: FarMesh, host: NamespaceHost) -> Iterator[None]:
+    """The PCT of a host does not run meanwhile."""
+    mesh.kill_on(host, "redmesh-pct", signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        mesh.kill_on(host, "redmesh-pct", signal.SIGCONT)
+
+
+def yod_of(mesh: FarMesh) -> int:
+    """The process of the one launcher there is."""
+    (launcher,) = mesh.json("showmesh")["launchers"]
+    return int(launcher["pid"])
+
+
+# --- kill -9, while a launch runs
+
+
+@pytest.mark.parametrize("daemon", ["cpa-0", "rca"])
+def test_a_daemon_of_the_login_processor_is_killed_while_a_launch_runs(mesh: FarMesh, daemon: str) -> None:
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        mesh.kill(daemon)
+        wait_until(lambda: mesh.pid_of(daemon) > 0, f"another {daemon}")
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        status, said = end_of(yod)
+    assert status == 128 + signal.SIGTERM, said
+    assert "lost" not in said
+
+
+def test_yod_is_killed_while_its_launch_runs(mesh: FarMesh) -> None:
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        os.kill(yod_of(mesh), signal.SIGKILL)
+        end_of(yod)
+    until_nobody_runs(mesh, timeout_s=5.0)
+
+
+def test_a_pct_is_killed_while_a_launch_runs_and_its_successor_adopts_it(mesh: FarMesh) -> None:
+    host = mesh.hosts[1]
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        mesh.kill_on(host, "redmesh-pct")
+        wait_until(lambda: "PCT has died" in rca_log(mesh), "noticed by the RCA", 1.0)
+        wait_until(lambda: mesh.states()["h2"] == "up", "another PCT is there", 10.0, 0.05)
+        assert len(naps(mesh, host)) == 2
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        status, said = end_of(yod)
+    assert status == 128 + signal.SIGTERM, said
+    assert '"event": "adopted"' in mesh.node_log(host)
+
+
+def test_a_launch_child_is_killed_while_its_launch_runs(mesh: FarMesh) -> None:
+    host = mesh.hosts[2]
+    with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
+        until_it_runs(mesh)
+        (child,) = mesh.pids_on(host, "redmesh-launch")
+        os.kill(child, signal.SIGKILL)
+        status, said = end_of(yod)
+    assert status and "h3" in said
+    until_nobody_runs(mesh, timeout_s=5.0)
+
+
+def rca_log(mesh: FarMesh) -> str:
+    return (mesh.state / "log" / "rca.jsonl").read_text()
+
+
+# --- kill -9, while a launch is being loaded
+
+
+@pytest.mark.parametrize("victim", ["yod", "cpa-0", "rca", "pct", "launch child"])
+def test_killed_while_a_launch_is_loaded(mesh: FarMesh, victim: str) -> None:
+    slow, host = mesh.hosts[1], mesh.hosts[0]
+    with run_everywhere(mesh, "-sz", "6") as yod:
+        with standing(mesh, slow):
+            wait_until(lambda: naps_or_held(mesh, host), "the load has come to h1", 10.0)
+            if victim == "yod":
+                os.kill(yod_of(mesh), signal.SIGKILL)
+            elif victim == "pct":
+                mesh.kill_on(host, "redmesh-pct")
+            elif victim == "launch child":
+                mesh.kill_on(host, "redmesh-launch")
+            else:
+                mesh.kill(victim)
+        if victim == "yod":
+            end_of(yod)
+            until_nobody_runs(mesh, timeout_s=12.0)
+            return
+        until_it_runs(mesh, 6)
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        assert end_of(yod)[0] == 128 + signal.SIGTERM
+
+
+def naps_or_held(mesh: FarMesh, host: NamespaceHost) -> bool:
+    return bool(mesh.pids_on(host, "redmesh-launch"))
+
+
+# --- the plug is pulled
+
+
+def test_a_host_is_cut_off_while_a_launch_runs_and_comes_back(mesh: FarMesh) -> None:
+    """Its ranks are gone before anybody gets its processors; the launch ends by its rule, and names the host."""
+    host = mesh.hosts[1]
+    with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
+        until_it_runs(mesh)
+        host.cut()
+        wait_until(lambda: mesh.states()["h2"] == "down", "h2 counts as down", 20.0, 0.1)
+        status, said = end_of(yod)
+        assert status and "h2" in said
+        until_nobody_runs(mesh, [host])
+        refused = mesh.run("yod", "-list", "h2", "true")
+        assert refused.returncode == 125
+        other = mesh.run("yod", "-sz", "6", "true")
+        assert other.returncode == 0, other.stderr
+    host.heal()
+    wait_until(lambda: mesh.states()["h2"] == "up", "h2 is back", 20.0, 0.1)
+    assert "begins anew" in mesh.node_log(host)
+    assert mesh.run("yod", "-sz", "8", "true").returncode == 0
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_a_link_is_cut_one_way_while_a_launch_runs(mesh: FarMesh, way: str) -> None:
+    host = mesh.hosts[2]
+    with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
+        until_it_runs(mesh)
+        host.cut(way)
+        status, said = end_of(yod)
+        assert status and "h3" in said
+        until_nobody_runs(mesh)
+    host.heal()
+
+
+@pytest.mark.parametrize("way", ["both", "out", "in"])
+def test_an_idle_host_is_cut_off_for_a_while(mesh: FarMesh, way: str) -> None:
+    host = mesh.hosts[3]
+    host.cut(way)
+    wait_until(lambda: mesh.states()["h4"] in ("suspect", "down"), "h4 is not given out", 10.0, 0.1)
+    done = mesh.run("yod", "-sz", "6", "true")
+    assert done.returncode == 0, done.stderr
+    assert mesh.run("yod", "-sz", "7", "true").returncode == 125
+    host.heal()
+    wait_until(lambda: mesh.states()["h4"] == "up", "h4 is back", 20.0, 0.1)
+
+
+# --- slow, and dead to all appearances
+
+
+def test_a_pct_that_stands_still_for_less_than_the_lease_is_slow_not_dead(mesh: FarMesh) -> None:
+    host = mesh.hosts[1]
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        with standing(mesh, host):
+            wait_until(lambda: mesh.states()["h2"] == "suspect", "h2 is suspect", 10.0, 0.05)
+        wait_until(lambda: mesh.states()["h2"] == "up", "h2 is up", 5.0, 0.05)
+        assert len(naps(mesh, host)) == 2
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        assert end_of(yod)[0] == 128 + signal.SIGTERM
+
+
+def test_a_pct_that_stands_still_for_longer_begins_anew(mesh: FarMesh) -> None:
+    host = mesh.hosts[1]
+    with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
+        until_it_runs(mesh)
+        with standing(mesh, host):
+            wait_until(lambda: mesh.states()["h2"] == "down", "h2 is down", 20.0, 0.05)
+        status, said = end_of(yod)
+    assert status and "h2" in said
+    wait_until(lambda: mesh.states()["h2"] == "up", "h2 is up", 10.0, 0.05)
+
+
+# --- a host that boots
+
+
+def test_a_host_boots_while_a_launch_runs(mesh: FarMesh) -> None:
+    host = mesh.hosts[3]
+    before = boot_of(mesh, "h4")
+    with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
+        until_it_runs(mesh)
+        host.reboot()
+        status, said = end_of(yod)
+    assert status and "h4" in said
+    wait_until(lambda: mesh.states()["h4"] == "down", "h4 is down", 20.0, 0.1)
+    mesh.up()
+    wait_until(lambda: mesh.states()["h4"] == "up", "h4 is up", 20.0, 0.1)
+    assert boot_of(mesh, "h4") != before
+    assert mesh.run("yod", "-sz", "8", "true").returncode == 0
+
+
+def boot_of(mesh: FarMesh, node: str) -> str:
+    import sqlite3
+
+    with sqlite3.connect(f"file:{mesh.state}/mesh.db?mode=ro", uri=True) as database:
+        return str(database.execute("SELECT boot_id FROM node WHERE name = ?", (node,)).fetchone()[0])
+
+
+def events(mesh: FarMesh) -> list[Any]:
+    found: list[Any] = json.loads(mesh.run("mesh", "history", "--json", check=True).stdout)
+    return found
