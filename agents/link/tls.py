@@ -27,6 +27,8 @@ else:
 _MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
 _TLS_1_3 = 0x304
+#: The server's name in a client's first message, in the clear: it brings a launch (agents/pct/anteroom.py).
+LAUNCH = b"launch.redmesh"
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 
@@ -88,23 +90,28 @@ class Secured:
         "_owed",
         "_sock",
         "_tls",
+        "begun",
         "failure",
         "peer",
         "shaking",
         "wants",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, trust: Trust, *, server: bool, expected: str = "") -> None:
+    def __init__(
+        self, sock: socket.socket, trust: Trust, *, server: bool, expected: str = "", hint: bytes = b""
+    ) -> None:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = trust.server() if server else trust.client()
-        self._tls: Any = context._wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._tls: Any = context._wrap_bio(
+            self._incoming, self._outgoing, server_side=server, server_hostname=hint.decode("ascii") or None
+        )
         self._expected = expected  # the URI that the peer's certificate has to hold
         self._left: Any = b""  # decrypted, not taken
         self._away = b""  # encrypted, not taken by the socket
         self._owed = 0  # bytes of the caller that are in ``_away``, and of which it has not heard yet
         self._connecting = not server
-        self.shaking = True
+        self.shaking, self.begun = True, False
         self.wants = WRITE if self._connecting else READ
         self.failure: Optional[OSError] = None
         self.peer = Peer(0, -1, -1)
@@ -122,6 +129,7 @@ class Secured:
             raise
 
     def _shake(self) -> None:
+        self.begun = True
         if self._connecting:
             error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
@@ -290,9 +298,9 @@ class Secured:
         self.close()
 
 
-def connect(address: str, trust: Trust, timeout_s: float) -> Secured:
+def connect(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:
     """A blocking connection to a daemon of another machine. OSError; NoTrust."""
-    secured = _begin(address, trust, timeout_s)
+    secured = _begin(address, trust, timeout_s, hint)
     try:
         secured.shake()
     except BaseException:
@@ -301,12 +309,12 @@ def connect(address: str, trust: Trust, timeout_s: float) -> Secured:
     return secured
 
 
-def connect_now(address: str, trust: Trust) -> Secured:
+def connect_now(address: str, trust: Trust, hint: bytes = b"") -> Secured:
     """A connection whose handshake has not begun: :meth:`Secured.shake` goes on with it. OSError; NoTrust."""
-    return _begin(address, trust, 0.0)
+    return _begin(address, trust, 0.0, hint)
 
 
-def _begin(address: str, trust: Trust, timeout_s: float) -> Secured:
+def _begin(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:
     wanted = parse(address)
     family, place = _resolve(wanted.host, wanted.port)
     sock = Socket(family, socket.SOCK_STREAM)
@@ -318,7 +326,7 @@ def _begin(address: str, trust: Trust, timeout_s: float) -> Secured:
         except BlockingIOError:
             pass
         expected = f"redmesh://{trust.mesh}/{wanted.role}/{wanted.name}"
-        return Secured(sock, trust, server=False, expected=expected)
+        return Secured(sock, trust, server=False, expected=expected, hint=hint)
     except BaseException:
         sock.close()
         raise

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 
 from agents.link import tls
+from agents.link.lean import socket
 from agents.link.loop import READ, Loop
+from agents.pct.door import LAUNCH_ROLES
 from agents.pct.visitor_states import TRANSITIONS, Action, Event, State
 from agents.wire.control import control, decode
 from agents.wire.credential import Credential
@@ -21,7 +23,6 @@ from agents.wire.roles import PCT as MAY
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    import socket
     from typing import Any, Callable, Dict, FrozenSet, List, Optional
 
     from agents.link.trust import Trust
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
 _LINGER_S = 1.0  # for a refusal to be read
 _GULP = 64 << 10
+_HELLO = 4096  # bytes of TLS's own hello that are looked at
 
 
 class Pass:
@@ -47,10 +49,10 @@ class Pass:
 class Visitor:
     """One connection that nobody knows yet."""
 
-    __slots__ = ("address", "buffer", "message", "on_timer", "secured", "since", "state", "way")
+    __slots__ = ("address", "buffer", "message", "on_timer", "secured", "since", "sock", "state", "way")
 
-    def __init__(self, secured: tls.Secured, address: str) -> None:
-        self.secured, self.address = secured, address
+    def __init__(self, sock: socket.socket, secured: tls.Secured, address: str) -> None:
+        self.sock, self.secured, self.address = sock, secured, address
         self.since = time.monotonic()
         self.state = State.SHAKING
         self.buffer = b""
@@ -72,9 +74,11 @@ class Network:
         on_launch: Callable[[tls.Secured, str, Pass], None],
         on_request: Callable[[tls.Secured, Optional[Credential]], None],
         on_fetch: Callable[[tls.Secured, Message], None],
+        hand_over: Callable[[socket.socket], bool],
     ) -> None:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
         self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
+        self._hand_over = hand_over  # to a launch child that waits for a launch; False when there is none
         trust.server()  # a node whose certificate is of no use says so now
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
@@ -98,7 +102,7 @@ class Network:
         try:
             sock.setblocking(False)
             tls.tune(sock)
-            visitor = Visitor(tls.Secured(sock, self._trust, server=True), address)
+            visitor = Visitor(sock, tls.Secured(sock, self._trust, server=True), address)
         except (OSError, AgentError) as error:
             self._log.write("cannot serve", peer=address, error=getattr(error, "message", None) or str(error))
             sock.close()
@@ -133,6 +137,9 @@ class Network:
     def _go_on(self, visitor: Visitor) -> None:
         try:
             if visitor.state is State.SHAKING:
+                if not visitor.secured.begun and self._is_launch(visitor) and self._hand_over(visitor.sock):
+                    self._handle(visitor, Event.HANDED)
+                    return
                 visitor.secured.shake()
                 self._handle(visitor, Event.SHAKEN)
             else:
@@ -146,6 +153,27 @@ class Network:
             if visitor.state is State.SHAKING:
                 self._log.write("refused", reason="handshake", peer=visitor.address, error=error.strerror or str(error))
             self._handle(visitor, Event.GONE)
+
+    def _is_launch(self, visitor: Visitor) -> bool:
+        return tls.LAUNCH in visitor.sock.recv(_HELLO, socket.MSG_PEEK)
+
+    def failed(self, reason: str) -> None:
+        """A launch child has received a launch, and it came to nothing."""
+        self._log.write("refused", reason="handshake", error=reason)
+
+    def let_in(self, role: str, names: FrozenSet[str], text: str, mac: str) -> Pass:
+        """What a launch is let in with. Refusal, which is logged."""
+        try:
+            return self._let_in(role, names, text, mac)
+        except Refusal as refusal:
+            self._log.write("refused", reason=refusal.reason, names=sorted(names), message=refusal.message)
+            raise
+
+    def _let_in(self, role: str, names: FrozenSet[str], text: str, mac: str) -> Pass:
+        if role == "launcher":
+            return Pass(self._admission.admit(text, mac), "")
+        need(MAY, role, roles_of(names, self._trust.mesh))
+        return Pass(self._admission.admit(text, mac), name_of(names, self._trust.mesh, "pct"))
 
     def _refused(self, visitor: Visitor, refusal: AgentError) -> None:
         reason = getattr(refusal, "reason", "protocol")
@@ -170,15 +198,7 @@ class Network:
 
     def _message(self, visitor: Visitor) -> "Optional[Message]":
         # the next message, when it is whole; its bytes stay in the buffer until somebody takes them
-        data = visitor.buffer
-        if not data:
-            return None
-        length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
-        if data[0] != CONTROL or length > LONGEST:
-            raise WireError("the first message on a connection is a hello")
-        if len(data) < HEADER_SIZE + length:
-            return None
-        return decode(data[HEADER_SIZE : HEADER_SIZE + length])
+        return first_message(visitor.buffer)
 
     def _take(self, visitor: Visitor) -> None:
         length = int.from_bytes(visitor.buffer[1:HEADER_SIZE], "big")
@@ -189,13 +209,8 @@ class Network:
         names, mesh = visitor.secured.peer.names, self._trust.mesh
         roles = roles_of(names, mesh)
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
-        if role == "launcher":
-            visitor.way = Pass(self._admission.admit(text, mac), "")
-            self._take(visitor)
-            self._handle(visitor, Event.LAUNCHES)
-        elif role == "parent":
-            need(MAY, "parent", roles)
-            visitor.way = Pass(self._admission.admit(text, mac), name_of(names, mesh, "pct"))
+        if role in LAUNCH_ROLES:
+            visitor.way = self._let_in(role, names, text, mac)
             self._take(visitor)
             self._handle(visitor, Event.LAUNCHES)
         elif role == "child":
@@ -287,6 +302,18 @@ _DO = {
     Action.REFUSE: Network._refuse,
     Action.DROP: Network._drop,
 }
+
+
+def first_message(data: bytes) -> Optional[Message]:
+    """The message that ``data`` begins with; None when it is not whole yet. WireError when it is too long, or none."""
+    if not data:
+        return None
+    length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
+    if data[0] != CONTROL or length > LONGEST:
+        raise WireError("the first message on a connection is a hello")
+    if len(data) < HEADER_SIZE + length:
+        return None
+    return decode(data[HEADER_SIZE : HEADER_SIZE + length])
 
 
 def allowed(op: str, names: FrozenSet[str], mesh: str, credential: Optional[Credential], launcher: Any) -> None:

@@ -8,6 +8,7 @@ import time
 from agents.link import trust as trusts
 from agents.link.trust import SCHEME, Trust
 from agents.pct.admission import Admission
+from agents.pct.anteroom import answer
 from agents.pct.courier import be_courier
 from agents.pct.network import Network, allowed
 from agents.pct.places import launch_socket, tombstone
@@ -16,6 +17,7 @@ from agents.wire.errors import Refusal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Loop
@@ -62,6 +64,7 @@ class Outside:
         begin: Callable[[Secured, str, Pass], None],
         welcome: Callable[[Secured, int], Session],
         fork: Callable[[Callable[[], None]], None],
+        hand_over: Callable[[socket.socket], bool],
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._welcome, self._fork = welcome, fork
@@ -74,7 +77,7 @@ class Outside:
             lambda launcher: os.path.exists(tombstone(run, node, launcher)),
         )  # fmt: skip
         self._network = Network(
-            loop, config.listen, trust, self._admission, log, begin, self._on_request, self._on_fetch
+            loop, config.listen, trust, self._admission, log, begin, self._on_request, self._on_fetch, hand_over
         )
 
     @property
@@ -107,6 +110,10 @@ class Outside:
         path = launch_socket(self._run, self._node, launcher)
         self._fork(lambda: be_courier(secured, path, message))
         secured.close()
+
+    def answer(self, question: bytes) -> bytes:
+        """What a launch child that received a launch is told."""
+        return answer(question, self._network.let_in, self._network.failed)
 
     def check(self, session: Session, op: str, message: Message) -> None:
         """Refusal unless whoever is at the other end may ask for ``op``."""

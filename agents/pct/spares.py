@@ -18,11 +18,13 @@ from agents.pct.seat import Host
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, NoReturn, Optional
+    from typing import Any, Callable, Dict, NoReturn, Optional
 
     from agents.pct.network import Pass
 
 _READY = b"r"
+_ASK, _END = b"?", b"\n"
+_LONGEST = 8192
 
 
 class Spares:
@@ -33,6 +35,9 @@ class Spares:
         self._lines: Dict[int, socket.socket] = {}  # by descriptor
         self._ready: Optional[socket.socket] = None
         self._timer: Optional[Timer] = None
+        #: What a launch child is answered that received a launch from another machine (agents/pct/anteroom.py).
+        self.answer: Callable[[bytes], bytes] = lambda _question: b""
+        self._asking: Dict[int, bytes] = {}  # questions that are not whole yet, by descriptor
 
     def __len__(self) -> int:
         return int(self._ready is not None)
@@ -60,16 +65,29 @@ class Spares:
     def _on_word(self, fd: int) -> None:
         line = self._lines[fd]
         try:
-            word = line.recv(16)
+            word = line.recv(_LONGEST)
         except BlockingIOError:
             return
         except OSError:
             word = b""
+        if word[:1] == _ASK or fd in self._asking:
+            self._on_question(fd, word)
+            return
         if word != _READY or self._ready is not None or self._spare_s <= 0:
             self._drop(line)
             return
         self._ready = line
         self._timer = self._loop.after(self._spare_s, self.dismiss)
+
+    def _on_question(self, fd: int, data: bytes) -> None:
+        line, question = self._lines[fd], self._asking.pop(fd, b"") + data
+        if not question.endswith(_END):
+            self._asking[fd] = question
+            return
+        try:
+            line.sendall(self.answer(question))
+        except OSError:
+            self._drop(line)  # it has just died
 
     def dismiss(self) -> None:
         """The spare launch child is not needed: it ends."""
@@ -100,18 +118,14 @@ class Spares:
             line.close()
 
 
-def serve_launch(host: Host, sock: Any, role: str, let_in: Pass) -> NoReturn:
-    """Be the launch child of a launch from another machine, and of that alone: no process takes its TLS over."""
-    Launch(host, sock, role, let_in).run()
-    os._exit(0)
-
-
-def serve_launches(host: Host, line: socket.socket, sock: socket.socket, role: str) -> NoReturn:
+def serve_launches(host: Host, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass] = None) -> NoReturn:
     """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
     before = -1
     while True:
-        launch = Launch(host, sock, role)
+        launch = Launch(host, sock, role, let_in)
         launch.run()
+        if host.system is not None:
+            os._exit(0)  # it has been another user's
         launch.close()
         del launch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -121,10 +135,22 @@ def serve_launches(host: Host, line: socket.socket, sock: socket.socket, role: s
         if before not in (-1, count):
             os._exit(0)  # something of the launch is still open: it ends here
         before = count
-        sock, role = _next(line)
+        sock, role, let_in = _next(line)
 
 
-def _next(line: socket.socket) -> "tuple[socket.socket, str]":
+def _next(line: socket.socket) -> "tuple[Any, str, Optional[Pass]]":
+    while True:
+        sock, word = _handed(line)
+        if word != "far":
+            return sock, word, None
+        from agents.pct.anteroom import receive
+
+        received = receive(line, sock)
+        if received is not None:
+            return received
+
+
+def _handed(line: socket.socket) -> "tuple[socket.socket, str]":
     try:
         line.send(_READY)
         word, fds, _flags, _address = socket.recv_fds(line, 16, 1)

@@ -74,7 +74,7 @@ class Child:
         if self.over:
             return
         try:
-            sock = connect_now(self._address)
+            sock = connect_now(self._address, b"launch.redmesh")
         except OSError as error:
             if error.errno in _COMING_BACK and time.monotonic() < self._deadline:
                 self.loop.after(_AGAIN_S, self._connect)

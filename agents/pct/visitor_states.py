@@ -24,6 +24,7 @@ class State(Enum):
 class Event(Enum):
     """What may happen to it."""
 
+    HANDED = "handed"  # a launch child that waited for a launch has it, from its first byte
     SHAKEN = "shaken"
     LAUNCHES = "launches"  # it brings a launch, and may
     FETCHES = "fetches"  # it is a launch child of another node
@@ -47,6 +48,7 @@ class Action(Enum):
 
 #: State and event -> what to do, and where it stands then.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
+    (State.SHAKING, Event.HANDED): (Action.DROP, State.OVER),
     (State.SHAKING, Event.SHAKEN): (Action.READ, State.GREETING),
     (State.SHAKING, Event.REFUSED): (Action.DROP, State.OVER),
     (State.SHAKING, Event.LATE): (Action.DROP, State.OVER),

@@ -60,7 +60,7 @@ class FarLoad:
     ) -> None:
         self._load, self._common = load, common  # a frame
         self._on_sent, self._on_refused = on_sent, on_refused
-        self.link = Link(loop, connect_now(address), on_frame, on_end)
+        self.link = Link(loop, connect_now(address, b"launch.redmesh"), on_frame, on_end)
         cpa.ask(dict(asking, common=digest_of(common[HEADER_SIZE:])), self._granted, ASK_S, patient=True)
 
     def _granted(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:

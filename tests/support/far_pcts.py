@@ -35,9 +35,11 @@ class FarMachine:
 
     def __init__(self, count: int = 1) -> None:
         self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
+        self.hint = b""  # what connections say that they are for
         self.authority: Authority = authority(f"{self.directory}/login", MESH)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
+        self.incarnations = dict.fromkeys((f"n{i}" for i in range(count)), 1)
         self.nodes = [{"id": i + 1, "name": f"n{i}", "processors": [2 * i, 2 * i + 1]} for i in range(count)]
         for number, node in enumerate(self.nodes):
             self._prepare(str(node["name"]), node, f"127.0.0.{number + 2}")
@@ -83,8 +85,13 @@ class FarMachine:
         """Kill a PCT and start another."""
         self.processes[name].kill()
         self.processes[name].wait()
+        self.incarnations[name] += 1
         self.start(name)
         self.await_pct(name)
+
+    def has_spare(self, name: str = "n0") -> bool:
+        """Whether a launch child of the node waits for another launch."""
+        return any(not processes.children(pid) for pid in processes.children(self.processes[name].pid))
 
     def refusals(self, name: str = "n0") -> list[str]:
         """The reasons that a node has logged."""
@@ -117,9 +124,9 @@ class FarMachine:
             own = self.own(f"{role}-{name}-{lasts_days}", pem)
         return Trust(MESH, f"{self.directory}/ca.pem", own)
 
-    def visit(self, trust: Trust, node: str = "n0", timeout_s: float = 10.0) -> tls.Secured:
+    def visit(self, trust: Trust, node: str = "n0", hint: bytes = b"") -> tls.Secured:
         """A connection, shaken."""
-        return tls.connect(self.addresses[node], trust, timeout_s)
+        return tls.connect(self.addresses[node], trust, 10.0, hint)
 
     # a launch
 
@@ -152,7 +159,6 @@ class FarMachine:
         launcher: int | None = None,
         uid: int = UID,
         expires_in_s: float = 45.0,
-        incarnation: int = 1,
         master: bytes | None = None,
     ) -> dict[str, Any]:
         """What a CPA answers to a ``credential`` request, or what a forger would."""
@@ -163,7 +169,7 @@ class FarMachine:
         )  # fmt: skip
         master = master or keys.read(f"{self.authority.directory}/master.key")[0]
         macs = {
-            name: credentials.mac(keys.launch_key(master, MESH, name), made.text, name, "b0", incarnation)
+            name: credentials.mac(keys.launch_key(master, MESH, name), made.text, name, "b0", self.incarnations[name])
             for name in (str(node["name"]) for node in self.nodes)
         }
         return {"credential": made.text, "macs": macs, "members": members}
@@ -180,7 +186,7 @@ class FarMachine:
         node: str = "n0",
     ) -> Talk:
         """Bring a launch to ``node``, and hear what comes back."""
-        sock = self.visit(trust or self.trust(), node)
+        sock = self.visit(trust or self.trust(), node, self.hint)
         mac = shown["macs"].get(node, "") if mac is None else mac
         greeting = {**hello(role), "credential": shown["credential"], "mac": mac}
         sock.sendall(control(greeting) + control({**load, **shown}) + frame(COMMON, common))

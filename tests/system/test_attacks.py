@@ -136,6 +136,18 @@ def test_a_client_of_another_mesh_leaves(machine: FarMachine) -> None:
         tls.connect(machine.addresses["n0"], Trust(MESH, f"{machine.directory}/third.pem"), 5.0)
 
 
+@pytest.fixture(params=["pct", "launch child"])
+def door(machine: FarMachine, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Who hears the launch: the PCT, or a launch child that waits for another launch."""
+    if request.param == "launch child":
+        machine.hint = tls.LAUNCH
+        assert _launches(machine, ["n0", "n1"])
+        wait_until(lambda: machine.has_spare("n0") and machine.has_spare("n1"), "launch children wait")
+    yield
+    machine.hint = b""
+
+
+@pytest.mark.usefixtures("door")
 class TestCredentials:
     """A credential that is not for this launch, node, user, program or time."""
 
@@ -210,7 +222,7 @@ class TestCredentials:
     def test_of_another_load(self, machine: FarMachine) -> None:
         load, common = machine.load(next(_next))
         shown = machine.credential(load, common)
-        sock = machine.visit(machine.trust())
+        sock = machine.visit(machine.trust(), hint=machine.hint)
         sock.sendall(control({**hello("launcher"), "credential": shown["credential"], "mac": shown["macs"]["n0"]}))
         other = machine.credential(load, common)
         with refused(machine, "other_credential"):
@@ -231,12 +243,12 @@ class TestCredentials:
 
     def test_replayed_after_the_pct_was_started_again(self, machine: FarMachine) -> None:
         load, common = machine.load(next(_next), ["n1"])
-        shown = machine.credential(load, common, incarnation=1)
+        shown = machine.credential(load, common)
         assert machine.launch(load, common, shown, node="n1").run() == [0]
         machine.again("n1")
         with refused(machine, "former_life", "n1"):
             machine.launch(load, common, shown, node="n1").until("error")
-        again = machine.credential(load, common, incarnation=2)
+        again = machine.credential(load, common)
         assert machine.launch(load, common, again, node="n1").run() == [0]
 
     def test_of_a_launch_that_was_killed(self, machine: FarMachine) -> None:
@@ -254,6 +266,7 @@ class TestCredentials:
             machine.launch(load, common, shown).until("error")
 
 
+@pytest.mark.usefixtures("door")
 class TestTheTree:
     """Who says to be a node of a launch."""
 
@@ -407,7 +420,7 @@ class TestManyVisitors:
     def test_a_launcher_with_a_big_load_does_not_cost_the_pct(self, machine: FarMachine) -> None:
         load, common = machine.load(next(_next))
         shown = machine.credential(load, common)
-        sock = machine.visit(machine.trust())
+        sock = machine.visit(machine.trust(), hint=machine.hint)
         sock.sendall(control({**hello("launcher"), "credential": shown["credential"], "mac": shown["macs"]["n0"]}))
         with contextlib.suppress(OSError):
             sock.sendall(bytes([CONTROL]) + (8 << 20).to_bytes(4, "big") + b" " * (6 << 20))  # truncated

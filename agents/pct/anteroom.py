@@ -1,0 +1,120 @@
+"""A launch from another machine, received by a launch child that waits for one: TLS from its first byte is the child's.
+
+TLS cannot be handed from process to process, so the connection is handed over before it: its first message says in
+the clear that it brings a launch (the server's name in it is tls.LAUNCH). The PCT is asked, over the line to it,
+whether the credential may come in: it alone knows which ones have been used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+
+from agents.link import tls
+from agents.link.trust import ours
+from agents.pct.network import LONGEST, PATIENCE_S, Pass, first_message
+from agents.wire.control import control
+from agents.wire.credential import read
+from agents.wire.errors import AgentError, WireError
+from agents.wire.messages import check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, Callable, Optional, Tuple
+
+#: What a spare launch child is told with the descriptor, instead of a role; a question of its begins and ends so.
+FAR, ASK, END = b"far", b"?", b"\n"
+_LINGER_S = 0.5
+
+
+def receive(line: socket.socket, sock: socket.socket) -> "Optional[Tuple[tls.Secured, str, Pass]]":
+    """The connection, its role, and what it was let in with; None when it was refused, or went."""
+    try:
+        tls.tune(sock)
+        sock.setblocking(False)
+        secured = tls.Secured(sock, ours(), server=True)
+    except (OSError, AgentError):
+        sock.close()
+        return None
+    until = time.monotonic() + PATIENCE_S
+    try:
+        return _received(line, secured, until)
+    except AgentError as refusal:
+        _refuse(secured, refusal)
+    except OSError as error:
+        _ask(line, {"failed": error.strerror or str(error)})
+    secured.close()
+    return None
+
+
+def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple[tls.Secured, str, Pass]":
+    _wait(secured, secured.shake, until)
+    data = b""
+    message = None
+    while message is None:
+        more = _wait(secured, lambda: secured.recv(LONGEST), until)
+        if not more:
+            raise OSError(0, "the connection ended before its hello")
+        data += more
+        message = first_message(data)
+    role = check_hello(message)
+    answer = _ask(line, {
+        "role": role, "names": sorted(secured.peer.names),
+        "credential": str(message.get("credential", "")), "mac": str(message.get("mac", "")),
+    })  # fmt: skip
+    if "error" in answer:
+        raise AgentError.from_message(answer["error"])
+    length = 5 + int.from_bytes(data[1:5], "big")
+    secured.unread(data[length:])
+    return secured, role, Pass(read(str(message["credential"])), str(answer["parent"]))
+
+
+def _wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
+    while True:
+        try:
+            return step()
+        except BlockingIOError:
+            events = select.poll()
+            events.register(secured.fileno(), secured.wants)
+            left = until - time.monotonic()
+            if left <= 0 or not events.poll(left * 1000):
+                raise OSError(0, "it was too slow") from None
+
+
+def _ask(line: socket.socket, question: Any) -> Any:
+    # our PCT answers at once; when it is gone nobody may let a launch in
+    line.sendall(ASK + json.dumps(question).encode("utf-8") + END)
+    answer = b""
+    while not answer.endswith(END):
+        data = line.recv(1 << 16)
+        if not data:
+            os._exit(0)
+        answer += data
+    return json.loads(answer)
+
+
+def _refuse(secured: tls.Secured, refusal: AgentError) -> None:
+    until = time.monotonic() + _LINGER_S
+    try:
+        secured.sendall(control(hello("pct")) + control({"re": 0, "error": refusal.as_message()}))
+        while _wait(secured, lambda: secured.recv(1 << 16), until):
+            pass  # what is left unread would make our end a reset
+    except OSError:
+        pass
+
+
+def answer(question: bytes, let_in: Callable[..., Pass], on_failure: Callable[[str], None]) -> bytes:
+    """The PCT's part: a launch child's question, answered."""
+    asked = json.loads(question[len(ASK) :])
+    if "failed" in asked:
+        on_failure(asked["failed"])
+        return b"{}" + END
+    try:
+        let = let_in(asked["role"], frozenset(asked["names"]), asked["credential"], asked["mac"])
+        reply: Any = {"parent": let.parent}
+    except (AgentError, WireError) as refusal:
+        reply = {"error": refusal.as_message()}
+    return json.dumps(reply).encode("utf-8") + END
