@@ -7,6 +7,7 @@ import socket
 import sys
 from typing import Any
 
+from agents.link.sockets import own_directory
 from console.cli import mesh
 from console.deploy import personal
 from console.deploy.trust import authority, write_private
@@ -28,6 +29,7 @@ def far(settings: Settings, config: dict[str, Any]) -> None:
     import os
 
     ours = authority(settings.state_dir, config["mesh"])
+    own_directory(config["run"])
     ours.equip_login(config["login"], ["127.0.0.1"], config["run"])
     for number, node in enumerate(config["nodes"]):
         host = f"127.0.0.{number % 250 + 2}"
