@@ -120,6 +120,7 @@ class Nursery:
             env[own], env[own + 1] = birth[0], birth[1]
             for place, entry in enumerate(birth[9], own + 2):
                 env[place] = entry
+            env[own + 2 + len(birth[9])] = None  # one that has fewer than another gets none of that one's
             pid = self._by_tape(birth) or self._by_fork(birth)
             if pid < 0:
                 error = OSError(-pid, os.strerror(-pid))

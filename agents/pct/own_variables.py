@@ -38,11 +38,13 @@ class OwnVariables:
 
     def names(self) -> "List[bytes]":
         """What must not be left of the launcher's own, for what stands first in an environment counts."""
-        return [*(_DEVICES + (_WITHIN,) if self._gpus else ()), *(_SEGMENT if self._program.subgroups else ())]
+        lines = {name: None for segment in self._program.segments for name in segment.env}  # each once, in order
+        return [*(_DEVICES + (_WITHIN,) if self._gpus else ()), *(_SEGMENT if self._program.subgroups else ()), *lines]
 
     def of(self, rank: int) -> "Dict[bytes, bytes]":
         """The variables of ``rank``."""
         own: "Dict[bytes, bytes]" = {}
+        given = _DEVICES + (_WITHIN,) + _SEGMENT if self._gpus else _SEGMENT
         if rank in self._gpus:
             devices = b",".join(b"%d" % device for device in self._gpus[rank])
             own.update(dict.fromkeys(_DEVICES, devices))
@@ -51,10 +53,14 @@ class OwnVariables:
             segment = self._program.segment_of(rank)
             numbers = (self._program.segments.index(segment), rank - segment.first, segment.size)
             own.update((name, b"%d" % number) for name, number in zip(_SEGMENT, numbers))  # noqa: B905
+            all_have = self._program.env
+            for other in self._program.segments:  # what another line sets, this one has as the launcher has it
+                own.update((name, all_have[name]) for name in other.env if name in all_have and name not in own)
+            own.update((name, value) for name, value in segment.env.items() if name not in given)
         return own
 
     def entries(self, rank: int) -> "List[bytes]":
-        """The same as they stand in an environment; as many for every rank."""
+        """The same as they stand in an environment."""
         return [name + b"=" + value for name, value in self.of(rank).items()]
 
 

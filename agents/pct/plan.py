@@ -24,10 +24,11 @@ OWN = (b"REDMESH_LAUNCH", b"YOD_RANK", b"YOD_LOCAL_RANK")
 class Segment:
     """One command line of a load and the ranks that run it."""
 
-    __slots__ = ("argv", "file", "first", "path", "size")
+    __slots__ = ("argv", "env", "file", "first", "path", "size")
 
     def __init__(self, first: int, size: int, path: bytes, argv: List[bytes], file: Any = None) -> None:
         self.first, self.size, self.path, self.argv = first, size, path, argv
+        self.env: Dict[bytes, bytes] = {}  # of these ranks alone
         self.file = file  # the launcher's file at ``path`` (agents/pct/in_place.py)
 
 
@@ -127,6 +128,9 @@ def read_program(payload: bytes) -> Program:
             )
             for item in common["segments"]
         ]
+        for item, segment in zip(common["segments"], segments):  # noqa: B905  (strict needs Python 3.10)
+            if "env" in item:
+                segment.env = clean_environment([to_bytes(entry) for entry in item["env"]])
         env = clean_environment([to_bytes(entry) for entry in common["env"]])
         program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
         program.cargo = dict(common.get("cargo", {}))

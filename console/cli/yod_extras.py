@@ -164,6 +164,7 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
             told = f"{clean(name)}:{segment.line}: {error.message}"
             raise ConsoleError(told, error.hint, exit_status=error.exit_status) from None
         programs.append(Program(segment.line, segment.size, segment.wanted, found, segment.argv))
+        programs[-1].env = segment.env
     ranks = total(segments)
     if given.get("sz", ranks) != ranks:
         raise UsageError(f"-sz {given['sz']}, but {clean(name)} has {ranks} ranks", "its lines have their own -sz")

@@ -108,7 +108,8 @@ WORDS = (
     Word("umask", "text", "their file mode creation mask, in octal", metavar="MASK", group=_RANKS),
     Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
     Word(
-        "input", "text", "who reads standard input: shared (which rank reads first; default), all, none, or a rank", metavar="WHO", group=_OUTPUT,
+        "input", "text", "who reads standard input: shared (which rank reads first; default), all, none, or a rank",
+        metavar="WHO", group=_OUTPUT,
     ),
     Word(
         "stdin", "text", "standard input from a file: one for all, or with {rank} {node} {local} {launcher} in its name"

@@ -1,7 +1,7 @@
 """Load files: several command lines, one launch, one rank space (row B6).
 
-One line a program: ``[-sz N] [-list L] program arguments…``. Ranks run in the order of the lines. ``#`` begins a
-comment where a word could begin; blank lines are nothing; a backslash at a line's end goes on in the next.
+One line a program: ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``. Ranks run in the order of the lines.
+``#`` begins a comment where a word could begin; blank lines are nothing; a backslash at a line's end goes on in the next.
 Quotes and backslashes mean what they mean to a POSIX shell; nothing is expanded: ``$HOME`` and ``*`` stay as they are.
 """
 
@@ -32,6 +32,11 @@ _OPTIONS = {
 _FLAGS = frozenset(("service",))
 
 
+def _assigns(word: bytes) -> bool:
+    name, equals, _value = word.partition(b"=")
+    return bool(equals) and name.isascii() and name.decode("ascii").isidentifier()
+
+
 #: Any service processors, as the protocol has it.
 SERVICE = {"processors": [], "nodes": [], "service": True}
 
@@ -39,10 +44,15 @@ SERVICE = {"processors": [], "nodes": [], "service": True}
 class Segment:
     """One line: ``size`` ranks of one program. ``wanted`` is the protocol's, the line's own or the command line's."""
 
-    __slots__ = ("argv", "line", "size", "wanted")
+    __slots__ = ("argv", "env", "line", "size", "wanted")
 
-    def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, argv: list[bytes]) -> None:
-        self.line, self.size, self.wanted, self.argv = line, size, wanted, argv
+    def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, words: list[bytes]) -> None:
+        self.line, self.size, self.wanted = line, size, wanted
+        self.env: list[bytes] = []  # NAME=VALUE in front of the program, as in a shell
+        while words and _assigns(words[0]):
+            self.env.append(words[0])
+            words = words[1:]
+        self.argv = words
 
     def __repr__(self) -> str:
         return f"Segment(line={self.line}, size={self.size}, wanted={self.wanted}, argv={self.argv})"
@@ -125,7 +135,10 @@ def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, cpu
         own[option] = value
     if at == len(words):
         raise UsageError("no program on this line", "a line is: [-sz N] [-list L] program arguments")
-    if not words[at]:
+    program = next((word for word in words[at:] if not _assigns(word)), None)
+    if program is None:
+        raise UsageError("no program behind the variables on this line", "a line is: NAME=VALUE program arguments")
+    if not program:
         raise UsageError("the program's name is empty")
     if "service" in own:
         if "list" in own:

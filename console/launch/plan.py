@@ -254,6 +254,8 @@ def _common(request: Request, size: int) -> dict[str, Any]:
         first, segments = 0, []
         for one in request.segments:
             segments.append(_segment(first, one.size, one.path, one.argv))
+            if one.env:
+                segments[-1]["env"] = [entry.decode("latin-1") for entry in one.env]
             first += one.size
         message["segments"], message["subgroups"] = segments, True
     return message

@@ -17,10 +17,11 @@ RETRIES = 3
 class Program:
     """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or on any."""
 
-    __slots__ = ("argv", "line", "path", "size", "wanted")
+    __slots__ = ("argv", "env", "line", "path", "size", "wanted")
 
     def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, path: bytes, argv: list[bytes]) -> None:
         self.line, self.size, self.wanted, self.path, self.argv = line, size, wanted, path, argv
+        self.env: list[bytes] = []  # NAME=VALUE, of these ranks alone
 
 
 class Request:

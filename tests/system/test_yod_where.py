@@ -183,6 +183,13 @@ def test_lines_that_list_come_first(mesh8: PrivateMesh) -> None:
     assert (where[6], where[7]) == ("n0", "n0") and "n0" not in {where[rank] for rank in range(6)}
 
 
+def test_variables_of_a_line_are_its_ranks_alone(mesh8: PrivateMesh) -> None:
+    tell = "sh -c 'echo $YOD_RANK:$A:$B'\n"
+    (mesh8.work / "envs").write_text(f"-sz 2 A=one {tell}{tell}-sz 2 B='two words' A= {tell}")
+    done = mesh8.run("yod", "envs", check=True, env={"A": "base"})
+    assert sorted(done.stdout.splitlines()) == ["0:one:", "1:one:", "2:base:", "3::two words", "4::two words"]
+
+
 @pytest.mark.parametrize(
     ("text", "options", "status", "says"),
     [

@@ -179,3 +179,15 @@ def test_a_line_may_ask_for_service_processors() -> None:
     assert compute.wanted is None
     assert (service.size, service.wanted) == (2, {"processors": [], "nodes": [], "service": True})
     assert service.argv == [b"viewer", b"-service"]
+
+
+def test_variables_stand_before_the_program() -> None:
+    data = b"-sz 2 A=1 B='x y' ./prog C=3\n./other\nE= _f9=z p\n./x=y q\n"
+    assert [(s.env, s.argv) for s in parse(data, "job")] == [
+        ([b"A=1", b"B=x y"], [b"./prog", b"C=3"]),
+        ([], [b"./other"]),
+        ([b"E=", b"_f9=z"], [b"p"]),
+        ([], [b"./x=y", b"q"]),
+    ]
+    with pytest.raises(UsageError, match="job:2: no program behind the variables"):
+        parse(b"true\nA=1 B=2\n", "job")
