@@ -129,7 +129,12 @@ class _Drawing:
         name = f"c{line // a_cage}" if scale.down > 1 and line % a_cage == 0 else ""
         parts: list[Stretch] = [Stretch(left, name, left + len(name), _PLAIN, 0, 0)]
         for column in range(mesh.columns):
-            parts += self._tiles(row, column, line, left + self._x(column))
+            for part in self._tiles(row, column, line, left + self._x(column)):
+                last = parts[-1]
+                if last.cells and last.x + last.cells * scale.tile == part.x:
+                    parts[-1] = last._replace(cells=last.cells + part.cells)
+                else:
+                    parts.append(part)
             if column in self._cut:
                 end = left + self._x(column) + scale.across * scale.tile
                 parts.append(Stretch(end, "|", end + 1, _PLAIN, 0, 0))

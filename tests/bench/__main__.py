@@ -2,7 +2,18 @@
 
 import sys
 
-from tests.bench import allocating, imaging, inspecting, launching, parallel, placing, scaling, streaming
+from tests.bench import (
+    allocating,
+    consoles,
+    deploying,
+    imaging,
+    inspecting,
+    launching,
+    parallel,
+    placing,
+    scaling,
+    streaming,
+)
 from tests.bench.ratios import show
 
 SECTIONS = {
@@ -23,6 +34,8 @@ SECTIONS = {
     "replay": scaling.replay,
     "broadcast": imaging.broadcast,
     "files": imaging.files,
+    "console_map": consoles.console_map,
+    "up_hosts": deploying.up_hosts,
 }
 
 

@@ -16,7 +16,7 @@ from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 
 def details(app: object) -> str:
     widget = app.screen.query_one(Details)  # type: ignore[attr-defined]
-    return f"{widget.border_title}\n{widget.visual}"
+    return f"{widget.border_title}\n{widget.render()}"
 
 
 async def test_it_opens_on_the_map_with_legend_launchers_and_details(tmp_path: Path) -> None:

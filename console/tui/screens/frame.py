@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from console.tui.actions.registry import changes
+from console.tui.painting import CellsCompositor
+from console.tui.widgets.key_bar import KeyBar
 from console.tui.widgets.top_bar import TopBar
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class Framed(Screen[None]):
     TITLE_FOR_HELP: ClassVar[str] = ""
     #: Where actions of this screen are bound (console/tui/actions): its own place first, then its widgets'.
     PLACES: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = CellsCompositor()
 
     @property
     def console(self) -> ConsoleApp:
@@ -54,4 +59,4 @@ class Framed(Screen[None]):
         """Bar, body, footer."""
         yield TopBar()
         yield from self.body()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyBar()

@@ -49,6 +49,7 @@ class MeshScreen(Doing):
         self._details = Details(machine, id="details")
         self._probe = self._details.probe = Probe()
         self._legend = Legend(machine, id="legend")
+        self._possible: tuple[object, ...] = ()
         yield Horizontal(self._map, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
         yield self._legend
 
@@ -123,13 +124,21 @@ class MeshScreen(Doing):
     @on(LineList.Moved)
     def _moved(self) -> None:
         self._show_details()
-        self.refresh_bindings()
+        self._update_bindings()
 
     @on(MachineMap.Selected)
     def _selected(self) -> None:
         self._titles()
         self._show_details()
-        self.refresh_bindings()
+        self._update_bindings()
+
+    def _update_bindings(self) -> None:
+        """Only where something has become possible or impossible: it is asked of every binding."""
+        shown = self._map
+        possible = (self._launcher is None, bool(shown.selected), shown.ranging, shown.place)
+        if possible != self._possible:
+            self._possible = possible
+            self.refresh_bindings()
 
     def on_descendant_focus(self) -> None:
         """Details belong to what has the focus."""

@@ -208,6 +208,14 @@ class CellGrid(ScrollView, can_focus=True):
             style = self._styles[name] = self.get_component_rich_style(f"cell-grid--{name}")
         return style
 
+    @property
+    def _base(self) -> Style:
+        """The widget's own style, worked out once: it goes up through all ancestors."""
+        style = self._styles.get("")
+        if style is None:
+            style = self._styles[""] = self.rich_style
+        return style
+
     def _over(self, style: Style, mark: str) -> Style:
         both = self._marked.get((style, mark))
         if both is None:
@@ -222,16 +230,16 @@ class CellGrid(ScrollView, can_focus=True):
         if not self.cells:
             words = textwrap.wrap(self.message, max(10, self.size.width - 2))
             text = words[y - 1] if 0 < y <= len(words) else ""
-            return Strip([Segment(text, self._style("label"))]).crop_extend(0, self.size.width, self.rich_style)
+            return Strip([Segment(text, self._style("label"))]).crop_extend(0, self.size.width, self._base)
         strip = self._strips.get(line)
         if strip is None:
             if line >= len(self._layout.lines):
-                return Strip.blank(self.size.width, self.rich_style)
+                return Strip.blank(self.size.width, self._base)
             strip = self._strips[line] = self._draw(self._layout.lines[line])
-        return strip.crop_extend(scroll_x, scroll_x + self.size.width, self.rich_style)
+        return strip.crop_extend(scroll_x, scroll_x + self.size.width, self._base)
 
     def _draw(self, line: list[Stretch]) -> Strip:
-        blank = self.rich_style
+        blank = self._base
         segments: list[Segment] = []
         x = 0
         for stretch in line:
@@ -247,7 +255,7 @@ class CellGrid(ScrollView, can_focus=True):
         return Strip([segment for segment in segments if segment.text], x)
 
     def _cells(self, stretch: Stretch) -> list[Segment]:
-        density, blank = self._layout.density, self.rich_style
+        density, blank = self._layout.density, self._base
         segments: list[Segment] = []
         text, style = "", blank
         for cell in range(stretch.first, stretch.first + stretch.cells):

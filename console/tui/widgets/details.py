@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.content import Content
-from textual.widgets import Static
+from textual.widget import Widget
 
 from console.launch.report import fold_ranks
 from console.tui.machine import Event, Launcher, Machine, Node, Processor, State
@@ -21,7 +21,7 @@ Fact = tuple[str, str, str]
 _EVENTS = 6
 
 
-class Details(Static):
+class Details(Widget):
     """Names on the left, values on the right; redrawn when told to."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"details--name", "details--bad", "details--value"}
@@ -29,7 +29,7 @@ class Details(Static):
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._shown: tuple[list[Fact], int, str] = ([], 0, "")
+        self._facts: list[Fact] = []
         self._ranks: tuple[str, list[int]] = ("", [])  # the last launcher's, as text and read
         self.probe: Probe | None = None  # what the node under the cursor says of itself
 
@@ -167,15 +167,17 @@ class Details(Static):
 
     def _draw(self, title: str, facts: list[Fact]) -> None:
         set_title(self, title)
-        state = (facts, self.size.width, self.app.theme)
-        if state == self._shown:
-            return
-        self._shown = state
+        if facts != self._facts:
+            self._facts = facts
+            self.refresh()
+
+    def render(self) -> Content:
+        """What was last to be shown, wrapped to the room there is."""
         name_style = self.get_visual_style("details--name", partial=True)
         lines = []
-        for name, value, mark in facts:
+        for name, value, mark in self._facts:
             style = self.get_visual_style("details--bad" if mark else "details--value", partial=True)
             for piece in textwrap.wrap(value, max(12, self.size.width - 12)) or [""]:
                 lines.append(Content.assemble((f"{name:<10}", name_style), (piece, style)))
                 name = ""
-        self.update(Content("\n").join(lines))
+        return Content("\n").join(lines)

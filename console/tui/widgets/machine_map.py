@@ -41,6 +41,7 @@ class MachineMap(CellGrid):
         self._structure = Structure(machine)
         self._topology = machine.topology
         self._chart = Chart(TIGHTEST, [], [])
+        self._drawn: dict[int, tuple[str, str, str]] = {}  # how tiles looked when they last changed
         self.place: Place = MACHINE
         self.whole = True  # all on the screen; else every processor a tile
         self.selected: set[int] = set()  # processor ids
@@ -108,6 +109,7 @@ class MachineMap(CellGrid):
         """Lays out anew; the cursor stays on its processor."""
         machine = self._machine
         self._anchor = None
+        self._drawn.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.scrollable_content_region.size
         self.lay_out(size.width, size.height)
@@ -120,8 +122,16 @@ class MachineMap(CellGrid):
 
     def repaint(self, cells: set[int]) -> None:
         """These processors changed."""
-        tile_of = self._chart.tile_of
-        super().repaint({tile for cell in cells if (tile := tile_of.get(cell)) is not None})
+        tile_of, drawn = self._chart.tile_of, self._drawn
+        changed = set()
+        for tile in {tile for cell in cells if (tile := tile_of.get(cell)) is not None}:
+            look = (*self.appearance(tile), self.mark(tile))
+            if drawn.get(tile) != look:
+                drawn[tile] = look
+                changed.add(tile)
+        super().repaint(changed)
+        if self.cursor not in changed and self.cell is not None and not cells.isdisjoint(self.under):
+            self.post_message(self.Moved(self, self.cursor))
 
     def show(self, place: Place, cell: int | None = None) -> None:
         """Goes to a place, the cursor on that cell."""

@@ -1,0 +1,197 @@
+"""The console on a real terminal of its own, over a machine of 11,136 processors that changes."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import random
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.ratios import RUNS, Bar, Row, seconds
+from tests.support.big_machine import BigDatabase, storm
+
+CELLS, HZ = 104, 4  # one in a hundred of 10,368, a second
+_START = "import sys; from console.cli.mesh import main; sys.exit(main())"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Screen:
+    """``mesh console`` on a pseudo-terminal that is read all the time."""
+
+    def __init__(self, database: str, home: Path, columns: int, rows: int) -> None:
+        self.written = 0
+        self._recent = b""
+        self._news = threading.Condition()
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "XDG_"))}
+        env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home), "REDMESH_DATABASE": database,
+               "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
+        self.began = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _START, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
+        )
+        os.close(slave)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                select.select([self._master], [], [])
+                data = os.read(self._master, 1 << 16)
+            except OSError:
+                return
+            with self._news:
+                self.written += len(data)
+                self._recent = (self._recent + data)[-(1 << 20) :]
+                self._news.notify_all()
+
+    def key(self, key: str, then: str, limit_s: float = 20.0) -> float:
+        """Presses it; the seconds until ``then`` was written."""
+        with self._news:
+            self._recent = b""
+        began = time.perf_counter()
+        os.write(self._master, key.encode())
+        return self.until(then, limit_s) - began
+
+    def until(self, text: str, limit_s: float = 20.0) -> float:
+        """When it had been written; RuntimeError when it is not in time."""
+        wanted, deadline = text.encode(), time.perf_counter() + limit_s
+        with self._news:
+            while wanted not in self._recent:
+                if not self._news.wait(deadline - time.perf_counter()):
+                    raise RuntimeError(f"{text!r} never came; there was {self._recent[-400:]!r}")
+            return time.perf_counter()
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of a core it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def memory_mib(self) -> float:
+        """What of it is in memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@contextlib.contextmanager
+def screen(database: str, home: Path, columns: int = 120, rows: int = 40) -> Iterator[Screen]:
+    """One on the map, ended afterwards."""
+    one = Screen(database, home, columns, rows)
+    try:
+        one.until("busy")
+        yield one
+    finally:
+        one.close()
+
+
+@contextlib.contextmanager
+def changing(database: BigDatabase) -> Iterator[None]:
+    """Meanwhile processors all over the machine go from one launcher to another, in a process of its own."""
+    code = "import sys; from tests.bench.consoles import feed; feed(sys.argv[1])"
+    feeder = subprocess.Popen([sys.executable, "-c", code, database.url])
+    try:
+        yield
+    finally:
+        feeder.kill()
+        feeder.wait()
+
+
+def feed(url: str) -> None:
+    """Changes ``CELLS`` processors a second, ``HZ`` times a second, until it is killed."""
+    from db.connection import open_store
+
+    store, chance = open_store(url), random.Random(2)
+    owners = [None, 1, 2, 3, 5, 8, 9, 10, 12]
+    due = time.monotonic()
+    while True:
+        rows = [(chance.choice(owners), one) for one in chance.sample(range(10_368), CELLS // HZ)]
+
+        def work(t, rows=rows):  # type: ignore[no-untyped-def]
+            for owner, one in rows:
+                t.change(f"UPDATE processor SET launcher = ?, changed = {t.stamp} WHERE id = ?", (owner, one))
+
+        store.run(work)
+        due += 1 / HZ
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def console_map() -> list[Row]:
+    """The map of Red Storm, one cell in a hundred changing a second."""
+    with tempfile.TemporaryDirectory(prefix="redmesh-bench-") as folder:
+        home = Path(folder)
+        database = storm(home)
+        rows = [_start(database, home)]
+        with changing(database):
+            with screen(database.url, home) as one:
+                rows += _watched(one, "120×40")
+                rows.append(_keys(one))
+                rows.append(Row("console's memory, 11,136 processors (MiB)", "1 MiB", one.memory_mib, 1.0,
+                                Bar(110, 70)))  # fmt: skip
+            with screen(database.url, home, 340, 104) as one:
+                rows += _watched(one, "340×104, every processor a cell")
+        database.close()
+    return rows
+
+
+def _watched(one: Screen, where: str) -> list[Row]:
+    """CPU and bytes while nobody touches it."""
+    time.sleep(4.0)
+    cpu, written, began = one.cpu_s, one.written, time.perf_counter()
+    time.sleep(15.0)
+    took = time.perf_counter() - began
+    share = 100 * (one.cpu_s - cpu) / took
+    a_refresh = (one.written - written) / (took * HZ) / 1024
+    return [
+        Row(f"console's share of a core, 1 % changing a second, {where} (%)", "a core", share, 1.0, Bar(15, 8)),
+        Row(f"its bytes to a terminal of {where}, a refresh (KiB)", "1 KiB", a_refresh, 1.0, Bar(60, 15)),
+    ]
+
+
+def _keys(one: Screen) -> Row:
+    """From a key to what it changes: the cursor goes right and left, and the details with it."""
+    chance = random.Random(3)
+    for _ in range(2):
+        one.key("l", "processor 2 and"), one.key("h", "processor 0 and")
+    took = []
+    for _ in range(150):
+        for key, text in (("l", "processor 2 and"), ("h", "processor 0 and")):
+            time.sleep(chance.uniform(0.01, 0.06))
+            took.append(1000 * one.key(key, text))
+    p99 = sorted(took)[int(0.99 * len(took))]
+    print(f"key to screen: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms", file=sys.stderr)
+    return Row("key to changed screen, same load, p99 (ms)", "1 ms", p99, 1.0, Bar(16, 5))
+
+
+def _start(database: BigDatabase, home: Path) -> Row:
+    """From its start to the map with its legend, beside what importing Textual alone takes."""
+    bare = [sys.executable, "-c", "import textual.app"]
+    ours, theirs = [], []
+    for _ in range(RUNS):
+        theirs.append(seconds(bare))
+        one = Screen(database.url, home, 120, 40)
+        try:
+            ours.append(one.until("service ") - one.began)
+        finally:
+            one.close()
+    more = 1000 * (statistics.median(ours) - statistics.median(theirs))
+    return Row("console's start to the map over bare `import textual.app` (ms)", "1 ms", more, 1.0, Bar(350, 150))
