@@ -34,7 +34,7 @@ EXPIRE_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
 KEEP_UP_S = 1.0
 CHECKPOINT_S = 60.0
-TRIM_S = 600.0
+TRIM_S, TRIM_MORE_S = 60.0, 0.2
 AHEAD = 64  # requests that one connection may have in the queue
 
 #: Fields of a request that the log may show. Never: cookies, keys, commands.
@@ -73,7 +73,7 @@ class Cpa:
         self._every(EXPIRE_S, self._expire)
         self._every(KEEP_UP_S, self.operations.keep_up)
         self._every(CHECKPOINT_S, self.store.checkpoint)
-        self._every(TRIM_S, lambda: self.operations.trim(self.config.history_days, self.config.history_rows))
+        self._every(TRIM_S, self._trim)
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Nothing is lost by it: see agents/cpa/__init__.py."""
@@ -247,11 +247,18 @@ class Cpa:
         if self.operations.expire():
             self._released()
 
-    def _every(self, period_s: float, work: Callable[[], object]) -> None:
+    def _trim(self) -> float | None:
+        more = self.operations.trim(self.config.history_days, self.config.history_rows)
+        return TRIM_MORE_S if more else None
+
+    def _every(self, period_s: float, work: Callable[[], float | None]) -> None:
+        """Do it again and again; what it returns is when to do it again, None the usual time."""
+
         def due() -> None:
             pause_s = period_s
             try:
-                self.outage.guard(work)
+                sooner_s = self.outage.guard(work)
+                pause_s = period_s if sooner_s is None else sooner_s
             except DatabaseUnavailable as error:
                 pause_s = max(period_s, AWAY_S)
                 self.journal.write("database_away", reason=error.message)

@@ -340,9 +340,9 @@ class Operations:
         if geometry is not None:
             geometry.curve()
 
-    def trim(self, days: float, rows: int) -> None:
-        """Forget what ended long ago."""
-        history.trim(self.store, days, rows)
+    def trim(self, days: float, rows: int) -> bool:
+        """Forget some of what ended long ago; whether there is more of it. Nobody waits long for a little at a time."""
+        return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
 
 
 def _names(message: Message) -> list[str]:

@@ -51,31 +51,53 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
             yield Job(int(number), submit, run, size)
 
 
-def generated(processors: int, jobs: int, *, load: float = 0.8, seed: int = 1) -> list[Job]:
-    """Jobs that keep ``load`` of the machine busy: mostly powers of two, evenly over the magnitudes to a tenth of it.
+def generated(
+    processors: int, jobs: int | None = None, *, days: float | None = None, load: float = 0.8, seed: int = 1
+) -> list[Job]:
+    """So many jobs, or those of so many days, that keep ``load`` of the machine busy.
 
-    Run times are log-normal (median 20 minutes, cut at two days); more is submitted at noon than at midnight.
-    Sizes and daily cycle after Lublin and Feitelson (JPDC 63, 2003), simplified.
+    Sizes and run times are those of the model of Lublin and Feitelson (JPDC 63, 2003), fitted to production machines:
+    a quarter of the jobs are serial, most of the others powers of two, sizes evenly spread over the magnitudes in two
+    stages up to a tenth of the machine, larger ones running longer. Arrivals are a Poisson process with a daily
+    cycle, which the model has too, stretched so that the load is as asked.
     """
     chance = random.Random(seed)
-    shapes = [(_size(chance, processors), _run_s(chance)) for _ in range(jobs)]
-    work = sum(size * run for size, run in shapes)
+    shapes: list[tuple[int, float]] = []
+    work, enough = 0.0, processors * load * (days or 0.0) * DAY_S
+    while len(shapes) < jobs if jobs is not None else work < enough:
+        size = _size(chance, max(1, processors // 10))
+        shapes.append((size, _run_s(chance, size)))
+        work += size * shapes[-1][1]
     span_s = work / (processors * load)
     found = []
     clock = 0.0
     for number, (size, run) in enumerate(shapes, 1):
         noon = 1.0 + 0.6 * math.sin(2 * math.pi * (clock / DAY_S - 0.25))
-        clock += chance.expovariate(jobs / span_s) / noon
+        clock += chance.expovariate(len(shapes) / span_s) / noon
         found.append(Job(number, clock, run, size))
     return found
 
 
-def _size(chance: random.Random, processors: int) -> int:
-    most = max(1, processors // 10)
-    exponent = chance.uniform(0.0, math.log2(most))
-    size = 2 ** round(exponent) if chance.random() < 0.75 else round(2**exponent)
+#: The model's constants, by its own names: chances of a serial job and of a power of two; the magnitudes' range, with
+#: how far below the largest the second stage begins, and the chance of the first; the hyper-gamma of the logarithm of
+#: the run time, its mixture by size, and its end (45 hours).
+SERIAL, POW2 = 0.244, 0.576
+ULOW, UMED_BELOW, UPROB = 0.8, 2.5, 0.86
+A1, B1, A2, B2, PA, PB, LONGEST = 4.2, 0.94, 312.0, 0.03, -0.0054, 0.78, 12.0
+
+
+def _size(chance: random.Random, most: int) -> int:
+    kind = chance.random()
+    high = math.log2(most)
+    low, middle = min(ULOW, high), max(min(ULOW, high), high - UMED_BELOW)
+    exponent = chance.uniform(low, middle) if chance.random() <= UPROB else chance.uniform(middle, high)
+    if kind < SERIAL:
+        return 1
+    size = 2 ** round(exponent) if kind < SERIAL + POW2 else round(2**exponent)
     return max(1, min(most, size))
 
 
-def _run_s(chance: random.Random) -> float:
-    return min(2 * DAY_S, max(1.0, chance.lognormvariate(math.log(1200.0), 1.6)))
+def _run_s(chance: random.Random, size: int) -> float:
+    short = min(1.0, max(0.0, PA * size + PB))
+    shape, scale = (A1, B1) if chance.random() < short else (A2, B2)
+    return math.exp(min(LONGEST, chance.gammavariate(shape, scale)))

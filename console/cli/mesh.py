@@ -228,6 +228,7 @@ def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
     replay = commands.add_parser("replay", help="jobs of a trace, many times real time", description="Replay jobs.")
     replay.add_argument("trace", nargs="?", metavar="FILE", help="a Standard Workload Format file (default: made up)")
     replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many are made up (default: 1000)")
+    replay.add_argument("--days", metavar="D", type=float, default=0, help="those of so many days, however many")
     replay.add_argument("--load", metavar="L", type=float, default=0.8, help="how busy they keep it (default: 0.8)")
     replay.add_argument("--seed", metavar="S", type=int, default=1, help="what chance begins with (default: 1)")
     replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
