@@ -20,12 +20,14 @@ from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
+from console.tui.debugging import TOOLS, lend
 from console.tui.launching import Form
 from console.tui.machine import Changed, Launcher, Machine
 from console.tui.navigation import Navigator
 from console.tui.palette import ActionCommands
 from console.tui.reading import MachineReader
 from console.tui.run import Run
+from console.tui.screens.choosing import Choosing
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
 from console.tui.screens.help import Help, help_sections, key_name
@@ -164,6 +166,20 @@ class ConsoleApp(App[None]):
                 self.screen.fill_in(where, size)
 
         self.call_after_refresh(fill)
+
+    def debug_rank(self, launcher: int, rank: int) -> None:
+        """Asks for a tool, and gives the terminal to ``mesh debug`` with it until it ends."""
+        if not self.may_change():
+            return
+
+        def chosen(tool: str | None) -> None:
+            if tool is not None:
+                self.notify(told, severity="error", markup=False) if (
+                    told := lend(self, launcher, rank, tool)
+                ) else None
+
+        rows = [(tool, f"mesh debug {launcher} {rank} {tool}", tool) for tool in TOOLS]
+        self.push_screen(Choosing(f"rank {rank} of launcher {launcher}", rows), chosen)
 
     def follow(self, watch: Watch) -> None:
         """Feeds a run from its yod until the stream ends."""

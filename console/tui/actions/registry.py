@@ -6,7 +6,7 @@ from itertools import chain
 
 from textual.binding import Binding, BindingType
 
-from console.tui.actions import dialogs, everywhere, launch, mesh, moving, run, tables
+from console.tui.actions import dialogs, everywhere, launch, mesh, moving, run, stacks, tables
 from console.tui.actions.action import Action
 
 TABLES: tuple[tuple[Action, ...], ...] = (
@@ -22,6 +22,8 @@ TABLES: tuple[tuple[Action, ...], ...] = (
     run.ACTIONS,
     run.RANKS,
     run.PROMPT,
+    stacks.ACTIONS,
+    stacks.TREE,
     dialogs.PAGE,
     dialogs.CHOOSING,
     moving.CELLS,
@@ -47,6 +49,8 @@ HEADINGS = {
     "run": "Here",
     "ranks": "On a rank",
     "choosing": "In a list to choose from",
+    "stacks": "Here",
+    "tree": "In the tree",
     "page": "On a page",
     "prompt": "In the line below",
     "output": "In the output",

@@ -22,6 +22,7 @@ from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
 from console.tui.screens.page import Page
 from console.tui.screens.saving import Saving
+from console.tui.screens.stacks import StacksScreen
 from console.tui.watching import Watch
 from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.completion import Completion
@@ -343,6 +344,15 @@ class RunScreen(Saving, Framed):
             self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))
         else:
             self.mean(ranks)
+
+    def action_stacks(self) -> None:
+        """Where the ranks are: those that are meant, or all."""
+        self.app.push_screen(StacksScreen(self._run, self._output.scope, self))
+
+    def action_debug(self) -> None:
+        """A debugger on the rank that is meant, or under the cursor."""
+        scope = self._output.scope
+        self.console.debug_rank(self._run.launcher, min(scope) if scope else self._grid.cursor)
 
     def action_again(self) -> None:
         """The launch form, filled in as this launch was, as far as that is known."""

@@ -1,0 +1,213 @@
+"""Where the ranks of a launch are: their stacks, merged into one tree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.content import Content
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Static
+
+from console.errors import ConsoleError
+from console.launch import stacks
+from console.launch.report import fold_ranks
+from console.launch.sanitise import clean
+from console.tui.actions.registry import bindings
+from console.tui.run import Run
+from console.tui.screens.frame import Framed
+from console.tui.stack_rows import Path, as_text, members, remarks, rows
+from console.tui.widgets.line_list import LineList
+from console.tui.widgets.stack_tree import StackTree
+from console.tui.widgets.titles import set_subtitle, set_title
+from console.tui.words import several
+
+if TYPE_CHECKING:
+    from console.tui.screens.run import RunScreen
+
+_PERIODS_S = (0.0, 2.0, 5.0, 15.0)
+_KINDS = ("all", "native", "python")
+
+
+class StacksScreen(Framed):
+    """Taken when it opens, again by ``s`` or every few seconds; a branch leads to its ranks."""
+
+    TITLE_FOR_HELP = "stacks"
+    AUTO_FOCUS = "#stacks"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
+    PLACES = ("stacks", "tree", "lines")
+
+    def __init__(self, run: Run, ranks: frozenset[int] | None, back: RunScreen) -> None:
+        super().__init__()
+        self._run = run
+        self._ranks = ranks  # whose stacks; None: of all
+        self._back = back
+        self._told: dict[str, Any] | None = None
+        self._before: dict[str, Any] | None = None
+        self._period_s = 0.0
+        self._kind = "all"
+        self._whole = False
+        self._compares = False
+        self._folds: frozenset[Path] = frozenset()
+        self._busy = False
+        self._trouble = ""
+        self._timer: Timer | None = None
+
+    def facts(self) -> dict[str, str]:
+        """The launcher, and the first rank of the branch under the cursor."""
+        row = self._tree.row if self.is_mounted else None
+        ranks = members(row.ranks) if row is not None else frozenset()
+        return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK"}
+
+    def body(self) -> Iterable[Widget]:
+        """A line about it, the tree, what there is to say about it."""
+        self._head = Static(id="stacks-head")
+        self._tree = StackTree(id="stacks")
+        self._notes = Static(id="stacks-notes")
+        yield self._head
+        yield self._tree
+        yield self._notes
+
+    def on_mount(self) -> None:
+        """Takes the first stacks."""
+        self._draw()
+        self.action_take()
+
+    # taking them
+
+    def action_take(self) -> None:
+        """Takes the stacks again."""
+        if not self._busy:
+            self._busy = True
+            self._draw_head()
+            self.run_worker(self._take(), exclusive=True)
+
+    async def _take(self) -> None:
+        ranks = None if self._ranks is None else fold_ranks(sorted(self._ranks))
+        try:
+            told = await asyncio.to_thread(
+                stacks.take, self.console.settings.run_dir, self._run.launcher, ranks=ranks, which=self._kind
+            )
+        except ConsoleError as error:
+            self._trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
+            self._set_period(0.0)
+        else:
+            self._trouble = ""
+            self._before, self._told = self._told, told
+        finally:
+            self._busy = False
+        self._draw()
+
+    def action_period(self) -> None:
+        """Again every few seconds; after the longest time: no longer."""
+        at = _PERIODS_S.index(self._period_s)
+        self._set_period(_PERIODS_S[(at + 1) % len(_PERIODS_S)])
+        self._draw_head()
+
+    def _set_period(self, seconds: float) -> None:
+        self._period_s = seconds
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        if seconds:
+            self._timer = self.set_interval(seconds, self._again)
+
+    def _again(self) -> None:
+        if self.is_current and self._run.live:
+            self.action_take()
+
+    def action_kind(self) -> None:
+        """Frames of C, of Python, or both."""
+        self._kind = _KINDS[(_KINDS.index(self._kind) + 1) % len(_KINDS)]
+        self._before = self._told = None
+        self.action_take()
+
+    # showing them
+
+    def action_compare(self) -> None:
+        """What changed since the time before, or the plain tree."""
+        self._compares = not self._compares
+        self._draw()
+
+    def action_whole(self) -> None:
+        """What stands inside MPI, too, or not."""
+        self._whole = not self._whole
+        self._draw()
+
+    @on(LineList.Chosen)
+    def _chosen(self) -> None:
+        self.action_ranks()
+
+    def action_ranks(self) -> None:
+        """Goes back to the run view, with the ranks of the branch alone."""
+        row = self._tree.row
+        ranks = members(row.ranks) if row is not None else frozenset()
+        if ranks:
+            self._back.mean(ranks)
+            self.dismiss()
+
+    def action_fold(self, shut: bool) -> None:
+        """Folds the branch under the cursor, or opens it."""
+        row = self._tree.row
+        if row is not None:
+            self._folds = self._folds | {row.path} if shut else self._folds - {row.path}
+            self._draw()
+
+    def action_debug(self) -> None:
+        """A debugger on the first rank of the branch."""
+        row = self._tree.row
+        ranks = members(row.ranks) if row is not None else frozenset()
+        if ranks:
+            self.console.debug_rank(self._run.launcher, min(ranks))
+
+    def action_copy(self) -> None:
+        """The tree as it is shown into the clipboard."""
+        self.app.copy_to_clipboard(as_text(self._rows()))
+
+    def action_back(self) -> None:
+        """Back to the run view."""
+        self.dismiss()
+
+    def _rows(self) -> list[Any]:
+        if self._told is None:
+            return []
+        tree = self._told["tree"]
+        if self._compares and self._before is not None:
+            tree = stacks.difference(self._before["tree"], tree)
+        return rows(tree, whole=self._whole, closed=self._folds)
+
+    def _draw(self) -> None:
+        self._draw_head()
+        self._tree.show(self._rows())
+        notes = [Content.styled(self._trouble, "$error bold")] if self._trouble else []
+        for kind, text in remarks(self._told) if self._told is not None else ():
+            mark = ("▲ ", "$warning bold") if kind == "hint" else ("? ", "$quiet")
+            notes.append(Content.assemble(mark, (text, "$warning" if kind == "hint" else "$quiet")))
+        if len(notes) > 8:
+            notes[7:] = [Content.styled(f"… {len(notes) - 7} more: mesh stacks {self._run.launcher}", "$quiet")]
+        self._notes.update(Content("\n").join(notes))
+        self._notes.display = bool(notes)
+        set_title(self._tree, "stacks" if not self._compares else "stacks, compared with the time before")
+        inside = "all calls" if self._whole else "calls inside MPI folded"
+        set_subtitle(self._tree, f"{inside} · enter: these ranks")
+
+    def _draw_head(self) -> None:
+        told = self._told
+        parts = [
+            Content.styled(f" {self._run.launcher} ", "bold reverse"),
+            Content.styled(f" {self._run.name}", "bold"),
+        ]
+        if told is not None:
+            parts.append(Content(f"  {several(told['ranks'], 'rank')}, taken {told['taken_at'][11:19]} UTC"))
+            parts.append(Content.styled(f" in {told['took_s']:.2f} s", "$quiet"))
+        if self._kind != "all":
+            parts.append(Content.styled(f"  {self._kind} frames only", "$warning"))
+        if self._period_s:
+            parts.append(Content.styled(f"  again every {self._period_s:g} s", "$accent"))
+        if self._busy:
+            parts.append(Content.styled("  reading …", "$accent"))
+        self._head.update(Content("").join(parts))
