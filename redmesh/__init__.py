@@ -2,7 +2,7 @@
 
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
 from redmesh.events import Aborted, Allocated, End, Event, Exit, Lost, Output, Result, Started
-from redmesh.launching import PIPE, Launch, attach, launch, run
+from redmesh.launching import PIPE, Launch, attach, launch, run, stacks
 
 __all__ = [
     "PIPE",
@@ -22,4 +22,5 @@ __all__ = [
     "attach",
     "launch",
     "run",
+    "stacks",
 ]

@@ -12,6 +12,10 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import IO, Any, Self
 
+from console.errors import ConsoleError
+from console.launch.attach import send_signal
+from console.launch.stacks import LIMIT_S, take
+from console.settings import load as load_settings
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
 from redmesh.events import Allocated, End, Event, Exit, Output, Result, Started, read_event
 
@@ -178,21 +182,32 @@ class Launch:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to every rank; waits until they run. RedmeshError when the launch is over."""
+    def signal(self, number: int, ranks: Sequence[int] | None = None) -> None:
+        """Send a signal to ``ranks`` (None: all); waits until they run. RedmeshError when the launch is over."""
+        self._await_start()
+        if not self.launcher:
+            raise RedmeshError("nothing runs that a signal could be sent to")
+        wanted = None if ranks is None else sorted(set(map(int, ranks)))
+        try:
+            send_signal(self._run_dir, self.launcher, signal.Signals(number), wanted)
+        except ConsoleError as error:
+            raise _as_ours(error) from None
+
+    def stacks(self, ranks: str | None = None, *, which: str = "all", limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """Where the ranks stand now, as one tree (docs/stacks.md); waits until they run. RedmeshError."""
+        self._await_start()
+        return stacks(self.launcher, ranks=ranks, which=which, limit_s=limit_s, env=self._env)
+
+    @property
+    def _run_dir(self) -> str:
+        return load_settings(environ=self._env or os.environ).run_dir
+
+    def _await_start(self) -> None:
         while not self.started and not self._follows:
             event = self._read()
             if event is None:
                 break
             self._early.append(event)
-        name = signal.Signals(number).name.removeprefix("SIG")
-        if not self.launcher:
-            raise RedmeshError("nothing runs that a signal could be sent to")
-        done = subprocess.run(
-            [*_yod(), "-signal", name, str(self.launcher)], env=self._env, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RedmeshError(done.stderr.strip().removeprefix("yod: "), exit_status=done.returncode)
 
     def terminate(self) -> None:
         """SIGTERM to every rank, and SIGKILL five seconds later."""
@@ -282,6 +297,29 @@ def attach(launcher: int, *, env: Mapping[str, str] | None = None) -> Launch:
     running = Launch(["--json", "--attach", str(launcher)], env, None)
     running.launcher = launcher
     return running
+
+
+def stacks(
+    launcher: int,
+    *,
+    ranks: str | None = None,
+    which: str = "all",
+    limit_s: float = LIMIT_S,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Where the ranks of a running launch of ours stand, as one tree (docs/stacks.md).
+
+    ``ranks`` as ``0-3,7``; ``which``: all, native or python. RedmeshError when there is no such launch.
+    """
+    try:
+        run_dir = load_settings(environ={**os.environ, **env} if env else os.environ).run_dir
+        return take(run_dir, launcher, ranks=ranks, which=which, limit_s=limit_s)
+    except ConsoleError as error:
+        raise _as_ours(error) from None
+
+
+def _as_ours(error: ConsoleError) -> RedmeshError:
+    return RedmeshError(error.message, error.hint, exit_status=error.exit_status)
 
 
 async def _readable(fd: int) -> None:

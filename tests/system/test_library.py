@@ -1,7 +1,9 @@
 """redmesh.launch over a real mesh: in one line, event by event, asynchronously, and gone when its block is left."""
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -66,6 +68,40 @@ def test_what_fails_is_said(here: PrivateMesh) -> None:
         redmesh.run(["sh", "-c", "exit $((4 * YOD_RANK))"], size=2)
     assert failed.value.exit_status == 4 and failed.value.result.exits[1].status == 4
     assert redmesh.run("false", check=False).exit_status == 1
+
+
+def test_a_signal_for_some_ranks(here: PrivateMesh) -> None:
+    script = "trap 'echo told; exit' USR1; echo ready; while :; do sleep 0.05; done"
+    with redmesh.launch(["sh", "-c", script], size=4) as job:
+        heard: set[int] = set()
+        ended: set[int] = set()
+        ready = 0
+        for event in job:
+            if isinstance(event, redmesh.Output):
+                ready += event.text.count("ready")
+                if "told" in event.text:
+                    heard.add(event.rank)
+                elif ready == 4:
+                    job.signal(signal.SIGUSR1, ranks=[1, 3])
+            if isinstance(event, redmesh.Exit):
+                ended.add(event.rank)
+                if ended == {1, 3}:
+                    job.signal(signal.SIGKILL, [0, 2])
+        assert heard == {1, 3}
+        ends = {rank: one.signal for rank, one in job.wait(check=False).exits.items()}
+        assert ends == {0: signal.SIGKILL, 1: 0, 2: signal.SIGKILL, 3: 0}
+
+
+@pytest.mark.skipif(not shutil.which("eu-stack"), reason="no eu-stack here (Debian: elfutils)")
+def test_stacks_of_a_launch(here: PrivateMesh) -> None:
+    with redmesh.launch(["sleep", "60"], size=4) as job:
+        told = job.stacks()
+        assert told["launcher"] == job.launcher and told["ranks"] == 4
+        assert "nanosleep" in json.dumps(redmesh.stacks(job.launcher, ranks="1-2", which="native")["tree"])
+        with pytest.raises(redmesh.RedmeshError, match="has ranks 0 to 3"):
+            job.stacks("4")
+    with pytest.raises(redmesh.RedmeshError, match="no launcher 99999 of yours runs"):
+        redmesh.stacks(99999)
 
 
 def test_signals(here: PrivateMesh) -> None:

@@ -1,0 +1,120 @@
+"""Hints from merged trees: programs that are stuck in known ways, and programs that are not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.pct import merged, rank_sets
+from console.launch.deadlocks import blocking, hints
+
+MAIN = ("main", "ring.c", 90, "c")
+MPI = "libmpich.so.12"
+
+
+def at(line: int, name: str, *inside: str) -> list[merged.Call]:
+    """A rank in a call of MPI made at ``line`` of ring.c."""
+    return [MAIN, ("step", "ring.c", line, "c"), (name, MPI, 0, "c"), *((one, MPI, 0, "c") for one in inside)]
+
+
+def compute(line: int) -> list[merged.Call]:
+    return [MAIN, ("relax", "ring.c", line, "c")]
+
+
+def told(ranks: dict[str, list[merged.Call]], missing: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
+    tree: merged.Tree = {}
+    everybody = 0
+    for which, stack in ranks.items():
+        merged.add(tree, stack, rank_sets.read(which))
+        everybody |= rank_sets.read(which)
+    gone = [{"ranks": which, "node": "n0", "why": why} for which, why in (missing or {}).items()]
+    for one in gone:
+        everybody |= rank_sets.read(one["ranks"])
+    return [(one["kind"], one["text"], one["ranks"]) for one in hints(tree, everybody, gone)]
+
+
+def test_some_in_a_barrier_and_one_receiving() -> None:
+    ((kind, text, ranks),) = told({"0,2-3": at(52, "PMPI_Barrier", "MPIR_Barrier"), "1": at(40, "MPI_Recv")})
+    assert kind == "deadlock" and ranks == "0-3"
+    assert text.startswith("ranks 0,2-3 in MPI_Barrier (ring.c:52); rank 1 in MPI_Recv (ring.c:40): nobody computes")
+
+
+def test_different_calls_while_others_compute() -> None:
+    found = told({"0-1": at(52, "PMPI_Bcast"), "2": at(60, "PMPI_Reduce"), "3": compute(12)})
+    assert [(kind, ranks) for kind, _, ranks in found] == [("different-calls", "0-2"), ("not-arrived", "3")]
+    assert "rank 3 in relax (ring.c:12)" in found[1][1]
+
+
+def test_one_never_came_to_the_barrier() -> None:
+    ((kind, text, ranks),) = told({"0-6": at(52, "MPI_Barrier"), "7": compute(12)})
+    assert (kind, ranks) == ("not-arrived", "7")
+    assert text == "ranks 0-6 in MPI_Barrier (ring.c:52); not there: rank 7 in relax (ring.c:12)"
+
+
+def test_one_has_ended() -> None:
+    ((kind, text, ranks),) = told({"0-2": at(52, "MPI_Barrier")}, {"3": "it has ended"})
+    assert (kind, ranks) == ("not-arrived", "3") and text.endswith("rank 3 has ended and will not come")
+
+
+def test_one_that_could_not_be_read_is_no_reason() -> None:
+    assert told({"0-2": at(52, "MPI_Barrier")}, {"3": "it is traced by process 9"}) == []
+    assert told({"0-2": at(52, "MPI_Recv")}, {"3": "it is traced by process 9"}) == []
+
+
+def test_a_ring_in_which_nobody_sends() -> None:
+    ((kind, text, ranks),) = told({"0-2": at(40, "PMPI_Recv"), "3": at(44, "PMPI_Probe")})
+    assert (kind, ranks) == ("deadlock", "0-3") and text.endswith("nobody sends")
+    ((kind, text, _),) = told({"0-3": at(40, "PMPI_Ssend")})
+    assert kind == "deadlock" and text.endswith("nobody receives")
+
+
+def test_what_may_go_on_is_no_deadlock() -> None:
+    assert told({"0-3": compute(12)}) == []
+    assert told({"0-3": at(52, "MPI_Barrier")}) == [], "all are there: it returns"
+    assert told({"0-1": at(52, "MPI_Barrier"), "2-3": at(99, "MPI_Barrier")}) == [], "one barrier from two places"
+    assert told({"0-1": at(40, "MPI_Send"), "2-3": at(44, "MPI_Recv")}) == []
+    assert told({"0-1": at(40, "MPI_Recv"), "2-3": compute(3)}) == [], "who computes may send"
+    assert told({"0-3": at(40, "MPI_Waitall")}) == []
+
+
+def test_mpi4py_and_torch() -> None:
+    script = ("<module>", "train.py", 9, "python")
+    wrapper = ("__pyx_pw_6mpi4py_3MPI_4Comm_119Barrier", "MPI.so", 0, "c")
+    stack = [script, ("meet", "train.py", 4, "python"), wrapper, ("PMPI_Barrier", "libmpi.so.12", 0, "c")]
+    ((_, text, _),) = told({"0": stack, "1": [script]})
+    assert text == "rank 0 in MPI_Barrier (train.py:4); not there: rank 1 in <module> (train.py:9)"
+    torch = [script, ("wrapper", "torch/distributed/c10d_logger.py", 83, "python")]
+    reduce = ("all_reduce", "torch/distributed/distributed_c10d.py", 2777, "python")
+    ((kind, text, _),) = told({"0-2": [*torch, reduce], "3": compute(12)})
+    assert kind == "not-arrived" and text.startswith("ranks 0-2 in all_reduce (train.py:9); not there: rank 3")
+
+
+def test_threads_that_wait_for_each_other() -> None:
+    barrier = [MAIN, ("join_all", "t.c", 7, "c"), ("___pthread_barrier_wait", "libc.so.6", 0, "c")]
+    ((kind, text, _),) = told({"0-2": barrier, "3": compute(12)})
+    assert kind == "not-arrived" and "ranks 0-2 in pthread_barrier_wait (t.c:7)" in text
+
+
+def test_names_of_calls() -> None:
+    assert blocking(("PMPI_Allreduce", MPI, 0, "c")) == ("MPI_Allreduce", "collective")
+    assert blocking(("MPI_Recv_c", MPI, 0, "c")) == ("MPI_Recv_c", "receive")
+    assert blocking(("MPI_Comm_rank", MPI, 0, "c")) == ("", "")
+    assert blocking(("barrier", "game.py", 3, "python")) == ("", "")
+
+
+CALLS = st.tuples(
+    st.sampled_from(["main", "PMPI_Barrier", "MPI_Recv", "MPI_Wait", "work", "pthread_barrier_wait"]),
+    st.sampled_from(["a.c", "b.c", MPI]), st.integers(0, 3), st.sampled_from(["c", "python"]),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.integers(0, 40), st.lists(CALLS, max_size=4), max_size=12))
+def test_hints_name_ranks_that_there_are(ranks: dict[int, list[merged.Call]]) -> None:
+    tree: merged.Tree = {}
+    for rank, stack in ranks.items():
+        merged.add(tree, stack, 1 << rank)
+    everybody = rank_sets.of(ranks)
+    for hint in hints(tree, everybody, []):
+        named = rank_sets.read(hint["ranks"])
+        assert named and not named & ~everybody
+        assert hint["kind"] in ("deadlock", "different-calls", "not-arrived") and hint["text"]
