@@ -203,8 +203,8 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
         time.sleep(0.02)
 
 
-def send_signal(run_dir: str, launcher: int, number: int) -> None:
-    """Have the yod of ``launcher`` signal its ranks; returns when it has. ConsoleError when it has not."""
+def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
+    """Have the yod of ``launcher`` signal its ranks (None: all); returns when it has. ConsoleError when it has not."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)
@@ -213,7 +213,7 @@ def send_signal(run_dir: str, launcher: int, number: int) -> None:
     try:
         with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
-            client.tell({"op": "signal", "signal": number, "ranks": None})
+            client.tell({"op": "signal", "signal": number, "ranks": ranks})
             while client.receive().get("event") != "signalled":
                 pass
     except Unreachable:
