@@ -1,9 +1,8 @@
-"""What dies, is cut off or stands still in a mesh over many hosts: never a processor twice, never an orphan, never a hang.
+"""What dies, is cut off or stands still in a mesh of many hosts: no processor twice, no orphan, no hang.
 
 One mesh over four namespace hosts serves all tests; each leaves it as it found it, or fails.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -230,28 +229,32 @@ def test_a_host_is_cut_off_while_a_launch_runs_and_comes_back(mesh: FarMesh) -> 
     assert mesh.run("yod", "-sz", "8", "true").returncode == 0
 
 
-@pytest.mark.parametrize("way", ["out", "in"])
-def test_a_link_is_cut_one_way_while_a_launch_runs(mesh: FarMesh, way: str) -> None:
-    host = mesh.hosts[2]
+def test_links_are_cut_one_way_while_a_launch_runs(mesh: FarMesh) -> None:
+    """Whichever way nothing passes, the launch ends and nothing of it stays, there or elsewhere."""
+    mute, deaf = mesh.hosts[2], mesh.hosts[3]
     with run_everywhere(mesh, "-kill", "-sz", "8") as yod:
         until_it_runs(mesh)
-        host.cut(way)
+        mute.cut("out")
+        deaf.cut("in")
         status, said = end_of(yod)
-        assert status and "h3" in said
+        assert status and ("h3" in said or "h4" in said)
         until_nobody_runs(mesh)
-    host.heal()
 
 
-@pytest.mark.parametrize("way", ["both", "out", "in"])
-def test_an_idle_host_is_cut_off_for_a_while(mesh: FarMesh, way: str) -> None:
-    host = mesh.hosts[3]
-    host.cut(way)
-    wait_until(lambda: mesh.states()["h4"] in ("suspect", "down"), "h4 is not given out", 10.0, 0.1)
-    done = mesh.run("yod", "-sz", "6", "true")
+def test_idle_hosts_are_cut_off_for_a_while(mesh: FarMesh) -> None:
+    _, off, mute, deaf = mesh.hosts
+    off.cut()
+    mute.cut("out")
+    deaf.cut("in")
+    wait_until(
+        lambda: set(list(mesh.states().values())[1:]) <= {"suspect", "down"}, "they are not given out", 15.0, 0.1
+    )
+    done = mesh.run("yod", "-sz", "2", "true")
     assert done.returncode == 0, done.stderr
-    assert mesh.run("yod", "-sz", "7", "true").returncode == 125
-    host.heal()
-    wait_until(lambda: mesh.states()["h4"] == "up", "h4 is back", 20.0, 0.1)
+    assert mesh.run("yod", "-sz", "3", "true").returncode == 125
+    for host in (off, mute, deaf):
+        host.heal()
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "they are back", 20.0, 0.1)
 
 
 # --- slow, and dead to all appearances
@@ -303,8 +306,3 @@ def boot_of(mesh: FarMesh, node: str) -> str:
 
     with sqlite3.connect(f"file:{mesh.state}/mesh.db?mode=ro", uri=True) as database:
         return str(database.execute("SELECT boot_id FROM node WHERE name = ?", (node,)).fetchone()[0])
-
-
-def events(mesh: FarMesh) -> list[Any]:
-    found: list[Any] = json.loads(mesh.run("mesh", "history", "--json", check=True).stdout)
-    return found

@@ -1,0 +1,87 @@
+"""Beats on the wire: what they say, and whatever is not said by the node is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.wire import beat, keys
+from agents.wire.errors import WireError
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=40)
+
+
+def one(**more: int) -> beat.Beat:
+    return beat.Beat(
+        "n1", "b3a1c0de-1", 2, 1_000_000, epoch=7, processors=4, agent="0.1.0", address="tls://h:1/n1", **more
+    )
+
+
+@given(WORDS, WORDS, WORDS, WORDS, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 255))
+def test_a_beat_arrives_as_it_was_sent(
+    node: str, boot_id: str, agent: str, address: str, number: int, sequence: int, flags: int
+) -> None:
+    sent = beat.Beat(
+        node, boot_id, number, sequence, flags=flags, epoch=sequence, processors=number, launches=number, load=1.25,
+        memory_mb=number, agent=agent, address=address,
+    )  # fmt: skip
+    datagram = sent.encode(KEY)
+    assert beat.node_of(datagram) == node
+    got, which = beat.read_beat(datagram, [OTHER, KEY])
+    assert which == 1
+    assert all(getattr(got, name) == getattr(sent, name) for name in beat.Beat.__slots__)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_beat_with_any_byte_changed_is_refused(place: int, change: int) -> None:
+    datagram = bytearray(one().encode(KEY))
+    datagram[place % len(datagram)] ^= change
+    with pytest.raises(WireError):
+        beat.node_of(bytes(datagram))
+        beat.read_beat(bytes(datagram), [KEY])
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_no_beat_is_refused_and_nothing_else_happens(datagram: bytes) -> None:
+    for read in (
+        beat.node_of,
+        lambda data: beat.read_beat(data, [KEY]),
+        lambda data: beat.read_acknowledgement(data, [KEY], ""),
+    ):
+        with pytest.raises(WireError):
+            read(datagram)
+
+
+def test_a_beat_under_another_nodes_key_is_refused() -> None:
+    master = keys.beat_master(b"m" * 32, "mesh")
+    datagram = one().encode(keys.beat_key(master, "n2"))
+    with pytest.raises(WireError):
+        beat.read_beat(datagram, [keys.beat_key(master, "n1")])
+
+
+def test_an_acknowledgement_is_for_one_life_of_the_node() -> None:
+    said = beat.Acknowledgement(beat.UP, 1_000_000, 7, 2.0, 1763660000.5, 0.001)
+    datagram = said.encode(KEY, "boot-1")
+    got = beat.read_acknowledgement(datagram, [KEY], "boot-1")
+    assert all(getattr(got, name) == getattr(said, name) for name in beat.Acknowledgement.__slots__)
+    for keys_, boot_id in (([KEY], "boot-2"), ([OTHER], "boot-1")):
+        with pytest.raises(WireError):
+            beat.read_acknowledgement(datagram, keys_, boot_id)
+
+
+def test_a_beat_is_no_acknowledgement_and_the_other_way_round() -> None:
+    with pytest.raises(WireError):
+        beat.read_acknowledgement(one().encode(KEY), [KEY], "")
+    with pytest.raises(WireError):
+        beat.read_beat(beat.Acknowledgement(beat.UP, 1, 7, 2.0).encode(KEY, ""), [KEY])
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:0", "h:70000"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(WireError):
+        beat.split_address(text)
+
+
+def test_addresses() -> None:
+    assert beat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
+    assert beat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
