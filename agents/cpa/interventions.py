@@ -17,7 +17,7 @@ from agents.cpa.rights import Denied, user_name
 from agents.link.journal import Journal
 from agents.link.link import Caller, Link
 from agents.link.loop import Loop
-from agents.link.sockets import connect
+from agents.link.sockets import connect, connect_now
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL
@@ -258,7 +258,7 @@ class _Reset:
             self._clean_strays(name, address, [entry["launcher"] for entry in reply.get("launches", ())], tally)
 
         try:
-            sock = connect(address, timeout_s=1.0)
+            sock = connect_now(address)
         except (OSError, AgentError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._unclean.setdefault(name, f"its PCT does not answer: {reason}")

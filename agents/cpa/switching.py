@@ -8,7 +8,7 @@ from agents.cpa.rights import user_name
 from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import Loop
-from agents.link.sockets import connect
+from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import sides
@@ -62,7 +62,7 @@ class _Wiping:
 
     def _ask(self, address: str, names: list[str]) -> None:
         try:
-            caller = Caller(self._loop, connect(address, timeout_s=1.0), "cpa", lambda _caller, _reason: None)
+            caller = Caller(self._loop, connect_now(address), "cpa", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
             told = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
             self._left.update(dict.fromkeys(names, told))

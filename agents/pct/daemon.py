@@ -284,6 +284,8 @@ class Pct:
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
+        elif op == "trust":
+            self._renew_files(session, message)
         else:
             Status(self, session, message)
 
@@ -291,6 +293,12 @@ class Pct:
         """A launcher has reported this node: it is out of service until we register, which we do when it has rested."""
         self._log.write("failed a load", launcher=message["launcher"], reason=message.get("reason", ""))
         self._loop.after(self._config.failed_s, self._beats.register_again)
+        session.reply(message, {})
+
+    def _renew_files(self, session: Session, message: Message) -> None:
+        if self._outside is None:
+            raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
+        self._outside.renew(message["files"])
         session.reply(message, {})
 
     def _renew(self) -> None:

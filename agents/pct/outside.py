@@ -18,7 +18,7 @@ from agents.wire.errors import Refusal
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Optional, Tuple
 
     from agents.link.loop import Loop
     from agents.link.server import Session
@@ -71,9 +71,8 @@ class Outside:
         trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trust.client()  # so that no launch child has to make it
         trusts.use(trust)
-        self._keys: Tuple[Any, List[bytes]] = (None, [])
         self._admission = Admission(
-            mesh, node, config.owner, life, self._launch_keys, config.clock or now,
+            mesh, node, config.owner, life, keys.KeyFile(self._file("launch.key")).read, config.clock or now,
             lambda launcher: os.path.exists(tombstone(run, node, launcher)),
         )  # fmt: skip
         self._network = Network(
@@ -87,17 +86,6 @@ class Outside:
 
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)
-
-    def _launch_keys(self) -> List[bytes]:
-        path = self._file("launch.key")
-        try:
-            found = os.stat(path)
-        except OSError:
-            return []
-        stamp = (found.st_ino, found.st_mtime_ns)
-        if stamp != self._keys[0]:
-            self._keys = (stamp, keys.read(path))
-        return self._keys[1]
 
     def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
         self._welcome(secured, _LONGEST if credential is not None else 0).state = credential
@@ -114,6 +102,13 @@ class Outside:
     def answer(self, question: bytes) -> bytes:
         """What a launch child that received a launch is told."""
         return answer(question, self._network.let_in, self._network.failed)
+
+    def renew(self, files: Dict[str, Any]) -> None:
+        """Other certificates and keys from now on. BadFiles."""
+        from agents.pct.renewing import renew  # once in months
+
+        renew(self._config.trust, self._mesh, files)
+        self._log.write("trust renewed")
 
     def check(self, session: Session, op: str, message: Message) -> None:
         """Refusal unless whoever is at the other end may ask for ``op``."""

@@ -146,6 +146,7 @@ PCT: Dict[str, Shape] = {
     "failed": _shape({"reason": _str}, launcher=_int),
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
+    "trust": _shape(files=_dict),
 }
 
 #: What a launch child tells the PMIx server of its machine.

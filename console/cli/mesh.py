@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
     _add_hosts(commands)
+    _add_trust(commands)
     _add_looks(commands)
     _add_inspection(commands)
     _add_administration(commands)
@@ -117,6 +118,17 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
         one.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "the certificates and keys of a mesh over many hosts"
+    trust = commands.add_parser("trust", help=about, description=f"{about.capitalize()} (docs/security.md).")
+    which = trust.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("show", help="which there are, and until when")
+    rotate = which.add_parser("rotate", help="make new ones; launches run on")
+    for one, name in ((show, "show"), (rotate, "rotate")):
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("mesh_trust", name))
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:

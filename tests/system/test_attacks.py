@@ -27,6 +27,7 @@ REQUESTS = {
     "kill_launch": {"op": "kill_launch", "launcher": 9},
     "failed": {"op": "failed", "launcher": 9},
     "wipe": {"op": "wipe"},
+    "trust": {"op": "trust", "files": {}},
 }
 LIMIT = 64 << 20
 
@@ -84,7 +85,7 @@ class TestOperations:
     def test_by_role(self, machine: FarMachine, op: str, role: str) -> None:
         trust = machine.trust(role)
         if role in MAY[op]:
-            if op != "wipe":  # it is no attack, and ends what runs
+            if op not in ("wipe", "trust"):  # they are no attacks, and change the node
                 assert "error" not in _ask(machine, trust, REQUESTS[op])
             return
         with refused(machine, "wrong_role"):
@@ -109,6 +110,15 @@ class TestOperations:
                 machine, machine.trust(), REQUESTS[op], credential=shown["credential"], mac=shown["macs"]["n0"]
             )
             assert "error" in reply
+
+
+@pytest.mark.parametrize("wrong", ["../ca.pem", "node.pem", "launch.key", "ca.pem"])
+def test_files_that_a_node_cannot_use_change_nothing(machine: FarMachine, wrong: str) -> None:
+    files = {name: text.decode() for name, text in machine.authority.node_files("n0", []).items()}
+    reply = _ask(machine, machine.trust("cpa"), {"op": "trust", "files": {**files, wrong: "nonsense"}})
+    assert reply["error"]["code"] == "invalid"  # type: ignore[index]
+    assert sorted(os.listdir(f"{machine.directory}/n0/trust")) == ["beat.key", "ca.pem", "launch.key", "node.pem"]
+    assert _launches(machine)
 
 
 def test_a_launcher_may_end_its_own_launch(machine: FarMachine) -> None:

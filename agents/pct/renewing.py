@@ -1,0 +1,65 @@
+"""A node's certificates and keys, replaced while it runs (``mesh trust rotate``): all of them, or none."""
+
+from __future__ import annotations
+
+import os
+
+from agents.link.trust import Trust
+from agents.pct.errors import PctError
+from agents.wire import keys
+from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+#: Keys first: whoever sees a new certificate finds them.
+NAMES = ("launch.key", "beat.key", "ca.pem", "node.pem")
+
+
+class BadFiles(PctError):
+    """Certificates or keys that this node cannot work with: it keeps what it has."""
+
+    code = "invalid"
+
+
+def renew(directory: str, mesh: str, files: Dict[str, Any]) -> None:
+    """Put ``files`` (texts, by name) in place of those in ``directory``; who uses them reads them again. BadFiles."""
+    if set(files) != set(NAMES) or not all(isinstance(text, str) for text in files.values()):
+        raise BadFiles(f"a node has {', '.join(NAMES)}, and all of them are replaced at once")
+    made = []
+    try:
+        for name in NAMES:
+            made.append(_write(os.path.join(directory, name + ".new"), files[name].encode("utf-8", "replace")))
+        _try(directory, mesh)
+        for name in NAMES:
+            os.replace(os.path.join(directory, name + ".new"), os.path.join(directory, name))
+    except AgentError as error:
+        raise BadFiles(error.message) from None
+    except OSError as error:
+        raise BadFiles(f"{error.filename or directory}: {error.strerror}") from None
+    finally:
+        for path in made:
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def _write(path: str, content: bytes) -> str:
+    try:
+        os.unlink(path)  # of one who died over it
+    except FileNotFoundError:
+        pass
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(fd)
+    return path
+
+
+def _try(directory: str, mesh: str) -> None:
+    for name in ("launch.key", "beat.key"):
+        keys.read(os.path.join(directory, name + ".new"))
+    trust = Trust(mesh, os.path.join(directory, "ca.pem.new"), os.path.join(directory, "node.pem.new"))
+    trust.client()
+    trust.server()
