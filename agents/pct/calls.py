@@ -35,7 +35,7 @@ def beginnings(maps: str, modules: "Any") -> "Dict[str, int]":
     """Where each of ``modules`` begins, by /proc/PID/maps: where offset 0 of it is, or would be."""
     found: "Dict[str, int]" = {}
     for module in modules:
-        end = maps.find(module + "\n")
+        end = maps.find(f" {module}\n")
         if end < 0:
             continue
         fields = maps[maps.rfind("\n", 0, end) + 1 : end].split()

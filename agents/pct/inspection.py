@@ -70,7 +70,8 @@ class Inspection:
         living = [[rank.number, rank.pid] for rank in self._ranks.living if wanted >> rank.number & 1]
 
         def told(tree: merged.Tree, missing: List[List[Any]]) -> None:
-            self._snapshots.remove(snapshot)
+            if snapshot in self._snapshots:
+                self._snapshots.remove(snapshot)
             self._take(number, _HERE, tree, missing)
 
         snapshot = Snapshot(self._loop, self._node, living, which, tools, told)

@@ -75,6 +75,8 @@ class Sessions:
             )  # fmt: skip
         except PctError as error:
             self._tell({"op": "debug_over", "session": number, "message": error.message, "hint": error.hint})
+        except (OSError, ValueError) as error:  # no terminals left; a zero byte in a word
+            self._tell({"op": "debug_over", "session": number, "message": f"{self._node}: no debugger: {error}"})
 
     def _ended(self, number: int, why: str) -> None:
         self._here.pop(number, None)

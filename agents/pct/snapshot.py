@@ -121,9 +121,23 @@ class Snapshot:
         self._missing: Dict[str, int] = {}
         self._tools: List[Tool] = []
         self._busy = 0
-        self._over = False
+        self._over = self._told_it = False
+        self._everybody = rank_sets.of(number for number, _ in ranks)
         self._at_once = min(16, max(2, len(os.sched_getaffinity(0))))
-        loop.after(0, self._next)
+        loop.after(0, lambda: self._guarded(self._next))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        # Who looks into a launch must never be the end of it, whatever a tool prints.
+        try:
+            work()
+        except Exception as error:
+            self.cancel()
+            self._say({}, [[rank_sets.text(self._everybody), self._node, f"internal error: {error!r}"]])
+
+    def _say(self, tree: Tree, missing: List[List[Any]]) -> None:
+        if not self._told_it:
+            self._told_it = True
+            self._told(tree, missing)
 
     # one rank after the other, some at a time
 
@@ -142,7 +156,7 @@ class Snapshot:
             self._missing[why] = self._missing.get(why, 0) | 1 << rank.number
         if rank.threads or rank.python or rank.python_main:
             self._taken.append(rank)
-        self._loop.after(0, self._next)
+        self._loop.after(0, lambda: self._guarded(self._next))
 
     def _look(self, rank: Rank) -> None:
         rank.pid = program_of(rank.pid)
@@ -165,7 +179,7 @@ class Snapshot:
         def ended(text: str, why: str) -> None:
             self._tools.remove(tool)
             if not self._over:
-                then(text, why)
+                self._guarded(lambda: then(text, why))
 
         try:
             tool = Tool(self._loop, command, limit_s, ended)
@@ -238,7 +252,8 @@ class Snapshot:
                 for at, frame in enumerate(thread.frames)
                 if frame.module and not frame.where and not calls.system(frame.module)
             ]
-            rank.begin = calls.beginnings(rank.maps, {module for module, _ in own})
+            unnamed = {frame.module for thread in rank.threads for frame in thread.frames if not frame.function}
+            rank.begin = calls.beginnings(rank.maps, {module for module, _ in own} | unnamed - {""})
             for module, address in own:
                 if module in rank.begin:
                     wanted.setdefault((module, address - rank.begin[module]), (rank.pid, address))
@@ -261,7 +276,8 @@ class Snapshot:
         def ended(text: str, _why: str) -> None:
             found = calls.parse_addr2line(text)
             known.update({place: found[address] for place, address in now.items() if address in found})
-            self._ask_lines(program, later, known)
+            if not self._told_it:
+                self._guarded(lambda: self._ask_lines(program, later, known))
 
         command = [program, "-a", "-f", "-C", "-i", "-p", str(pid), *(hex(address) for address in now.values())]
         try:
@@ -275,10 +291,10 @@ class Snapshot:
             for stack in _calls_of(rank, known):
                 merged.add(tree, stack, 1 << rank.number)
         missing = [[rank_sets.text(ranks), self._node, why] for why, ranks in self._missing.items()]
-        self._told(tree, missing)
+        self._say(tree, missing)
 
     def cancel(self) -> None:
-        """Everything is being killed: look no further."""
+        """Look no further; nothing is told any more."""
         self._over = True
         for tool in self._tools:
             tool.cancel()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.link.client import Client, Unreachable
 from agents.pct import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
@@ -130,6 +131,27 @@ def test_what_cannot_be(yods: PrivateMesh, begin: Begin, places: str) -> None:
     assert "n0: nosuch is not there (install nosuch on n0)" in refused(launcher, "0", "nosuch")
     assert "no launcher 99999 of yours runs" in refused("99999", "0")
     assert "pdb cannot enter the rank's program" in refused(launcher, "0", "pdb")
+
+
+def test_requests_that_mean_nothing_hurt_nobody(yods: PrivateMesh, begin: Begin, places: str) -> None:
+    launcher = begin("-sz", "2", places)
+    pid = pid_of(yods, launcher, 1)
+    usual = {"op": "debug", "rank": 1, "command": ["gdb"], "rows": 24, "columns": 80}
+    wrong: list[dict[str, object]] = [
+        {**usual, "command": []}, {**usual, "command": ["a\0b"]}, {**usual, "command": [["x"]]}, {**usual, "rank": -1},
+        {**usual, "command": ["sh", "-c", "\0"]}, {**usual, "rank": 1 << 62}, {**usual, "rows": -5, "command": ["-"]},
+        {"op": "stacks", "ranks": "0-99999999999"}, {"op": "stacks", "which": "x"}, {"op": "stacks", "limit_s": 1e9},
+        {"op": "stacks", "ranks": "1", "tools": {"py-spy": ["/bin/true"]}}, {"op": "debug_type", "data": "\u4e00"},
+    ]  # fmt: skip
+    for request in wrong:
+        with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 15) as client:
+            client.tell(request)
+            try:
+                if not str(request["op"]).startswith("debug_"):
+                    assert client.receive().get("event") in ("refused", "debug_over", "stacks"), request
+            except Unreachable as error:
+                assert "ended" in str(error)  # yod ended the connection, not itself
+    assert processes.alive(pid) and yods.json("mesh", "stacks", launcher)["tree"]
 
 
 def test_pdb_needs_a_python_that_can_be_entered(yods: PrivateMesh, begin: Begin) -> None:

@@ -164,6 +164,10 @@ def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) ->
     said = yods.run("mesh", "stacks", launcher)
     assert "mesh: hint (deadlock): ranks 0,2-3 in MPI_Barrier (deadlock.c:16)" in said.stderr
     assert "MPIR_" not in said.stdout
+    page = (Path(__file__).parents[2] / "docs/stacks.md").read_text()
+    shown = [line for line in said.stdout.splitlines() if "deadlock.c" in line]
+    assert len(shown) == 4 and all(f"\n{line}\n" in page for line in shown)
+    assert said.stderr.strip() in page
 
 
 def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Begin) -> None:
