@@ -26,6 +26,7 @@ SECTIONS = {
     "mpi": parallel.mpi,
     "fence": parallel.fence,
     "stacks": inspecting.stacks,
+    "hold": inspecting.hold,
     "output": streaming.output,
     "in_sequence": streaming.in_sequence,
     "viewing": scaling.viewing,

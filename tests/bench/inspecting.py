@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -49,3 +50,53 @@ def stacks() -> list[Row]:
 
         mine, theirs = in_turn(lambda: seconds([MESH, "stacks", launcher], one.env), other, 5)
     return [Row(f"merged stacks of {RANKS} ranks (s)", f"{RANKS} eu-stack -p in turn", mine, theirs, Bar(0.7, 0.4))]
+
+
+#: Rank 0 waits; rank 1 computes and writes, and says how long each round took it.
+ROUNDS = """
+import os, sys, time
+if os.environ["YOD_RANK"] == "0":
+    time.sleep(3600)
+line = b"x" * 63 + b"\\n"
+while True:
+    began = time.perf_counter()
+    for _ in range(200):
+        sum(range(5000))
+        os.write(2, line * 16)
+    print(time.perf_counter() - began, flush=True)
+"""
+
+
+def hold() -> list[Row]:
+    """A rank's rounds while a debugger holds another rank of its launch, beside rounds without."""
+    if not shutil.which("gdb"):
+        print("no gdb here", file=sys.stderr)
+        return []
+    with mesh(4, 2) as one:
+        process = one.start(
+            YOD, "-sz", "2", sys.executable, "-c", ROUNDS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        launcher = wait_until(lambda: one.json("showmesh")["launchers"], "it runs")[0]["id"]
+
+        def rounds(count: int) -> float:
+            assert process.stdout is not None
+            return statistics.median(float(process.stdout.readline()) for _ in range(count))
+
+        rounds(20)
+        held: list[float] = []
+        free: list[float] = []
+        for _ in range(5):
+            free.append(rounds(20))
+            sits = one.start(MESH, "debug", str(launcher), "0", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert sits.stdout is not None and sits.stdin is not None
+            seen = b""
+            while b"(gdb)" not in seen:
+                seen += sits.stdout.read1(4096)
+            held.append(rounds(20))
+            sits.terminate()
+            sits.communicate()
+        process.terminate()
+        process.communicate()
+    mine, theirs = statistics.median(held), statistics.median(free)
+    return [Row("a rank's round while another is held (s)", "without a debugger", mine, theirs, Bar(1.1, 1.03))]
