@@ -172,6 +172,7 @@ class Machine:
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
         self.states = bytearray()
+        self.shapes = 0  # how often nodes or processors came or went
         self._looks: list[tuple[str, str]] = []
         self._cell_of: dict[int, int] = {}
         self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
@@ -281,6 +282,7 @@ class Machine:
         if shape == self._shape():
             changed = {cell for cell, look in enumerate(self._looks) if look != old_looks[cell]}
             return Changed(False, changed, True)
+        self.shapes += 1
         return Changed(True, set(), launchers or True)
 
     def _shape(self) -> tuple[str, list[tuple[int, str]], list[int]]:

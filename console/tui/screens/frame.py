@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
-from textual.screen import Screen
 from textual.widget import Widget
 
 from console.tui.actions.registry import changes
-from console.tui.painting import CellsCompositor
+from console.tui.painting import PromptScreen
 from console.tui.widgets.key_bar import KeyBar
 from console.tui.widgets.top_bar import TopBar
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
 
 
-class Framed(Screen[None]):
+class Framed(PromptScreen):
     """A screen between the bar and the footer."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (64, "-narrow"), (110, "-wide")]
@@ -26,10 +25,6 @@ class Framed(Screen[None]):
     TITLE_FOR_HELP: ClassVar[str] = ""
     #: Where actions of this screen are bound (console/tui/actions): its own place first, then its widgets'.
     PLACES: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._compositor = CellsCompositor()
 
     @property
     def console(self) -> ConsoleApp:

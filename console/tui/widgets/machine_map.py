@@ -41,6 +41,7 @@ class MachineMap(CellGrid):
         self._structure = Structure(machine)
         self._topology = machine.topology
         self._chart = Chart(TIGHTEST, [], [])
+        self._charted: tuple[object, ...] = ()  # what it is a chart of
         self._drawn: dict[int, tuple[str, str, str]] = {}  # how tiles looked when they last changed
         self.place: Place = MACHINE
         self.whole = True  # all on the screen; else every processor a tile
@@ -60,6 +61,10 @@ class MachineMap(CellGrid):
         """The chart of the place in view."""
         if self._topology != self._machine.topology:
             self._structure, self._topology = Structure(self._machine), self._machine.topology
+        wanted = (self.place, width, height, self.whole, self._machine.shapes)
+        if wanted == self._charted:
+            return self._chart
+        self._charted = wanted
         self._chart = self._structure.chart(self.place, width, height, whole=self.whole)
         if not self._chart.members and self.place != MACHINE:  # the cabinet or the node is gone
             self.place = MACHINE
