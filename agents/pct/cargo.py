@@ -9,8 +9,8 @@ import os
 import time
 
 from agents.pct.errors import LoadFailed, PctError
+from agents.pct.handing_out import yodio_in
 from agents.pct.imaging import LIBRARIES, Around, Images
-from agents.pct.places import YODIO
 from agents.wire.control import Message, control
 from agents.wire.errors import WireError
 from agents.wire.frames import FILE, IMAGE
@@ -50,8 +50,9 @@ class Cargo:
             env[b"YOD_STAGE"] = os.fsencode(self._images.store.directory)
         if wants.get("files"):
             env[b"YOD_IO"] = os.fsencode(self._files().path)
-            _prepend(env, b"PATH", YODIO)
-            _prepend(env, b"PYTHONPATH", YODIO)
+            yodio = yodio_in(self._images.store.directory)
+            _prepend(env, b"PATH", yodio)
+            _prepend(env, b"PYTHONPATH", yodio)
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all that the ranks need is on this node."""

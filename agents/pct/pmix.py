@@ -8,14 +8,15 @@ the launch child that has the machine's first rank starts it. What ranks fence i
 from __future__ import annotations
 
 import base64
-import json
+import gc
 import os
+import signal
 import socket
-import sys
 import time
 
 from agents.link.link import Link
 from agents.link.sockets import connect_now, own_directory
+from agents.pct import kernel
 from agents.pct.errors import LoadFailed
 from agents.pct.keyspace import VALUE_MAX
 from agents.pct.places import pmix_directory
@@ -25,7 +26,7 @@ from agents.wire.messages import PMIX_SAYS, check
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, NoReturn, Optional
 
     from agents.link.loop import Loop
     from agents.pct.keyspace import Exchange
@@ -112,18 +113,11 @@ class Pmix:
             "libraries": candidates(self._library, os.fsdecode(self._program.segment_of(self._load.ranks[0]).path)),
         }  # fmt: skip
         ours, theirs = socket.socketpair()
-        with theirs:
-            root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # or the zipapp
-            code = f"import sys; sys.path.insert(0, {root!r}); from agents.pmix.__main__ import main; main()"
-            arguments = [sys.executable, "-I", "-S", "-c", code, "3", json.dumps(job)]
-            fd = theirs.fileno()
-            os.posix_spawn(
-                sys.executable, arguments, _plain_environment(), file_actions=[
-                    (os.POSIX_SPAWN_DUP2, fd, 3), (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, os.path.join(directory, "errors"), os.O_WRONLY | os.O_CREAT, 0o600),
-                ],
-            )  # fmt: skip
+        try:
+            if os.fork() == 0:
+                _be_server(theirs, job)
+        finally:
+            theirs.close()
         self._take(ours)
 
     def _connect(self) -> None:
@@ -302,9 +296,26 @@ def _first_rank(hosts: "List[List[int]]", wanted: int) -> int:
     return first
 
 
-def _plain_environment() -> "Dict[str, str]":
-    # no PMIX_ or OMPI_ of whoever started the mesh: the library would believe them
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "OMPI_", "PMI_"))}
+def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":
+    # Forked, not executed: in system mode the user may not read our files. It gets threads, and never forks.
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        fd = line.detach()
+        os.closerange(3, fd)
+        os.closerange(fd + 1, 1 << 20)
+        os.setresuid(os.geteuid(), os.geteuid(), os.geteuid())
+        os.setresgid(os.getegid(), os.getegid(), os.getegid())
+        kernel.set_name(b"redmesh-pmix")
+        gc.enable()
+        for name in [name for name in os.environ if name.startswith(("PMIX_", "OMPI_", "PMI_"))]:
+            del os.environ[name]  # of whoever started the mesh: the library would believe them
+        from agents.pmix.server import serve
+
+        os._exit(1 if serve(job, socket.socket(fileno=fd)) else 0)  # libpmix's threads are not waited for
+    finally:
+        os._exit(1)
 
 
 def _nothing() -> None:

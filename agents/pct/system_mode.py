@@ -14,6 +14,7 @@ import time
 from agents.link.loop import READ
 from agents.pct import image, processes, tidying
 from agents.pct.errors import LoadFailed
+from agents.pct.handing_out import load_all_modules
 from agents.pct.identity import User, look_up
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -36,6 +37,7 @@ class SystemMode:
         self.prolog, self.epilog = str(config.get("prolog") or ""), str(config.get("epilog") or "")
         self.patience_s = float(config.get("prolog_s", 60.0))
         self.allow_root = bool(config.get("allow_root", False))
+        load_all_modules()
 
 
 class Household:
@@ -183,7 +185,7 @@ def _how(status: int) -> str:
 
 
 def sweep_all(ram_disk: str = "/dev/shm") -> int:
-    """Remove what dead launch children of any user left in the RAM disk, each user's as that user; the pid of who does."""
+    """Remove what dead launch children of any user left in the RAM disk, each user's as that user; who does (pid)."""
     pid = os.fork()
     if pid:
         return pid

@@ -191,7 +191,7 @@ class PmixServer:
 
 
 def read_job(told: "Dict[str, Any]") -> "Tuple[Job, List[str]]":
-    """What the launch child wrote on the command line, and where libpmix may be."""
+    """What the launch child says of the launch, and where libpmix may be."""
     job = Job(
         str(told["nspace"]), int(told["size"]), [list(map(int, run)) for run in told["hosts"]], int(told["here"]),
         [int(first) for first in told["firsts"]], str(told["directory"]),

@@ -82,9 +82,16 @@ def test_without_the_library_it_says_what_to_install(tmp_path: Path, ranks: str)
     assert not left
 
 
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
     def servers() -> list[int]:
-        return [pid for pid, command in yods.processes().items() if "agents.pmix" in command]
+        return [pid for pid in yods.processes() if _name(pid) == "redmesh-pmix"]
 
     process = yods.start("yod", "-sz", "4", "--mpi=pmix", "sh", "-c", f"{ranks}; sleep 60")
     wait_until(lambda: len(servers()) == 1, "the PMIx server runs", 10.0)
