@@ -247,7 +247,9 @@ class Talk:
 
     def run(self) -> list[int]:
         """See a launch through; the wait statuses by rank."""
-        ready = sorted(self.until("ready", "failed", "error")["ranks"])
+        message = self.until("ready", "failed", "error")
+        assert "ranks" in message, message
+        ready = sorted(message["ranks"])
         self.send({"op": "go", "ranks": [[pid, place] for _, pid, place in ready]})
         self.until("finished")
         ended = {rank: status for m in self.messages if m.get("op") == "exits" for rank, status, _ in m["ranks"]}

@@ -38,7 +38,7 @@ def machine() -> Iterator[FarMachine]:
         yield machine
 
 
-_next = iter(range(1, 1000))
+_next = iter(range(100, 10_000))
 
 
 @contextlib.contextmanager
