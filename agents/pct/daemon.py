@@ -258,6 +258,7 @@ class Pct:
             self._let_go()
             kernel.become_subreaper()
             kernel.set_name(b"redmesh-launch")
+            kernel.set_title(f"redmesh-launch {self._config.node} ({self._config.state})")
             if self._config.service is not None:
                 self._config.service.begin()
             host = Host(self._config.node, self._config.run, self._log, self._config.gpus, self._config.system)
@@ -441,6 +442,7 @@ def serve(config: Dict[str, Any], node: str) -> None:
     """Be the PCT of ``node`` until SIGTERM: what the keeper's forked child and ``python -m agents.pct`` call."""
     kernel.become_subreaper()
     kernel.set_name(b"redmesh-pct")
+    kernel.set_title(f"redmesh-pct {node} ({config['state']})")
     kernel.raise_descriptor_limit()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit

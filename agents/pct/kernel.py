@@ -66,6 +66,18 @@ def set_name(name: bytes) -> None:
     _prctl(_PR_SET_NAME, ctypes.addressof(buffer), 0, 0, 0)
 
 
+def set_title(text: str) -> None:
+    """What ``ps -f`` shows of this process: the arguments that it was started with are overwritten, as far as they go."""
+    try:
+        with open("/proc/self/stat", "rb", buffering=0) as file:
+            fields = file.read(1024).rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), its fields 48 and 49
+    except (OSError, IndexError, ValueError):
+        return
+    if 0 < start < end:
+        ctypes.memmove(start, text.encode("utf-8", "replace")[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 def trace_me() -> None:
     """Let the parent trace us: the next exec stops before its first instruction. OSError where that is not allowed."""
     if _ptrace(_PTRACE_TRACEME, 0, None, None):

@@ -80,7 +80,7 @@ class Launch(Listener):
         self._seat: Optional[Seat] = None
         self._household: Any = None  # in system mode (agents/pct/system_mode.py)
         self._run = host.run  # where files of the launch are that its ranks see
-        self._killers = Killers(self._loop, self._terminate, self.noted)
+        self._killers = Killers(self._loop, self._terminate, self._noted_once)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
@@ -301,6 +301,13 @@ class Launch(Listener):
     def noted(self, message: str) -> None:
         self._host.log.write("note", launcher=self._launcher, message=message)
         self._up.tell({"op": "note", "node": self._host.node, "message": message})
+
+    def _noted_once(self, message: str) -> None:
+        # what all nodes are told at once, the root tells the launcher
+        if self._is_root:
+            self.noted(message)
+        else:
+            self._host.log.write("note", launcher=self._launcher, message=message)
 
     def tell(self, message: Message) -> None:
         self._up.tell(message)

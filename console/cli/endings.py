@@ -38,17 +38,20 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
 
 def refused(error: OSError) -> ConsoleError:
     """What the system refused, in words; what names no file was most likely on its way to stdout."""
-    unnamed = "standard output" if error.errno == errno.ENOSPC else "system"
+    unnamed = "standard output" if error.errno in (errno.ENOSPC, errno.EBADF) else "system"
     return ConsoleError(f"{error.filename or unnamed}: {error.strerror or error}")
 
 
 def open_standard_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, lest a socket that gets the number be written to."""
+    """Put /dev/null where 0, 1 or 2 is closed, lest a socket that gets the number be written to.
+
+    A closed standard output stays one that cannot be written: what was meant for it is lost, and that is no success.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.open(os.devnull, os.O_RDONLY if fd == 1 else os.O_RDWR)
     # Python has None for what was closed, and print() would then write errors to stdout
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115

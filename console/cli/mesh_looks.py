@@ -22,6 +22,10 @@ from db.url import without_password
 from db.views import Picture, open_viewer
 
 
+#: Bytes that the state directory needs to have left: less, and something of the mesh soon cannot be written.
+ROOM = 4 << 20
+
+
 def status(settings: Settings, options: argparse.Namespace) -> int:
     """How the mesh is; status 1 when none is up, or a part of it is missing."""
     found = _find_out(settings)
@@ -39,13 +43,15 @@ def _find_out(settings: Settings) -> dict[str, Any]:
     }
     database, machine = _database(settings)
     up = bool(keeper or rca or any(cpas.values()))
+    free = _free(settings.state_dir)
     complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
     return {
         "mesh": settings.mesh,
         "up": up,
-        "healthy": complete and not machine["nodes_out"],
+        "healthy": complete and not machine["nodes_out"] and (free is None or free >= ROOM),
         "size": str(size_of(config)) if config else None,
         "state": settings.state_dir,
+        "state_free": free,
         "run": settings.run_dir,
         "database": without_password(settings.database),
         "database_error": database,
@@ -83,6 +89,15 @@ def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
     return "", {"nodes_out": out, "processors": counts(picture), **sizes}
 
 
+def _free(directory: str) -> int | None:
+    """Bytes that are left for its owner on the disk of a directory; None where that cannot be told."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def _as_text(found: dict[str, Any]) -> list[str]:
     if not found["up"]:
         return ["no mesh is up", f"state       {found['state']}"]
@@ -105,7 +120,12 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         lines.append(f"processors  {legend(found['processors'])}")
         lines.append(f"in use      {found['launchers']} launchers, {found['partitions']} partitions")
     lines += [f"node        {one['name']} is {one['state']}: {clean(one['reason'])}" for one in found["nodes_out"]]
-    return [*lines, f"state       {found['state']}", f"sockets     {found['run']}"]
+    full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
+    return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]
+
+
+def _full(free: int) -> str:
+    return f"ITS DISK IS FULL ({free >> 10} KiB left): logs, spools and a database there cannot grow; make room"
 
 
 def history(settings: Settings, options: argparse.Namespace) -> int:

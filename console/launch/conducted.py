@@ -258,7 +258,10 @@ class ConductedEngine(Engine):
             self._steps.note("loadmore", f"{len(message['ranks'])} ranks on {len(nodes)} nodes are held")
         elif op in ("want", "no_room", "progress"):
             told = ", ".join(f"{key} {clean(str(value))}" for key, value in message.items() if key != "op")
-            self._steps.step("B4", "loadmore", f"{op}: {told}")
+            if op == "progress":
+                self._steps.note("loadmore", f"{op}: {told}")
+            else:
+                self._steps.step("B4", "loadmore", f"{op}: {told}")
         elif op == "exits":
             self._steps.step("B11", "phase2", f"rank {fold_ranks(sorted(e[0] for e in message['ranks']))} ended")
         elif op == "finished":

@@ -70,6 +70,10 @@ class Roots:
     def _walk(self, root: Root, parts: list[str], flags: int, mode: int) -> int | tuple[Root, list[str]]:
         """A descriptor, or where a link leads: a root and the names from there."""
         ahead = [part for part in parts if part not in ("", ".")]
+        if ahead and parts[-1] in ("", "."):
+            flags |= os.O_DIRECTORY  # "name/" is a directory's
+            if flags & os.O_CREAT:
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         trail: list[int] = []  # descriptors from the root to where we are
         names: list[str] = []
         try:

@@ -32,11 +32,19 @@ def test_a_full_disk_behind_stdout_is_one_line(quiet_mesh: PrivateMesh, command:
     assert "No space left on device" in got.stderr and "standard output" in got.stderr
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_closed_descriptors_are_no_fault(quiet_mesh: PrivateMesh, command: str, closed: str) -> None:
-    got = shell(quiet_mesh, f"{command} {closed}")
-    assert got.returncode == 0 and got.stderr == ""
+def test_a_closed_stdout_is_output_that_is_lost(quiet_mesh: PrivateMesh, command: str) -> None:
+    got = shell(quiet_mesh, f"{command} >&-")
+    assert got.returncode == 125 and got.stderr.count("\n") == 1, got.stderr
+    assert "standard output" in got.stderr and "Bad file descriptor" in got.stderr
+    got = shell(quiet_mesh, f"{command} <&- >&- 2>&-")
+    assert (got.returncode, got.stderr) == (125, "")
+
+
+@pytest.mark.parametrize("command", ["yod true >&-", "yod echo hi <&-", "yod echo hi <&- 2>&-", "showmesh 2>&-"])
+def test_closed_descriptors_that_nobody_needs_are_no_fault(quiet_mesh: PrivateMesh, command: str) -> None:
+    got = shell(quiet_mesh, command)
+    assert (got.returncode, got.stderr) == (0, "")
 
 
 def test_how_much_history_is_a_number_of_rows(quiet_mesh: PrivateMesh) -> None:

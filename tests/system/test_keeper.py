@@ -101,7 +101,7 @@ class Mesh:
             if keeper.stderr:
                 keeper.stderr.close()
         for pid in self.seen:
-            if self.file.encode() in _command(pid):
+            if self.state.encode() in _command(pid):
                 processes.kill_all([pid])
         processes.kill_all(processes.marked(f"{MESH}/"))
         shutil.rmtree(self.directory, ignore_errors=True)

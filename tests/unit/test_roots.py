@@ -84,6 +84,15 @@ def test_errors_are_the_kernels(tree: tuple[Path, Roots], name: str, code: int) 
     assert caught.value.errno == code
 
 
+@pytest.mark.parametrize("name", ["sub/", "./", "sub/.", "sub//"])
+def test_a_slash_at_the_end_is_a_directory(tree: tuple[Path, Roots], name: str) -> None:
+    os.close(tree[1].open(os.fsencode(name), os.O_RDONLY))
+    with pytest.raises(NotADirectoryError):
+        read(tree[1], "a/")
+    with pytest.raises(IsADirectoryError):
+        tree[1].open(b"new/", os.O_WRONLY | os.O_CREAT)
+
+
 def test_writing_where_it_is_allowed(tree: tuple[Path, Roots]) -> None:
     fd = tree[1].open(b"sub/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     os.write(fd, b"x")
