@@ -4,10 +4,16 @@ ctypes costs 5 ms to import, so only what forks ranks imports this; the keeper
 imports it once, before it forks its PCTs.
 """
 
+from __future__ import annotations
+
 import ctypes
 import gc
 import os
 import signal
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
@@ -67,7 +73,7 @@ def set_name(name: bytes) -> None:
 
 
 def set_title(text: str) -> None:
-    """What ``ps -f`` shows of this process: the arguments that it was started with are overwritten, as far as they go."""
+    """What ``ps -f`` shows of this process: its arguments are overwritten, as far as there is room."""
     try:
         with open("/proc/self/stat", "rb", buffering=0) as file:
             fields = file.read(1024).rpartition(b")")[2].split()

@@ -1,7 +1,7 @@
 """Load files: several command lines, one launch, one rank space (row B6).
 
 One line a program: ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``. Ranks run in the order of the lines.
-``#`` begins a comment where a word could begin; blank lines are nothing; a backslash at a line's end goes on in the next.
+``#`` begins a comment where a word could begin; blank lines are nothing; a backslash at a line's end goes on.
 Quotes and backslashes mean what they mean to a POSIX shell; nothing is expanded: ``$HOME`` and ``*`` stay as they are.
 """
 
