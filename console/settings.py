@@ -75,6 +75,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
 TOPOLOGY = "topology"
+#: How somebody likes the console (docs/console.md): kept as it is, for only the console reads it.
+CONSOLE = "console"
 
 
 #: The site's configuration: what everybody has who has none of their own.
@@ -88,7 +90,7 @@ class ConfigurationError(UsageError):
 class Settings:
     """What this command works with. ``where[key]`` tells which layer a value came from."""
 
-    __slots__ = (*_BY_NAME, "_runtime", "file", "host_tables", "mesh", "state_dir", "topology", "where")
+    __slots__ = (*_BY_NAME, "_runtime", "console", "file", "host_tables", "mesh", "state_dir", "topology", "where")
 
     database: str
     cpa_database_file: str
@@ -125,6 +127,7 @@ class Settings:
     history_days: int
     history_rows: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
+    console: dict[str, Any] | None  # the section [console] as it was written; console/tui/preferences.py reads it
     state_dir: str  # STATE of docs/architecture.md
     mesh: str  # CRC-32 of STATE's path
     file: str  # the TOML file that was read, or ""
@@ -138,8 +141,10 @@ class Settings:
         file: str,
         environ: Mapping[str, str],
         topology: dict[str, Any] | None = None,
+        console: dict[str, Any] | None = None,
     ):
         put = object.__setattr__
+        put(self, "console", console)
         put(self, "topology", topology)
         put(self, "host_tables", ())
         for name, _kind, default, _least, _meaning in KEYS:
@@ -216,13 +221,16 @@ def load(
     """
     values: dict[str, Value] = {}
     where: dict[str, str] = {}
-    topology = None
+    topology = console = None
     file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
     if file:
         folder = os.path.dirname(os.path.abspath(file))
         for name, raw in _read_toml(file).items():
             if name == TOPOLOGY and isinstance(raw, dict):
                 topology, where[name] = raw, file
+                continue
+            if name == CONSOLE and isinstance(raw, dict):
+                console, where[name] = raw, file
                 continue
             if name not in _BY_NAME:
                 raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
@@ -238,7 +246,7 @@ def load(
             word = f"--{name.replace('_', '-')}"
             values[name] = _parsed(name, option, word) if isinstance(option, str) else _typed(name, option, word, "")
             where[name] = word
-    settings = Settings(values, where, file, environ, topology)
+    settings = Settings(values, where, file, environ, topology, console)
     if settings.suspect_s > settings.down_s:
         raise ConfigurationError(
             f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
@@ -283,7 +291,7 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _nearest(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, (*_BY_NAME, TOPOLOGY), 1, 0.5)
+    close = difflib.get_close_matches(name, (*_BY_NAME, TOPOLOGY, CONSOLE), 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_BY_NAME)}"
 
 

@@ -140,7 +140,13 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     for one in (status, history):
         one.add_argument("--json", action="store_true", help="for programs")
     console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
+    console.add_argument("--read-only", action="store_true", help="change nothing from here (ctrl+r switches)")
+    console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
     console.set_defaults(command=_lazily("mesh_looks", "console"))
+    serve = commands.add_parser("serve", help="the console in a browser", description="The console in a browser.")
+    serve.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens, on 127.0.0.1 (8000)")
+    serve.add_argument("--read-only", action="store_true", help="change nothing from there")
+    serve.set_defaults(command=_lazily("mesh_serve", "serve"))
 
 
 def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:

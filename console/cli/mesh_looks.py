@@ -161,8 +161,9 @@ def _as_dict(row: Any) -> dict[str, Any]:
 
 def console(settings: Settings, options: argparse.Namespace) -> int:
     """The console on the whole screen."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
+    if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
     from console.tui.app import run
 
-    return int(run(settings) or 0)
+    return int(run(settings, read_only=options.read_only, theme=options.theme or "") or 0)

@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import Monochrome
 from textual.signal import Signal
 
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
+from console.launch.spool import spool_path
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
+from console.tui.clipboard import MOST, by_tmux, sequence
 from console.tui.debugging import TOOLS, lend
 from console.tui.launching import Form
-from console.tui.machine import Changed, Launcher, Machine
+from console.tui.machine import Changed, Launcher, Machine, State
 from console.tui.navigation import Navigator
 from console.tui.palette import ActionCommands
+from console.tui.preferences import preferences
 from console.tui.reading import MachineReader
-from console.tui.run import Run
+from console.tui.run import Phase, Run
 from console.tui.screens.choosing import Choosing
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
@@ -35,9 +39,12 @@ from console.tui.screens.launch import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
 from console.tui.screens.tables import TableScreen
+from console.tui.session import Session
 from console.tui.tabling import TABLES
-from console.tui.theme import THEMES, borrowed
+from console.tui.theme import MONO, NAMES, THEMES, borrowed
+from console.tui.usage import Usage
 from console.tui.watching import Watch
+from console.tui.words import elapsed
 from db.errors import StoreError
 
 if TYPE_CHECKING:
@@ -75,7 +82,38 @@ class ConsoleApp(App[None]):
         self._reader = MachineReader(settings.database)
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = THEMES[0].name
+        self.usage = Usage()
+        self.preferences = preferences(settings.console)
+        self.read_only = self.preferences.read_only
+        self.session = Session(settings.state_dir)
+        self._monochrome = Monochrome(enabled=False)
+        self._filters.append(self._monochrome)
+        self.set_keymap(dict(self.preferences.keys))
+        self.theme = f"redmesh-{self._first_theme()}"
+
+    def _first_theme(self) -> str:
+        if self.no_color:
+            return "mono"
+        return self.preferences.theme or self.session.theme() or NAMES[0]
+
+    def watch_theme(self, theme: str) -> None:
+        """Launchers and ranks have colours of their own, which no theme but this one takes away."""
+        self._monochrome.enabled = theme == MONO.name
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Into the terminal's clipboard, also from inside tmux and over SSH; too much is refused, not cut."""
+        size = len(text.encode())
+        if size > MOST:
+            self.notify(f"{size:,} bytes are too much to copy: save them instead", severity="warning", markup=False)
+            return
+        self._clipboard = text
+        self.run_worker(self._copy(text), group="copying", exclusive=True)
+
+    async def _copy(self, text: str) -> None:
+        done = bool(os.environ.get("TMUX")) and await asyncio.to_thread(by_tmux, text)
+        if not done and self._driver is not None:
+            self._driver.write(sequence(text, os.environ))
+        self.notify(f"{len(text.splitlines()):,} lines copied" if "\n" in text else "copied", timeout=2)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables for themes that are not ours."""
@@ -84,10 +122,15 @@ class ConsoleApp(App[None]):
     def on_mount(self) -> None:
         """Opens on the map and begins to read."""
         self.switch_mode("mesh")
+        if self.preferences.restore:
+            for launcher in self.session.launchers():
+                if os.path.exists(spool_path(self.settings.state_dir, launcher)):
+                    self.attach(launcher, show=False)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def on_unmount(self) -> None:
         """Lets go of everything; nothing that runs minds."""
+        self.keep_session()
         for watch in self._watches.values():
             watch.close()
         self._reading.cancel()  # else it might ask a reader that is closed
@@ -115,6 +158,10 @@ class ConsoleApp(App[None]):
             changed = self.machine.apply(picture)
             # clocks move once a second even where nothing else does
             if not unchanged or before or int(picture.now) != second:
+                if int(picture.now) != second:
+                    counts = self.machine.counts()
+                    out = counts[State.DOWN] + counts[State.STALE]
+                    self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
             await asyncio.sleep(1 / READ_HZ)
@@ -129,8 +176,8 @@ class ConsoleApp(App[None]):
 
     # runs
 
-    def attach(self, launcher: int, *, command: str = "", size: int = 0) -> None:
-        """Opens the launch's tab, attaching where that has not been done."""
+    def attach(self, launcher: int, *, command: str = "", size: int = 0, show: bool = True) -> None:
+        """Opens the launch's tab, attaching where that has not been done; ``show``: and goes there."""
         if launcher not in self.runs:
             known = self.machine.launchers.get(launcher)
             if known is not None and known.uid != os.geteuid() and os.geteuid() != 0:
@@ -145,7 +192,14 @@ class ConsoleApp(App[None]):
             self._watches[launcher] = Watch(run, self.settings.run_dir, self.settings.state_dir)
             self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
             self.follow(self._watches[launcher])
-        self.action_show(f"run-{launcher}")
+            self.keep_session()
+        if show:
+            self.action_show(f"run-{launcher}")
+
+    def keep_session(self) -> None:
+        """Writes down what is open, for the next time."""
+        name = self.theme.removeprefix("redmesh-")
+        self.session.keep(name if name in NAMES else "", list(self.runs))
 
     def launch_with(self, form: Form) -> None:
         """Opens the launch form, filled in."""
@@ -184,8 +238,21 @@ class ConsoleApp(App[None]):
     def follow(self, watch: Watch) -> None:
         """Feeds a run from its yod until the stream ends."""
         launcher = watch.run.launcher
-        work = watch.follow(lambda: self.runs_changed.publish(launcher))
+        work = watch.follow(lambda: self._run_changed(watch))
         self.run_worker(work, group=f"run-{launcher}", exclusive=True)
+
+    def _run_changed(self, watch: Watch) -> None:
+        run = watch.run
+        self.runs_changed.publish(run.launcher)
+        if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
+            watch.saw_it_run = False
+            took = f" after {elapsed(run.elapsed_s)}" if run.elapsed_s else ""
+            self.notify(
+                f"{run.name or 'launcher'} ({run.launcher}): exit {run.exit_status}{took}",
+                severity="error" if run.failed else "information", markup=False, timeout=8,
+            )  # fmt: skip
+            if self.preferences.bell:
+                self.bell()
 
     def close_run(self, launcher: int) -> None:
         """Closes a launch's tab; the launch goes on."""
@@ -197,6 +264,7 @@ class ConsoleApp(App[None]):
         if self.current_mode == f"run-{launcher}":
             self.switch_mode("mesh")
         self.remove_mode(f"run-{launcher}")
+        self.keep_session()
         self.runs_changed.publish(launcher)
 
     def _fatal_error(self) -> None:
@@ -285,12 +353,18 @@ class ConsoleApp(App[None]):
         self.push_screen(Confirm(question, "It may begin or not, and nobody will be told.", "Quit"), answered)
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, read_only: bool = False, theme: str = "") -> int:
     """``mesh console``: runs until it is quit. Returns the exit status."""
-    if not sys.__stderr__ or not sys.__stderr__.isatty():  # what Textual draws on
+    served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
+    if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # what Textual draws on
         raise ConsoleError(
             "the console needs a terminal", "it draws on standard error: leave that alone", exit_status=2
         )
+    if theme and theme not in NAMES:
+        raise ConsoleError(f"no theme is called {theme!r}", f"there are {', '.join(NAMES)}", exit_status=2)
     app = ConsoleApp(settings)
+    app.read_only = app.read_only or read_only
+    if theme:
+        app.theme = f"redmesh-{theme}"
     app.run()
     return app.return_code or 0

@@ -79,7 +79,35 @@ CONTRAST = Theme(
     },
 )
 
-THEMES = (DARK, LIGHT, CONTRAST)
+#: Shades of grey, and a filter that leaves no other colour (what programs and launchers have is in the style sheet).
+MONO = Theme(
+    name="redmesh-mono",
+    primary="#ffffff",
+    secondary="#b0b0b0",
+    accent="#ffffff",
+    warning="#d8d8d8",
+    error="#ffffff",
+    success="#e0e0e0",
+    foreground="#e0e0e0",
+    background="#101010",
+    surface="#101010",
+    panel="#303030",
+    variables={
+        "footer-background": "#202020",
+        "footer-key-foreground": "#ffffff",
+        "footer-description-foreground": "#c0c0c0",
+        "bar": "#202020",
+        "quiet": "#909090",
+        "edge": "#505050",
+        "ink": "#101010",
+        "select": "#484848",
+        "violet": "#c8c8c8",
+    },
+)
+
+THEMES = (DARK, LIGHT, CONTRAST, MONO)
+#: What the configuration and ``--theme`` call them.
+NAMES = tuple(theme.name.removeprefix("redmesh-") for theme in THEMES)
 
 
 def borrowed(theme: Theme) -> dict[str, str]:

@@ -28,6 +28,7 @@ class Watch:
     def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
         self.run = run
         self.trouble = ""
+        self.saw_it_run = False  # since we came: its end is news
         self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
@@ -97,6 +98,7 @@ class Watch:
             os.close(file)
 
     def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
+        self.saw_it_run = self.saw_it_run or (self.run.live and self._attachment is not None)
         before, held = self.run.phase, self.run.held
         self._stamp()
         for kind, payload in batch:

@@ -29,6 +29,7 @@ class TopBar(Widget):
         "top-bar--good",
         "top-bar--bad",
         "top-bar--quiet",
+        "top-bar--bars",
     }
 
     @property
@@ -80,7 +81,12 @@ class TopBar(Widget):
             text = "no picture yet" if age is None else f"picture is {elapsed(age)} old"
             return Content.assemble((f" {text} ", bad))
         counts = console.machine.counts()
+        bars = console.usage.bars(max(0, min(30, (self.size.width - 84) // 2)))
         usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
+        only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
         return Content.assemble(
-            (f"{counts[State.FREE]:,} of {usable:,} free ", quiet), ("● ", self.get_visual_style("top-bar--good"))
+            only,
+            (f" {bars} ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
+            (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
+            ("● ", self.get_visual_style("top-bar--good")),
         )

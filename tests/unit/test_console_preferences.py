@@ -1,0 +1,107 @@
+"""The section [console], copying, the session, bars of use."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from console.settings import ConfigurationError, load
+from console.tui.actions.action import command_line
+from console.tui.actions.registry import ALL, bindings
+from console.tui.clipboard import sequence
+from console.tui.preferences import preferences
+from console.tui.session import Session
+from console.tui.usage import Usage
+
+
+def test_keys_are_changed_by_the_names_of_actions() -> None:
+    found = preferences({"theme": "light", "read_only": True, "keys": {"run.kill": "ctrl+k, X", "run.pause": "?"}})
+    assert found.theme == "light" and found.read_only
+    assert dict(found.keys) == {"run.kill": "ctrl+k,X", "run.pause": "question_mark"}
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"them": "dark"}, "'theme'"),
+        ({"theme": "pink"}, "dark, light, contrast, mono"),
+        ({"read_only": "yes"}, "true or false"),
+        ({"keys": {"run.kil": "x"}}, "'run.kill'"),
+        ({"keys": {"run.kill": "hyper+x"}}, "modifiers"),
+        ({"keys": {"run.kill": "ctrl+nokey"}}, "no key"),
+        ({"keys": {"run.kill": "t"}}, "both"),
+        ({"keys": {"run.kill": ""}}, "wants keys"),
+        ({"keys": "x"}, "table"),
+    ],
+)
+def test_what_can_not_be_says_what_can(section: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        preferences(section)
+    assert told in f"{error.value.message} {error.value.hint}"
+
+
+def test_keys_may_be_swapped() -> None:
+    found = preferences({"keys": {"run.kill": "t", "run.term": "K"}})
+    assert dict(found.keys) == {"run.kill": "t", "run.term": "K"}
+
+
+def test_the_section_comes_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.toml"
+    path.write_text('[console]\ntheme = "mono"\n[console.keys]\n"app.quit" = "Q"\n')
+    settings = load(config=str(path), environ={"XDG_STATE_HOME": str(tmp_path)})
+    assert preferences(settings.console).keys == {"app.quit": "Q"}
+
+
+def test_every_action_has_one_place_and_every_place_its_bindings() -> None:
+    for action in ALL.values():
+        ids = {binding.id for binding in bindings(action.place)}  # type: ignore[union-attr]
+        assert (action.name in ids) == bool(action.keys), action.name
+
+
+def test_a_command_line_names_what_it_does_not_know() -> None:
+    assert command_line(ALL["run.kill"], {"launcher": "7"}) == "yod -signal KILL 7"
+    assert command_line(ALL["run.kill"], {}) == "yod -signal KILL LAUNCHER"
+
+
+@pytest.mark.parametrize(
+    ("environ", "begin", "end"),
+    [
+        ({}, "\x1b]52;c;", "\x07"),
+        ({"TMUX": "/tmp/x,1,0"}, "\x1bPtmux;\x1b\x1b]52;c;", "\x07\x1b\\"),
+        ({"STY": "1.x"}, "\x1bP\x1b]52;c;", "\x07\x1b\\"),
+    ],
+)
+def test_what_copies(environ: dict[str, str], begin: str, end: str) -> None:
+    told = sequence("é\n", environ)
+    assert told.startswith(begin) and told.endswith(end)
+    assert base64.b64encode("é\n".encode()).decode() in told
+
+
+def test_long_text_reaches_screen_in_pieces_it_takes() -> None:
+    told = sequence("x" * 5000, {"STY": "1.x"})
+    pieces = told.removesuffix("\x1b\\").split("\x1b\\")
+    assert max(map(len, pieces)) < 760
+    whole = "".join(piece.removeprefix("\x1bP") for piece in pieces)
+    assert whole == sequence("x" * 5000, {})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"theme": "pink", "launchers": [1, "x", -3, 99999999999999999999]}', "{"])
+def test_a_session_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "console-session.json").write_text(text)
+    session = Session(str(tmp_path))
+    assert session.theme() == "" and session.launchers() in ([], [1])
+
+
+def test_a_session_is_kept_private_and_comes_back(tmp_path: Path) -> None:
+    Session(str(tmp_path)).keep("light", [3, 7])
+    assert (tmp_path / "console-session.json").stat().st_mode & 0o777 == 0o600
+    again = Session(str(tmp_path))
+    assert (again.theme(), again.launchers()) == ("light", [3, 7])
+
+
+def test_bars_of_use() -> None:
+    usage = Usage()
+    for busy in (0, 4, 8):
+        usage.add(busy, 8)
+    usage.add(0, 0)
+    assert usage.bars(10) == "▁▅█▁" and usage.bars(2) == "█▁" and usage.bars(0) == ""
