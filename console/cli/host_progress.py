@@ -47,7 +47,9 @@ class _Table:
         """Another state of a host."""
         self._all[errand.name] = errand
         if errand.state is State.FAILED:
-            self._console.print(line_of(errand), markup=False, style="red", soft_wrap=True)
+            from rich.text import Text
+
+            self._console.print(Text(line_of(errand), style="red"), soft_wrap=True)
 
     def _draw(self) -> Any:
         from rich.text import Text

@@ -213,7 +213,7 @@ def _place(
     place = far_plan.agent_place(errand, settings)
     errand.ask(
         "start",
-        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
+        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.packed},
         sha=program.sha,
         config=json.dumps(far_plan.node_config(config, node, errand, settings)),
         files=keys.node_files(errand.name, [place[0]]),

@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import marshal
 import secrets
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 from typing import Any
 
 from console.deploy.description import Host
@@ -20,12 +22,13 @@ _MOST_NOISE = 1 << 20
 
 # No quotes of its own kind, no newline and no exclamation mark in either: the account's shell may be any.
 _FIRST = (
-    "import sys;sys.version_info<(3,9) and sys.exit(97);i=sys.stdin.buffer;w,n=i.readline().split();"
-    'exec(compile(i.read(int(n)),"redmesh","exec"));serve(w.decode(),i)'
+    "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e;w=sys.argv[1];"
+    "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
+    'exec(compile(c,"redmesh","exec") if k==b"source" else __import__("marshal").loads(c));serve(w,i)'
 )
 _FIND = (
     'w=$1;b=$2;shift 2;for p in "$@";do case $p in "~/"*)p=$HOME/${p#"~/"};;esac;'
-    'command -v "$p" >/dev/null 2>&1||continue;"$p" -I -S -c "$b";r=$?;'
+    'command -v "$p" >/dev/null 2>&1||continue;"$p" -I -S -c "$b" "$w";r=$?;'
     'case $r in 2|97|126|127)t="$t $p";;*)exit $r;;esac;done;echo;echo "$w none$t";exit 96'
 )
 
@@ -41,8 +44,9 @@ class Remote:
         names = (host.python,) if host.python else _NAMES
         line = command_line(["sh", "-c", _FIND, "redmesh", self._word, _FIRST, *names])
         self._channel = connection.run(line, timeout_s)
-        program = _program()
-        self._send(f"{self._word} {len(program)}\n".encode() + program)
+        magic = self._line()
+        kind, program = _program(magic.decode("ascii", "replace"))
+        self._send(f"{kind} {len(program)}\n".encode() + program)
 
     def ask(
         self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
@@ -53,21 +57,24 @@ class Remote:
         blobs = blobs or {}
         sizes = [(name, len(content)) for name, content in blobs.items()]
         self._send(b"".join([f"{(op, options, sizes)!r}\n".encode("utf-8", "surrogateescape"), *blobs.values()]))
-        return self._answer()
+        return self._understood(self._line())
 
     def _send(self, data: bytes) -> None:
         # what breaks the line is told by what comes back, or does not
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
-    def _answer(self) -> dict[str, Any]:
+    def _line(self) -> bytes:
+        """What stands in the next line that is meant for us."""
         mark = self._word.encode() + b" "
         while True:
             line, newline, rest = self._unread.partition(b"\n")
             if newline:
                 self._unread = rest
+                if line.startswith(mark + b"none"):
+                    raise self._no_python(line[len(mark) :])
                 if line.startswith(mark):
-                    return self._understood(line[len(mark) :])
+                    return line[len(mark) :]
                 continue
             try:
                 data = self._channel.recv(1 << 16)
@@ -80,13 +87,14 @@ class Remote:
                 raise self._ended()
             self._unread += data
 
+    def _no_python(self, line: bytes) -> HostFailed:
+        there = line.decode("utf-8", "replace").split()[1:]
+        what = f"no Python is found there{f' as {self._python}' if self._python else ''}"
+        if there:
+            what = f"none of these is Python 3.9 or newer: {', '.join(there)}"
+        return HostFailed("python", clean(what), "install one, or say `python` in mesh.toml")
+
     def _understood(self, line: bytes) -> dict[str, Any]:
-        if line.startswith(b"none"):
-            there = line.decode("utf-8", "replace").split()[1:]
-            what = f"no Python is found there{f' as {self._python}' if self._python else ''}"
-            if there:
-                what = f"none of these is Python 3.9 or newer: {', '.join(there)}"
-            raise HostFailed("python", clean(what), "install one, or say `python` in mesh.toml")
         try:
             answer = json.loads(line)
             if not isinstance(answer, dict):
@@ -113,5 +121,9 @@ class Remote:
 
 
 @cache
-def _program() -> bytes:
-    return resources.files("console.deploy").joinpath("bootstrap.py").read_bytes()
+def _program(magic: str) -> tuple[str, bytes]:
+    """``bootstrap.py``, compiled where the host's Python is of our kind: to compile it takes as long as to start."""
+    source = resources.files("console.deploy").joinpath("bootstrap.py").read_bytes()
+    if magic != MAGIC_NUMBER.hex():
+        return "source", source
+    return "code", marshal.dumps(compile(source, "redmesh", "exec", dont_inherit=True))

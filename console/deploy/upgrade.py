@@ -70,7 +70,7 @@ def _replace(errand: Errand, workers: Crew, config: dict[str, Any]) -> None:
         return
     errand.ask(
         "replace",
-        blobs={} if program.sha in facts["agents"] else {"agent": program.content},
+        blobs={} if program.sha in facts["agents"] else {"agent": program.packed},
         sha=program.sha,
         config=json.dumps({**theirs, **knobs, "protocol": PROTOCOL}),
     )

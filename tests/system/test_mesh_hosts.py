@@ -64,7 +64,7 @@ def test_up_and_down_leave_nothing(loopback: MakeLoopback, hosts: LoopbackHosts)
     before = sent.stat().st_mtime_ns
     assert {row["state"] for row in mesh.outcome("mesh", "up").values()} == {"up"}  # again: nothing to do
     assert sent.stat().st_mtime_ns == before
-    assert len(mesh.agents()) == 8  # a keeper and a PCT for each
+    assert len(_daemons(mesh)) == 8  # a keeper and a PCT for each
     down = mesh.run("mesh", "down", check=True)
     assert down.stdout == "mesh down\n" and mesh.left_on_hosts() == []
     assert not mesh.far_state.exists()
