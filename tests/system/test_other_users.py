@@ -1,0 +1,101 @@
+"""Another user of the machine: attach, signal, query and every socket of a mesh that is not theirs (root only)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+
+_NOBODY = 65534
+#: Tries each socket; prints those that let it in.
+_KNOCK = """
+import errno, os, socket, sys
+for path in sys.argv[1:]:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.connect(path)
+        print("open", path)
+    except OSError as error:
+        print(errno.errorcode[error.errno], path)
+"""
+
+
+def _as_nobody(mesh: PrivateMesh, *command: str) -> subprocess.CompletedProcess[str]:
+    def become() -> None:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+    return subprocess.run(
+        command, env=mesh.env, cwd="/", preexec_fn=become, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[PrivateMesh]:
+    mesh = PrivateMesh(processors=2, nodes=1)
+    try:
+        mesh.up()
+        yield mesh
+    finally:
+        mesh.close()
+
+
+@pytest.fixture(scope="module")
+def launcher(mesh: PrivateMesh) -> Iterator[int]:
+    """A launch of root's that has its socket for observers, and what it is called."""
+    yod = mesh.start("yod", "-sz", "1", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    number = int(mesh.json("showmesh")["launchers"][0]["id"])
+    wait_until(lambda: (mesh.run_dir / f"yod-{number}.sock").exists(), "it has its socket")
+    yield number
+    yod.terminate()
+    yod.wait(20)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("yod", "--attach", "{}"),
+        ("pingd", "-job", "{}", "-kill", "-N"),
+        ("pingd", "-job", "{}", "-interrupt", "-N"),
+        ("pingd", "-all"),
+        ("showmesh",),
+        ("mesh", "status"),
+        ("mesh", "stacks", "{}"),
+        ("mesh", "down", "--force"),
+        ("yod", "-sz", "1", "true"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_commands_of_another_user(mesh: PrivateMesh, launcher: int, command: tuple[str, ...]) -> None:
+    done = _as_nobody(mesh, *(word.format(launcher) for word in command))
+    assert done.returncode != 0
+    assert done.stderr and "Traceback" not in done.stderr
+    assert mesh.json("showmesh")["states"]["busy"] == 1, "and the launch has not noticed"
+
+
+@pytest.mark.parametrize("directory_mode", [0o700, 0o755], ids=["directory closed", "directory opened"])
+def test_sockets_of_another_user(mesh: PrivateMesh, launcher: int, directory_mode: int) -> None:
+    paths = sorted(str(path) for path in mesh.run_dir.iterdir() if path.name.endswith(".sock"))
+    kinds = {os.path.basename(path).partition("-")[0].removesuffix(".sock") for path in paths}
+    assert {"cpa", "rca", "keeper", "n0", "yod", "launch"} <= kinds
+    opened = [mesh.run_dir, *list(mesh.run_dir.parents)[:3]]
+    before = [path.stat().st_mode & 0o7777 for path in opened]
+    try:
+        for path in opened if directory_mode == 0o755 else ():
+            path.chmod(directory_mode)
+        done = _as_nobody(mesh, sys.executable, "-I", "-c", _KNOCK, *paths)
+    finally:
+        for path, mode in zip(opened, before, strict=True):
+            path.chmod(mode)
+    assert done.stdout.splitlines() == [f"EACCES {path}" for path in paths], done.stderr
