@@ -51,15 +51,15 @@ class PromptScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._compositor = CellsCompositor()
-        self._key_at = 0.0
+        self._pressed_at = 0.0
 
     def _forward_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown):
-            self._key_at = time.monotonic()
+            self._pressed_at = time.monotonic()
         super()._forward_event(event)
 
     async def _on_idle(self, event: events.Idle) -> None:
-        if self._dirty_widgets and not self._layout_required and time.monotonic() - self._key_at < _AT_ONCE_S:
+        if self._dirty_widgets and not self._layout_required and time.monotonic() - self._pressed_at < _AT_ONCE_S:
             event.prevent_default()
             self._on_timer_update()
         else:
