@@ -67,7 +67,15 @@ class Nursery:
     """
 
     def __init__(
-        self, env: Dict[bytes, bytes], cwd: bytes, umask: int, records: int, gate: int, gate_writer: int, more: int = 0
+        self,
+        env: Dict[bytes, bytes],
+        cwd: bytes,
+        umask: int,
+        records: int,
+        gate: int,
+        gate_writer: int,
+        more: int = 0,
+        limits: "Sequence[Tuple[int, int]]" = (),
     ) -> None:
         self._own = len(env)
         entries = [name + b"=" + value for name, value in env.items()]
@@ -80,6 +88,9 @@ class Nursery:
         self._named = kernel.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
         self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
+        self._limits = [(number, limit) for number, soft in limits if (limit := kernel.limit_of(number, soft))]
+        if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
+            self._limits.append((_RLIMIT_NOFILE, _descriptors))
         self._tape = self._plain_tape() if tape.WALK is not None else None
 
     def _plain_tape(self) -> tape.Tape:
@@ -99,8 +110,7 @@ class Nursery:
         calls += [(tape.CHDIR, _address(self._cwd)), (tape.UMASK, self._umask)]
         if self._named:
             calls.append((tape.PRCTL, _PR_SET_PTRACER, self._pid))
-        if _descriptors[1]:
-            calls.append((tape.SETRLIMIT, _RLIMIT_NOFILE, address(_descriptors)))
+        calls += [(tape.SETRLIMIT, number, address(limit)) for number, limit in self._limits]
         calls += [(tape.RT_SIGACTION, number, address(self._default), 0, 8) for number in _handled]
         calls += [(tape.RT_SIGPROCMASK, signal.SIG_SETMASK, address(self._mask), 0, 8), (tape.PTRACE, _PTRACE_TRACEME)]
         calls.append((tape.EXECVE, 0, 0, address(self._env)))
@@ -191,8 +201,8 @@ class Nursery:
         if _chdir(self._cwd) < 0:
             self._fail(rank, CHDIR)
         _umask(self._umask)
-        if _descriptors[1]:
-            _setrlimit(_RLIMIT_NOFILE, _descriptors)
+        for number, limit in self._limits:
+            _setrlimit(number, limit)
         if manner is not None:
             self._prepare(manner, rank)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:

@@ -39,6 +39,16 @@ def raise_descriptor_limit() -> None:
         _libc.setrlimit(_RLIMIT_NOFILE, (ctypes.c_ulong * 2)(descriptor_limit[1], descriptor_limit[1]))
 
 
+def limit_of(number: int, soft: int) -> Any:
+    """The soft limit ``soft`` (-1: none) and our hard limit as setrlimit(2) has them; the hard one where it is less."""
+    there = (ctypes.c_ulong * 2)()
+    if number == _RLIMIT_NOFILE and descriptor_limit[1]:
+        there[1] = descriptor_limit[1]
+    elif _libc.getrlimit(number, there) != 0:
+        return None
+    return (ctypes.c_ulong * 2)(min(ctypes.c_ulong(soft).value, there[1]), there[1])
+
+
 def settle_memory() -> None:
     """After start-up: give back what importing left, and let no collector touch (and so copy) the rest."""
     gc.collect()

@@ -36,7 +36,7 @@ class Program:
     """The part of a load that is the same on all nodes."""
 
     __slots__ = (
-        "cargo", "cwd", "env", "hold", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
+        "cargo", "cwd", "env", "hold", "limits", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
     )  # fmt: skip
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
@@ -46,6 +46,7 @@ class Program:
         self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/cargo.py)
         self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/parallel.py)
         self.pmi: Optional[Parallel] = None
+        self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
         self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/manner.py)
 
     def segment_of(self, rank: int) -> Segment:
@@ -136,6 +137,7 @@ def read_program(payload: bytes) -> Program:
         program.cargo = dict(common.get("cargo", {}))
         program.subgroups = bool(common.get("subgroups", False))
         program.manner = dict(common.get("manner", {}))
+        program.limits = [(int(number), int(soft)) for number, soft in common.get("limits", ())]
         program.parallel = dict(common.get("parallel", {}))
         return program
     except AgentError as error:

@@ -84,6 +84,7 @@ class Ranks:
         self._nursery = Nursery(
             {**forwarded, **env}, program.cwd, program.umask,
             self._error_writer, self._gate_reader, self._gate_writer, len(names),
+            program.limits,
         )  # fmt: skip
 
     def in_manner(

@@ -191,7 +191,9 @@ class Engine:
             self._cargo = None
         self.stream.emit(plans.allocated_event(self._plan, self._reply, self._request.command))
         load = plans.load_message(self._plan, self._reply, self._request)
-        common = frame(COMMON, encode(plans.common_message(self._request, self._plan.size, plans.hosts(self._plan))))
+        far = not self._plan.nodes[0].address.startswith("/")
+        message = plans.common_message(self._request, self._plan.size, plans.hosts(self._plan), far=far)
+        common = frame(COMMON, encode(message))
         try:
             if not root.address.startswith("/"):
                 self._load_far(root.address, load, common)

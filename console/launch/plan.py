@@ -27,6 +27,9 @@ FOREIGN = (
     b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
 )  # fmt: skip
 
+#: The limits of resources that travel (getrlimit(2)); NPROC counts a user's processes on each machine by itself.
+_LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
+
 
 class PlacedNode:
     """A node of the launch: its processors and its ranks, each in rank order."""
@@ -188,16 +191,31 @@ def hosts(plan: Plan) -> list[list[int]]:
     return runs
 
 
-def common_message(request: Request, size: int, hosts: list[list[int]] | None = None) -> dict[str, Any]:
-    """The part of the load that is the same on every node; ``hosts`` where the ranks are told of each other."""
+def common_message(
+    request: Request, size: int, hosts: list[list[int]] | None = None, *, far: bool = False
+) -> dict[str, Any]:
+    """The part of the load that is the same on every node; ``hosts`` where the ranks are told of each other.
+
+    ``far``: on other machines, whose limits of resources are not ours.
+    """
     message = _common(request, size)
     if hosts and (request.mpi != "none" or request.rendezvous):
         from console.launch.mpi import told
 
         message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.rendezvous}
+    if far:
+        message["limits"] = limits()
     if request.manner is not None and request.manner.message:
         message["manner"] = request.manner.message
     return load_cargo(message, request)
+
+
+def limits() -> list[list[int]]:
+    """Our soft limits, which the ranks are to have too, as far as their node allows: number, and value or -1."""
+    import resource
+
+    numbers = (getattr(resource, f"RLIMIT_{name}") for name in _LIMITS)
+    return [[number, resource.getrlimit(number)[0]] for number in numbers]
 
 
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:

@@ -72,6 +72,12 @@ def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
         assert words["CapBnd"] != ["0" * 16]
 
 
+def test_limits_are_those_of_the_users_shell(mesh: SystemMesh) -> None:
+    shell = "ulimit -S -c 0 -s 4096 -n 200 -f 100000; yod -sz 2 sh -c 'ulimit -S -c; ulimit -s; ulimit -n; ulimit -f'"
+    done = mesh.as_user("ada", "bash", "-c", shell, check=True)
+    assert sorted(done.stdout.split()) == sorted(["0", "4096", "200", "200000"] * 2)  # sh counts -f in 512 bytes
+
+
 def test_prolog_and_epilog_are_roots_and_hear_nothing_of_the_user(mesh: SystemMesh) -> None:
     hostile = {"LD_PRELOAD": "/tmp/evil.so", "PYTHONPATH": "/tmp/evil", "BASH_ENV": "/tmp/evil.sh", "IFS": "x"}
     words = [f"{name}={value}" for name, value in hostile.items()]
