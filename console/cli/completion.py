@@ -30,8 +30,8 @@ def script(shell: str, table: Table) -> str:
 
 
 def offered(word: Word) -> list[str]:
-    """The forms that a shell offers: the original's word where it is one, and the twin."""
-    return list(dict.fromkeys([f"-{word.name}"] * word.original + [f"--{word.long}"]))
+    """The forms that a shell offers: the word and its twin."""
+    return [f"-{word.name}", f"--{word.long}"]
 
 
 def choices(word: Word) -> list[str]:
@@ -147,7 +147,7 @@ def _fish(table: Table) -> str:
         lines.append(f"complete -c {command} -x -a '(__fish_complete_subcommand {values})'")
     for word in table.words:
         line = f"complete -c {command}{ours}"
-        line += f" -o {word.name}" * word.original + f" -l {word.long}" + (f" -s {word.letter}" if word.letter else "")
+        line += f" -o {word.name} -l {word.long}" + (f" -s {word.letter}" if word.letter else "")
         if word.kind != "flag":
             action = _action(word)
             line += {"file": " -r -F", "folder": " -x -a '(__fish_complete_directories)'", "nothing": " -x"}.get(

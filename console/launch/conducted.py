@@ -258,7 +258,7 @@ class ConductedEngine(Engine):
             self._steps.note("loadmore", f"{len(message['ranks'])} ranks on {len(nodes)} nodes are held")
         elif op in ("want", "no_room", "progress"):
             told = ", ".join(f"{key} {clean(str(value))}" for key, value in message.items() if key != "op")
-            if op == "progress":
+            if op != "no_room":
                 self._steps.note("loadmore", f"{op}: {told}")
             else:
                 self._steps.step("B4", "loadmore", f"{op}: {told}")

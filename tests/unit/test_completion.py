@@ -55,7 +55,7 @@ def bash(here: Path, table: Table, *words: str) -> list[str]:
     ("words", "offers"),
     [
         (["--"], ["--distribution", "--file", "--label", "--list", "--quiet", "--size", "--stage"]),
-        (["-l"], ["-list"]),
+        (["-l"], ["-label", "-list"]),
         (["-quiet", "--l"], ["--label", "--list"]),
         (["-distribution", ""], ["block", "cyclic"]),
         (["-di", "c"], ["cyclic"]),
@@ -129,7 +129,7 @@ def test_fish_offers_words_values_and_programs(here: Path) -> None:
         return {row.partition("\t")[0] for row in out.splitlines()}
 
     assert {"-list", "--list"} <= offers("run -l") | offers("run --l")
-    assert offers("run --distribution ") == {"block", "cyclic"}
+    assert offers("run --distribution ") == offers("run -distribution ") == {"block", "cyclic"}
     assert "zz-our-tool" in offers("run -sz 4 zz-o")
     assert "zz-our-tool" in offers("run -- zz-o") and "zz-our-tool" in offers("run --label -l 0..3 zz-o")
     assert "input2" in offers("run -file inp")
