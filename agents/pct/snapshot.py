@@ -1,8 +1,8 @@
 """The stacks of this node's ranks as they run: the tools are started side by side, and the loop goes on meanwhile.
 
 A rank stands still for the few milliseconds in which its stack is read, whatever the others do. Names come from
-eu-stack (gdb where it is not there), lines of the program's own code from one eu-addr2line for all ranks of the node,
-Python's calls from py-spy.
+libdw in a helper (eu-stack or gdb where it is not there), lines of the program's own code from one eu-addr2line for all
+ranks of the node, Python's calls from py-spy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 
 from agents.link.loop import READ
 from agents.pct import backtrace, calls, merged, processes, rank_sets, stacks
+from agents.pct.unwinding import Unwinder
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -93,7 +94,19 @@ class Tool:
 class Rank:
     """A rank whose stack is being read: ``pid`` is what runs the program, below a shell where one began it."""
 
-    __slots__ = ("begin", "is_python", "maps", "number", "pid", "python", "python_main", "threads", "tried", "why")
+    __slots__ = (
+        "begin",
+        "is_python",
+        "maps",
+        "number",
+        "pid",
+        "python",
+        "python_main",
+        "threads",
+        "tried",
+        "unwound",
+        "why",
+    )
 
     def __init__(self, number: int, pid: int) -> None:
         self.number, self.pid = number, pid
@@ -104,6 +117,7 @@ class Rank:
         self.python_main: List[Call] = []
         self.begin: Dict[str, int] = {}
         self.tried = 0
+        self.unwound = False  # libdw has had its turn
         self.why = ""
 
 
@@ -119,7 +133,8 @@ class Snapshot:
         self._waiting = [Rank(number, pid) for number, pid in ranks]
         self._taken: List[Rank] = []
         self._missing: Dict[str, int] = {}
-        self._tools: List[Tool] = []
+        self._tools: List[Any] = []  # Tool or Unwinder
+        self._to_unwind: List[Rank] = []
         self._busy = 0
         self._over = self._told_it = False
         self._everybody = rank_sets.of(number for number, _ in ranks)
@@ -145,17 +160,30 @@ class Snapshot:
         while self._waiting and self._busy < self._at_once and not self._over:
             rank = self._waiting.pop(0)
             self._busy += 1
-            self._look(rank)
-        if not (self._busy or self._waiting or self._over):
+            if rank.unwound:
+                self._look_native(rank)
+            else:
+                self._look(rank)
+        if self._busy or self._waiting or self._over:
+            return
+        if self._to_unwind:
+            self._unwind()
+        else:
             self._over = True
             self._find_lines()
 
     def _done(self, rank: Rank, why: str = "") -> None:
         self._busy -= 1
+        self._settle(rank, why)
+        self._go_on()
+
+    def _settle(self, rank: Rank, why: str) -> None:
         if why:
             self._missing[why] = self._missing.get(why, 0) | 1 << rank.number
         if rank.threads or rank.python or rank.python_main:
             self._taken.append(rank)
+
+    def _go_on(self) -> None:
         self._loop.after(0, lambda: self._guarded(self._next))
 
     def _look(self, rank: Rank) -> None:
@@ -221,7 +249,54 @@ class Snapshot:
 
     # C
 
+    def _unwind(self) -> None:
+        """All that wait for it, in as many helpers as there are cores."""
+        ranks, self._to_unwind = self._to_unwind, []
+        helpers = min(self._at_once, len(ranks))
+        for first in range(helpers):
+            self._begin_unwinder({rank.pid: rank for rank in ranks[first::helpers]})
+
+    def _begin_unwinder(self, ranks: Dict[int, Rank]) -> None:
+        def told(pid: int, threads: List[Thread]) -> None:
+            rank = ranks[pid]
+            rank.unwound, rank.threads = True, threads
+            if threads:
+                self._settle(rank, rank.why if rank.is_python else "")
+            else:
+                self._waiting.append(rank)  # the tools may do better, or say why not
+
+        def over(left: List[int], late: bool) -> None:
+            self._tools.remove(unwinder)
+            self._busy -= 1
+            for at, pid in enumerate(left):
+                if late and at:
+                    self._to_unwind.append(ranks[pid])  # it never had its turn
+                else:
+                    ranks[pid].unwound = True
+                    self._waiting.append(ranks[pid])
+            self._go_on()
+
+        self._busy += 1
+        try:
+            unwinder = Unwinder(
+                self._loop, list(ranks), RANK_S, lambda pid, threads: self._guarded(lambda: told(pid, threads)),
+                lambda left, late: self._guarded(lambda: over(left, late)),
+            )  # fmt: skip
+        except OSError:
+            self._busy -= 1
+            for rank in ranks.values():
+                rank.unwound = True
+            self._waiting += ranks.values()
+            self._go_on()
+            return
+        self._tools.append(unwinder)
+
     def _look_native(self, rank: Rank) -> None:
+        if not rank.unwound and processes.state(rank.pid) != "D":
+            self._to_unwind.append(rank)
+            self._busy -= 1
+            self._go_on()
+            return
         if rank.tried >= len(self._native):
             why = rank.why or (f"no stack tool on {self._node}: {_INSTALL}" if not self._native else "no calls found")
             self._done(rank, f"{why}; {_standing(rank.pid)}")

@@ -1,0 +1,169 @@
+"""A node's own part of mesh stacks, with each of the tools alone, with none, and with tools that fail or never end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.link.loop import Loop
+from agents.pct import backtrace, merged, processes, rank_sets, snapshot, unwinding
+from agents.pct.snapshot import Snapshot
+from tests.support.places import paths, places
+from tests.support.waiting import wait_until
+
+__all__ = ["places"]
+
+Begin = Callable[..., list[list[int]]]
+Told = tuple[Any, list[list[Any]]]  # tree, missing
+
+
+@pytest.fixture
+def ranks(places: str) -> Iterator[Begin]:
+    """Processes as a launch child has them: ``ranks(3)`` begins three and returns [rank, pid] of each."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin(count: int, *command: str) -> list[list[int]]:
+        for rank in range(count):
+            env = {**os.environ, "YOD_RANK": str(rank)}
+            begun.append(subprocess.Popen(command or [places], env=env, stdin=subprocess.DEVNULL))
+        pids = [one.pid for one in begun[-count:]]
+        wait_until(lambda: all(arrived(pid) for pid in pids), "they are there", 30)
+        return [[rank, pid] for rank, pid in enumerate(pids)]
+
+    yield begin
+    for one in begun:
+        one.kill()
+        one.wait()
+
+
+def arrived(pid: int) -> bool:
+    """Whether it sleeps in pause, or has computed for longer than it takes to begin (field 14: ticks of user time)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return "pause" in Path(f"/proc/{pid}/wchan").read_text() or int(fields[11]) >= 5
+
+
+def take(ranks: list[list[int]], which: str = "all", **tools: str) -> Told:
+    loop = Loop()
+    told: list[Told] = []
+    Snapshot(loop, "n0", ranks, which, tools, lambda tree, missing: told.append((tree, missing)))
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    loop.close()
+    reap(ranks)
+    return told[0]
+
+
+def reap(ranks: list[list[int]]) -> None:
+    """The tools, as the launch child's loop does; the ranks are the fixture's."""
+    ours = {pid for _, pid in ranks}
+    for pid in processes.children(os.getpid()):
+        if pid not in ours and processes.state(pid) == "Z":
+            os.waitpid(pid, 0)
+
+
+def found(told: Told) -> dict[str, str]:
+    def nested(tree: merged.Tree) -> list[dict[str, object]]:
+        return [
+            {"function": call[0], "ranks": rank_sets.text(node.ranks), "children": nested(node.below)}
+            for call, node in tree.items()
+        ]
+
+    return paths(nested(told[0]))
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str, libdw: bool = False) -> None:
+    real = backtrace.find
+    monkeypatch.setattr(backtrace, "find", lambda name: real(name) if name in names else "")
+    if not libdw:
+        monkeypatch.setattr(unwinding, "LIBRARY", "libnosuch.so.1")
+
+
+@pytest.mark.parametrize("tool", ["libdw", "eu-stack", "gdb"])
+def test_each_tool_alone(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    here = ranks(3)
+    only(monkeypatch, tool, "eu-addr2line", libdw=tool == "libdw")
+    told = take(here)
+    assert told[1] == []
+    calls = found(told)
+    assert calls["main/wait_here"] == "0,2" and calls["main/compute"] == "1" and calls["helper/wait_here"] == "0"
+    lines = {(call[0], call[1], call[2]) for _, call, _ in merged.walk(told[0])}
+    assert ("compute", "places.c", 5) in lines
+    assert all(processes.alive(pid) and processes.state(pid) in "SR" for _, pid in here)
+
+
+def test_no_tool_at_all(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ranks(2)
+    only(monkeypatch)
+    tree, missing = take(here)
+    assert tree == {} and {row[0] for row in missing} == {"0", "1"}
+    for _, node, why in missing:
+        assert node == "n0" and "no stack tool on n0: install elfutils (eu-stack) or gdb there; it stands in" in why
+
+
+def test_names_are_kept_where_lines_cannot_be_had(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ranks(1)
+    only(monkeypatch, libdw=True)
+    told = take(here)
+    assert found(told)["main/wait_here"] == "0" and {call[2] for _, call, _ in merged.walk(told[0])} == {0}
+
+
+def test_a_tool_that_never_ends(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = ranks(2)
+    slow = tmp_path / "eu-stack"
+    slow.write_text(f'#!/bin/sh\n[ $3 = {here[0][1]} ] && exec sleep 600\nexec {backtrace.find("eu-stack")} "$@"\n')
+    slow.chmod(0o755)
+    only(monkeypatch)
+    monkeypatch.setattr(backtrace, "find", lambda name: str(slow) if name == "eu-stack" else "")
+    monkeypatch.setattr(snapshot, "RANK_S", 0.5)
+    told = take(here)
+    assert found(told)["main/compute"] == "1"
+    assert [row[0] for row in told[1]] == ["0"] and "eu-stack was not done in time" in told[1][0][2]
+    wait_until(lambda: reap(here) or len(processes.children(os.getpid())) <= len(here), "the tool has been killed")
+
+
+def test_a_helper_that_never_ends_or_dies(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ranks(3)
+    real = unwinding._Stacks.of
+    stuck, dies = here[0][1], here[1][1]
+
+    def of(self: Any, pid: int) -> Any:
+        if pid == stuck:
+            signal.pause()
+        if pid == dies:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return real(self, pid)
+
+    monkeypatch.setattr(unwinding._Stacks, "of", of)
+    monkeypatch.setattr(snapshot, "RANK_S", 1.0)
+    told = take(here)
+    assert found(told)["main/wait_here"] == "0,2" and found(told)["main/compute"] == "1", "the tools went on"
+    assert told[1] == []
+
+
+def test_ends_meanwhile(ranks: Begin) -> None:
+    here = ranks(2)
+    os.kill(here[0][1], signal.SIGKILL)
+    wait_until(lambda: processes.state(here[0][1]) == "Z", "it is a zombie")
+    told = take(here)
+    assert told[1] == [["0", "n0", "its process has ended"]] and found(told)["main/compute"] == "1"
+
+
+def test_nobody_elses_py_spy_is_run(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = ranks(1, sys.executable, "-c", "import signal; signal.pause()")
+    marker = tmp_path / "ran"
+    spy = tmp_path / "py-spy"
+    spy.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    spy.chmod(0o777)  # anybody may change it
+    only(monkeypatch, "eu-stack", libdw=True)
+    told = take(here, **{"py-spy": str(spy)})
+    assert not marker.exists() and "Python's own calls need py-spy" in told[1][0][2]
+    assert told[0], "its C calls are there"
+    spy.chmod(0o755)
+    told = take(here, **{"py-spy": str(spy)})
+    assert marker.exists() and "Python's own calls: py-spy found none" in told[1][0][2]
