@@ -355,8 +355,11 @@ class Rca:
                     self.outbox.hasten(time.monotonic())
                 elif event.message["op"] == "launcher_lost":
                     self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
-            elif error.code != "gone":  # else on_cpa_lost has put it back
+            elif error.code == "gone":  # on_cpa_lost puts it back
+                return
+            else:
                 self._on_refused(event, error)
+            self._send_due(time.monotonic())
 
         self.cpas.call(event.message, now, answered)
 

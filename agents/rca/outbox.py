@@ -3,10 +3,12 @@
 One event per subject: what is newer about a node replaces what was not acknowledged yet.
 """
 
+from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
 FIRST_S = 1.0
+MOST_IN_FLIGHT = 64  # a CPA takes no more from one connection, and what waits there for long would count as unanswered
 LONGEST_S = 5.0
 
 #: Codes that no repetition will change.
@@ -31,6 +33,9 @@ class Outbox:
 
     def __init__(self) -> None:
         self._events: dict[Hashable, Event] = {}
+        self._ready: deque[Event] = deque()  # to be sent, oldest first
+        self._delayed: list[Event] = []  # refused, to be said again later
+        self._in_flight = 0
 
     def __len__(self) -> int:
         return len(self._events)
@@ -41,19 +46,36 @@ class Outbox:
         if waiting is not None:
             if waiting.message == message:
                 return
-            del self._events[subject]  # the newer word goes to the end of the queue
-        self._events[subject] = Event(subject, message, about, now)
+            del self._events[subject]
+        event = self._events[subject] = Event(subject, message, about, now)
+        self._ready.append(event)  # the newer word goes to the end of the queue
 
-    def due(self, now: float) -> list[Event]:
-        """The events to send now, oldest first; they are in flight from here on."""
-        ready = [event for event in self._events.values() if not event.in_flight and event.due <= now]
-        for event in ready:
-            event.in_flight = True
-        return ready
+    def due(self, now: float, most: int = MOST_IN_FLIGHT) -> list[Event]:
+        """The events to send now, oldest first, so that ``most`` are in flight; they are, from here on."""
+        if self._delayed:
+            self._ready.extend(event for event in self._delayed if event.due <= now)
+            self._delayed = [event for event in self._delayed if event.due > now]
+        found = []
+        while self._ready and self._in_flight < most:
+            event = self._ready.popleft()
+            if self._is_current(event) and not event.in_flight:
+                event.in_flight = True
+                self._in_flight += 1
+                found.append(event)
+        return found
+
+    def _is_current(self, event: Event) -> bool:
+        return self._events.get(event.subject) is event
+
+    def _landed(self, event: Event) -> None:
+        if event.in_flight:
+            event.in_flight = False
+            self._in_flight -= 1
 
     def acknowledged(self, event: Event) -> None:
         """A CPA has done what the event asks for."""
-        if self._events.get(event.subject) is event:
+        self._landed(event)
+        if self._is_current(event):
             del self._events[event.subject]
 
     def refused(self, event: Event, code: str, now: float) -> bool:
@@ -61,11 +83,12 @@ class Outbox:
         if code in FINAL:
             self.acknowledged(event)
             return True
-        event.in_flight = False
+        self._landed(event)
         event.unclean = code == "unclean"
         event.due = now + event.delay_s
         # an unclean node will take its time; a database that is back must find us soon
         event.delay_s = min(LONGEST_S, event.delay_s * 2) if event.unclean else FIRST_S
+        self._delayed.append(event)
         return False
 
     def disconnected(self, now: float) -> None:
@@ -73,9 +96,11 @@ class Outbox:
         for event in self._events.values():
             event.in_flight = False
             event.due = now
+        self._in_flight = 0
+        self._ready, self._delayed = deque(self._events.values()), []
 
     def hasten(self, now: float) -> None:
         """A node has come up: what could not be cleaned may be clean now."""
-        for event in self._events.values():
-            if event.unclean and not event.in_flight:
+        for event in self._delayed:
+            if event.unclean:
                 event.due, event.delay_s = now, FIRST_S

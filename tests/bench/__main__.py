@@ -4,6 +4,7 @@ import sys
 
 from tests.bench import (
     allocating,
+    beating,
     consoles,
     deploying,
     imaging,
@@ -36,6 +37,7 @@ SECTIONS = {
     "broadcast": imaging.broadcast,
     "files": imaging.files,
     "console_map": consoles.console_map,
+    "beats": beating.beats,
     "up_hosts": deploying.up_hosts,
 }
 
