@@ -42,6 +42,16 @@ def _how_many(text: str) -> int:
     return number
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.01 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return seconds
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
@@ -142,7 +152,14 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
     console.add_argument("--read-only", action="store_true", help="change nothing from here (ctrl+r switches)")
     console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
+    console.add_argument("--replay", metavar="FILE", help="what mesh record wrote, in the place of the database")
+    console.add_argument("--speed", metavar="X", type=float, default=1.0, help="how fast it is shown (default: 1)")
     console.set_defaults(command=_lazily("mesh_looks", "console"))
+    record = commands.add_parser("record", help="write down all that changes", description="Record the mesh.")
+    record.add_argument("file", metavar="FILE", help="a new file; - for standard output")
+    record.add_argument("--every", metavar="S", type=_seconds, default=0.25, help="how often to look (default: 0.25)")
+    record.add_argument("--seconds", metavar="S", type=_seconds, help="for so long (default: until ^C)")
+    record.set_defaults(command=_lazily("mesh_record", "record"))
     serve = commands.add_parser("serve", help="the console in a browser", description="The console in a browser.")
     serve.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens, on 127.0.0.1 (8000)")
     serve.add_argument("--read-only", action="store_true", help="change nothing from there")

@@ -21,7 +21,6 @@ from db.errors import StoreError
 from db.url import without_password
 from db.views import Picture, open_viewer
 
-
 #: Bytes that the state directory needs to have left: less, and something of the mesh soon cannot be written.
 ROOM = 4 << 20
 
@@ -164,6 +163,14 @@ def console(settings: Settings, options: argparse.Namespace) -> int:
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
-    from console.tui.app import run
+    from console.tui.app import ConsoleApp, run
 
-    return int(run(settings, read_only=options.read_only, theme=options.theme or "") or 0)
+    make: Any = ConsoleApp
+    if options.replay:
+        from functools import partial
+
+        from console.tui.replayed import ReplayApp
+        from console.tui.replaying import Player
+
+        make = partial(ReplayApp, player=Player(options.replay, options.speed))
+    return int(run(settings, read_only=options.read_only, theme=options.theme or "", make=make) or 0)

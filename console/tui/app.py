@@ -7,9 +7,10 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.app import App
@@ -79,7 +80,7 @@ class ConsoleApp(App[None]):
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
-        self._reader = MachineReader(settings.database)
+        self._reader: Any = MachineReader(settings.database)
         for theme in THEMES:
             self.register_theme(theme)
         self.usage = Usage()
@@ -122,7 +123,7 @@ class ConsoleApp(App[None]):
     def on_mount(self) -> None:
         """Opens on the map and begins to read."""
         self.switch_mode("mesh")
-        if self.preferences.restore:
+        if self.preferences.restore and not self.replaying:
             for launcher in self.session.launchers():
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
@@ -145,7 +146,7 @@ class ConsoleApp(App[None]):
             before = self.trouble
             try:
                 picture = await self._reader.read()
-            except StoreError as error:
+            except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
                 self.machine_changed.publish(Changed(False, set(), False))
                 if self.trouble != before:
@@ -165,6 +166,10 @@ class ConsoleApp(App[None]):
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
             await asyncio.sleep(1 / READ_HZ)
+
+    def where_told(self) -> str:
+        """Where in a recording one is; empty while the picture is the database's."""
+        return ""
 
     def picture_age_s(self) -> float | None:
         """Seconds since the database was last read; None when it never was."""
@@ -307,7 +312,8 @@ class ConsoleApp(App[None]):
 
     async def history(self, limit: int) -> list[Launcher]:
         """Launchers that have ended. StoreError."""
-        return await self._reader.history(limit)
+        found: list[Launcher] = await self._reader.history(limit)
+        return found
 
     def action_tab(self, step: int) -> None:
         """The next or the previous tab; the form is left out, for there ``<`` is a letter."""
@@ -353,8 +359,14 @@ class ConsoleApp(App[None]):
         self.push_screen(Confirm(question, "It may begin or not, and nobody will be told.", "Quit"), answered)
 
 
-def run(settings: Settings, *, read_only: bool = False, theme: str = "") -> int:
-    """``mesh console``: runs until it is quit. Returns the exit status."""
+def run(
+    settings: Settings,
+    *,
+    read_only: bool = False,
+    theme: str = "",
+    make: Callable[[Settings], ConsoleApp] = ConsoleApp,
+) -> int:
+    """``mesh console``: runs until it is quit. Returns the exit status. ``make``: another application than the usual."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # what Textual draws on
         raise ConsoleError(
@@ -362,7 +374,7 @@ def run(settings: Settings, *, read_only: bool = False, theme: str = "") -> int:
         )
     if theme and theme not in NAMES:
         raise ConsoleError(f"no theme is called {theme!r}", f"there are {', '.join(NAMES)}", exit_status=2)
-    app = ConsoleApp(settings)
+    app = make(settings)
     app.read_only = app.read_only or read_only
     if theme:
         app.theme = f"redmesh-{theme}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,60 +14,22 @@ from db.views import Viewer
 FIRST_EVENTS = 1_000  # those read at the start
 
 
-class MachineReader:
-    """Reads the machine by its change counter. Errors: db.errors.StoreError."""
+class Translator:
+    """Rows of the database to the console's, every text of them cleaned for the terminal."""
 
-    def __init__(self, url: str) -> None:
-        self._viewer = Viewer(url)
-        # one thread: a connection is used by one at a time, and a slow database never queues up work
-        self._thread = ThreadPoolExecutor(1, "database")
-        self._counter: int | None = None
-        self._now = 0.0
-        self._now_read_at = 0.0
+    def __init__(self) -> None:
+        self._counter = -1
         self._mesh = ""
-        self._last_event: int | None = None
         self._batch_jobs: dict[int, str] = {}
         self._names: dict[int, str] = {}
 
-    async def read(self) -> Picture:
-        """What changed since the last call; everything on the first, and after the database was away."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+    def same(self, now: float) -> Picture:
+        """Nothing has changed but the time."""
+        return Picture(False, self._counter, now, self._mesh, [], [], [], [])
 
-    async def history(self, limit: int) -> list[Launcher]:
-        """Launchers that have ended, the last one first."""
-        rows = await self._elsewhere(lambda: self._viewer.history(limit))
-        return [self._launcher(row) for row in rows]
-
-    async def _elsewhere(self, work: Callable[[], list[Any]]) -> list[Any]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def _event(self, row: Any) -> Event:
-        node = "" if row.node is None else self._names.get(row.node, str(row.node))
-        return Event(row.id, row.at, clean(row.kind), node, row.launcher, row.partition, clean(row.text or ""))
-
-    def close(self) -> None:
-        """Lets go of the database, without waiting for one that does not answer."""
-        self._thread.submit(self._viewer.close)
-        self._thread.shutdown(wait=False)
-
-    def _read(self) -> Picture:
-        try:
-            if self._counter is not None and self._viewer.counter() == self._counter:
-                now = self._now + time.monotonic() - self._now_read_at
-                return Picture(False, self._counter, now, self._mesh, [], [], [], [])
-            reading = self._viewer.read(self._counter)
-            after = None if reading.whole else self._last_event
-            events = self._viewer.events(after, FIRST_EVENTS if after is None else MOST_EVENTS)
-        except Exception:
-            self._counter = None  # after a gap all is read anew: it may be another database
-            raise
-        self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
-        self._mesh = clean(reading.mesh.name or "")
-        if events:
-            self._last_event = events[-1].id
-        return self._picture(reading, events)
-
-    def _picture(self, reading: Any, events: list[Any]) -> Picture:
+    def picture(self, reading: Any, events: list[Any]) -> Picture:
+        """What a reading brought."""
+        self._counter, self._mesh = reading.counter, clean(reading.mesh.name or "")
         if reading.whole:
             self._batch_jobs, self._names = {}, {}
         for row in reading.partitions:
@@ -94,7 +55,7 @@ class MachineReader:
                 )
                 for row in reading.processors
             ],
-            [self._launcher(row) for row in reading.launchers if row.ended_at is None],
+            [self.launcher(row) for row in reading.launchers if row.ended_at is None],
             [row.id for row in reading.launchers if row.ended_at is not None],
             [_partition(row) for row in reading.partitions if row.ended_at is None],
             [row.id for row in reading.partitions if row.ended_at is not None],
@@ -102,7 +63,8 @@ class MachineReader:
             [self._event(row) for row in events],
         )
 
-    def _launcher(self, row: Any) -> Launcher:
+    def launcher(self, row: Any) -> Launcher:
+        """A row of ``launcher``."""
         return Launcher(
             row.id,
             clean(row.user or ""),
@@ -123,6 +85,53 @@ class MachineReader:
             row.exit_status,
             clean(row.reason or ""),
         )
+
+    def _event(self, row: Any) -> Event:
+        node = "" if row.node is None else self._names.get(row.node, str(row.node))
+        return Event(row.id, row.at, clean(row.kind), node, row.launcher, row.partition, clean(row.text or ""))
+
+
+class MachineReader:
+    """Reads the machine by its change counter. Errors: db.errors.StoreError."""
+
+    def __init__(self, url: str) -> None:
+        self._viewer = Viewer(url)
+        # one thread: a connection is used by one at a time, and a slow database never queues up work
+        self._thread = ThreadPoolExecutor(1, "database")
+        self._counter: int | None = None
+        self._now = 0.0
+        self._now_read_at = 0.0
+        self._last_event: int | None = None
+        self._translator = Translator()
+
+    async def read(self) -> Picture:
+        """What changed since the last call; everything on the first, and after the database was away."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+
+    async def history(self, limit: int) -> list[Launcher]:
+        """Launchers that have ended, the last one first."""
+        rows = await asyncio.get_running_loop().run_in_executor(self._thread, self._viewer.history, limit)
+        return [self._translator.launcher(row) for row in rows]
+
+    def close(self) -> None:
+        """Lets go of the database, without waiting for one that does not answer."""
+        self._thread.submit(self._viewer.close)
+        self._thread.shutdown(wait=False)
+
+    def _read(self) -> Picture:
+        try:
+            if self._counter is not None and self._viewer.counter() == self._counter:
+                return self._translator.same(self._now + time.monotonic() - self._now_read_at)
+            reading = self._viewer.read(self._counter)
+            after = None if reading.whole else self._last_event
+            events = self._viewer.events(after, FIRST_EVENTS if after is None else MOST_EVENTS)
+        except Exception:
+            self._counter = None  # after a gap all is read anew: it may be another database
+            raise
+        self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
+        if events:
+            self._last_event = events[-1].id
+        return self._translator.picture(reading, events)
 
 
 def _partition(row: Any) -> Partition:

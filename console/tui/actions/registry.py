@@ -6,7 +6,7 @@ from itertools import chain
 
 from textual.binding import Binding, BindingType
 
-from console.tui.actions import dialogs, everywhere, launch, mesh, moving, run, stacks, tables
+from console.tui.actions import dialogs, everywhere, launch, mesh, moving, replay, run, stacks, tables
 from console.tui.actions.action import Action
 
 TABLES: tuple[tuple[Action, ...], ...] = (
@@ -14,6 +14,7 @@ TABLES: tuple[tuple[Action, ...], ...] = (
     mesh.ACTIONS,
     mesh.MAP,
     mesh.LAUNCHERS,
+    replay.ACTIONS,
     tables.ACTIONS,
     tables.ROWS,
     launch.ACTIONS,
@@ -42,6 +43,7 @@ HEADINGS = {
     "cells": "Moving over cells",
     "lines": "In a list",
     "table": "Here",
+    "replay": "In a recording",
     "rows": "On a row",
     "launch": "Here",
     "field": "In a field",

@@ -80,6 +80,8 @@ class TopBar(Widget):
             age = console.picture_age_s()
             text = "no picture yet" if age is None else f"picture is {elapsed(age)} old"
             return Content.assemble((f" {text} ", bad))
+        if console.replaying:
+            return Content.assemble((f" {console.where_told()} ", self.get_visual_style("top-bar--here")))
         counts = console.machine.counts()
         bars = console.usage.bars(max(0, min(30, (self.size.width - 84) // 2)))
         usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
