@@ -11,6 +11,7 @@ import signal
 import socket
 
 from agents.link.loop import READ
+from agents.link.trust import parse
 from agents.pct.directory import Directory
 from agents.pct.hosts import host_of, mapping
 from agents.pct.keyspace import CHUNK, Exchange, TooMuch
@@ -411,7 +412,7 @@ def choose_master(address: str, launcher: int) -> "List[Any]":
     Below the ports that the kernel gives out by itself, and another one for the next launches.
     """
     once = os.urandom(6).hex()
-    host = "127.0.0.1" if address.startswith("/") else address.rpartition(":")[0].strip("[]")
+    host = "127.0.0.1" if address.startswith("/") else parse(address).host
     for turn in range(64):
         port = 20_000 + (launcher * 7 + turn * 97) % 12_000
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:

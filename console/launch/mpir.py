@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from agents.link.trust import parse
 from console.errors import ConsoleError
 
 TYPE_CHECKING = False
@@ -23,12 +24,12 @@ _SPAWNED = 1  # MPIR_DEBUG_SPAWNED
 def table(plan: Plan, request: Request, ranks: Ranks) -> list[dict[str, Any]]:
     """One entry a rank. A host is what a debugger's own agent would be started on."""
     here = os.uname().nodename
-    hosts = [here if node.address.startswith("/") else node.address.rpartition(":")[0] for node in plan.nodes]
+    hosts = [here if node.address.startswith("/") else parse(node.address).host for node in plan.nodes]
     paths = [request.path] * plan.size
     if request.segments is not None:
         paths = [one.path for one in request.segments for _ in range(one.size)]
     return [
-        {"host_name": hosts[at].strip("[]"), "executable_name": os.path.normpath(os.fsdecode(paths[rank])), "pid": pid}
+        {"host_name": hosts[at], "executable_name": os.path.normpath(os.fsdecode(paths[rank])), "pid": pid}
         for rank, (pid, at) in enumerate(ranks.pids)
     ]
 

@@ -196,3 +196,8 @@ def test_a_change_of_keys_goes_on_where_it_stopped(mesh: PrivateMesh) -> None:
     mesh.run("mesh", "trust", "rotate", check=True)
     assert authority(str(mesh.state), mesh.run_dir.name).stage.value == "settled"
     wait_until(lambda: mesh.run("yod", "-sz", "6", "hostname").returncode == 0, "all nodes again", 20)
+
+
+def test_ranks_are_told_where_to_meet(mesh: PrivateMesh) -> None:
+    done = mesh.run("yod", "-sz", "3", "--rendezvous=auto", "sh", "-c", "echo $MASTER_ADDR $WORLD_SIZE", check=True)
+    assert done.stdout.splitlines() == ["127.0.0.2 3"] * 3
