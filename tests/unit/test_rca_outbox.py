@@ -1,15 +1,17 @@
 """Events are kept, in order, until they are acknowledged: drawn at random against a plain list."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.rca.outbox import LONGEST_S, Outbox
+from agents.rca.outbox import LONGEST_S, Event, Outbox
 
 ABOUT: dict[str, object] = {}
 
 
-def subjects(events: list[object]) -> list[object]:
-    return [event.subject for event in events]  # type: ignore[attr-defined]
+def subjects(events: Sequence[Event]) -> list[object]:
+    return [event.subject for event in events]
 
 
 def test_events_leave_in_order_and_once_while_in_flight() -> None:
