@@ -36,12 +36,13 @@ class Session:
         if "id" in request:
             self.link.send(dict(answer, re=request["id"]))
             if self.link.out_bytes > UNREAD_BYTES:
-                self.server.loop.after(0, self._let_go)
+                self.server.loop.after(0, lambda: self.dismiss("it asks and asks, and never reads an answer"))
 
-    def _let_go(self) -> None:
+    def dismiss(self, reason: str) -> None:
+        """Let the connection go."""
         if self.open:
             self.link.close()
-            self._on_end(self.link, "it asks and asks, and never reads an answer")
+            self._on_end(self.link, reason)
 
     def refuse(self, request: Message, error: AgentError) -> None:
         """Answer a request with an error."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 AGENT = "0.1.0"
+COURIERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
@@ -230,6 +231,9 @@ class Pct:
             self._hosted.add_courier(pid)
 
     def _fork_courier(self, work: Callable[[], None]) -> None:
+        if self._hosted.couriers >= COURIERS:
+            self._log.write("too many couriers")  # who wants the image asks another node
+            return
         try:
             pid = os.fork()
         except OSError as error:

@@ -46,6 +46,11 @@ class Hosted:
         """A launch child that has just been forked."""
         self._own.add(pid)
 
+    @property
+    def couriers(self) -> int:
+        """How many of them there are."""
+        return len(self._couriers)
+
     def add_courier(self, pid: int) -> None:
         """A child that serves an image to another machine (agents/pct/courier.py)."""
         self._couriers.add(pid)

@@ -18,7 +18,7 @@ from agents.wire.errors import Refusal
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Loop
     from agents.link.server import Session
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a request of somebody who has no certificate.
 _LONGEST = 64 << 10
+#: Sessions of such at once: anybody with one credential could open any number.
+_MOST_LAUNCHERS = 32
 
 
 class OutsideConfig:
@@ -68,6 +70,7 @@ class Outside:
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._welcome, self._fork = welcome, fork
+        self._launchers: List[Session] = []  # sessions of those who have no more than a credential
         trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trust.client()  # so that no launch child has to make it
         trusts.use(trust)
@@ -88,7 +91,13 @@ class Outside:
         return os.path.join(self._config.trust, name)
 
     def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
-        self._welcome(secured, _LONGEST if credential is not None else 0).state = credential
+        session = self._welcome(secured, _LONGEST if credential is not None else 0)
+        session.state = credential
+        if credential is not None:
+            self._launchers = [one for one in self._launchers if one.open][-_MOST_LAUNCHERS:]
+            if len(self._launchers) == _MOST_LAUNCHERS:
+                self._launchers.pop(0).dismiss("others came")
+            self._launchers.append(session)
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
         launcher = message.get("launcher")

@@ -185,6 +185,7 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, set
         **system_knobs(settings),
         "mesh": login["mesh"],
         "protocol": PROTOCOL,
+        "owner": os.geteuid(),  # as the CPA knows whose launches they are; that account may be another number there
         "mesh_boot": login["boot_id"],
         "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
         "run": str(facts["run"]),

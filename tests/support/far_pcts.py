@@ -107,6 +107,10 @@ class FarMachine:
         with open(f"/proc/{self.processes[name].pid}/status", encoding="ascii") as file:
             return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
+    def descriptors(self, name: str = "n0") -> int:
+        """How many the PCT has open."""
+        return len(os.listdir(f"/proc/{self.processes[name].pid}/fd"))
+
     # who knocks
 
     def own(self, name: str, pem: bytes) -> str:

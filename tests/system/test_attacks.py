@@ -427,6 +427,25 @@ class TestManyVisitors:
             talk.close()
         assert machine.memory() < LIMIT
 
+    def test_one_credential_opens_few_sessions(self, machine: FarMachine) -> None:
+        load, common = machine.load(next(_next))
+        shown = machine.credential(load, common)
+        greeting = {**hello("yod"), "credential": shown["credential"], "mac": shown["macs"]["n0"]}
+        before = machine.descriptors()
+        held = []
+        for _ in range(200):
+            talk = Talk(machine.visit(machine.trust()))
+            talk.send(greeting)
+            talk.sock.setblocking(False)
+            with contextlib.suppress(OSError):
+                talk.sock.sendmsg([bytes([CONTROL]) + (60 << 10).to_bytes(4, "big") + b" " * (60 << 10)])
+            held.append(talk)
+        wait_until(lambda: machine.descriptors() - before <= 40, "the first ones have been let go")
+        assert _launches(machine)
+        for talk in held:
+            talk.close()
+        assert machine.memory() < LIMIT
+
     def test_a_launcher_with_a_big_load_does_not_cost_the_pct(self, machine: FarMachine) -> None:
         load, common = machine.load(next(_next))
         shown = machine.credential(load, common)
