@@ -73,11 +73,11 @@ class AttendedEngine(Engine):
         super()._signal(number, ranks)
         self._attending.signalled(number)
 
-    def _outstanding(self) -> str:
-        asleep = time.monotonic() - self._moved < self._attending.patience_s + STEP_S / 2
+    def outstanding(self) -> str:
+        asleep = time.monotonic() - self.moved < self._attending.patience_s + STEP_S / 2
         if self._attending.patience_s and asleep and self.launch.state in (State.LOADING, State.CONFIRMING):
             return ""
-        return super()._outstanding()
+        return super().outstanding()
 
     def _print_completion(self) -> None:
         self._attending.close()

@@ -281,7 +281,7 @@ class ConductedEngine(Engine):
             self._steps.note(
                 "progress",
                 f"{launch.state.value}: {ready} of {launch.ranks.size} have begun, {len(launch.ranks.ends)} have ended"
-                + (f"; {outstanding}" if (outstanding := self._outstanding()) else ""),
+                + (f"; {outstanding}" if (outstanding := self.outstanding()) else ""),
             )
         super()._tick()
 

@@ -6,7 +6,6 @@ import gc
 import os
 import time
 
-from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect
 from agents.wire.control import control, decode, encode
@@ -16,7 +15,8 @@ from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.access import user, yod_socket
-from console.launch.forming import CLEAR_S, LOAD_S, STEP_S, Do, Event, State
+from console.launch.forming import Do, Event, State
+from console.launch.interrupts import take_signals
 from console.launch.machine import Launch
 from console.launch.stream import Stream, stamped
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop, Timer
-    from agents.pct.pulse import Pulse
     from console.launch.authority import Authority
     from console.launch.cargo import Cargo
     from console.launch.feeder import Feeder
     from console.launch.front import Front
     from console.launch.observers import Observers
+    from console.launch.patience import Patience
     from console.launch.registration import Registration
     from console.launch.request import Request
     from console.launch.typed import TypedInput
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 #: Seconds for which CPAs are asked before a request is given up.
 STARTED_S, FINISH_S = 15.0, 3.0
 _TICK_S = 0.5
-_SAY_AFTER_S = 2.0  # without any progress, then the user is told what is outstanding
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 
@@ -69,15 +68,14 @@ class Engine:
         self.stream = Stream(self.front.event)
         self._begun = time.monotonic()
         self._begun_at = time.time()
-        self._moved = self._begun
-        self._told: State | None = None
+        self.moved = self._begun
+        self._patience: Patience | None = None
         self._credit = 0
         self._credit_step = plans.window(request) >> 4
         self._plan: plans.Plan | None = None
         self._reply: dict[str, Any] = {}
         self._root: Link | None = None
-        self._heard = False  # something has come from the root since the last tick
-        self._pulse: Pulse | None = None
+        self.heard = False  # something has come from the root since the last tick
         self._greeted = False
         self._went = False
         self._reported = False
@@ -109,7 +107,7 @@ class Engine:
 
     def run(self) -> int:
         """See the launch through to its end; yod's exit status."""
-        self._take_signals()
+        take_signals(self._loop, self.handle, self._leave_terminal if self._on_running is None else None)
         self._loop.after(_TICK_S, self._tick)
         self._loop.run()
         self._last_words()
@@ -124,7 +122,7 @@ class Engine:
         actions = self.launch.handle(event, *facts)
         state = self.launch.state
         if state is not before:
-            self._moved = time.monotonic()
+            self.moved = time.monotonic()
         for action in actions:
             self._doing[action[0]](*action[1:])
         if state is not before and state in (State.FREEING, State.ENDED):
@@ -177,7 +175,8 @@ class Engine:
     def _allocate_again(self, wait_s: float) -> None:
         from console.launch.authority import ALLOCATE_S
 
-        self._plan, self._greeted, self._credit, self._told = None, False, 0, None
+        self._plan, self._greeted, self._credit = None, False, 0
+        self._wait_anew()
         again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self._request.wait_s))
         self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"])
 
@@ -203,7 +202,8 @@ class Engine:
             reason = getattr(error, "strerror", None) or str(error)
             self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
             return
-        self._pulse = None
+        if self._patience is not None:
+            self._patience.another_root()
         self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
         self._root.send_raw(control(hello("launcher")) + control(load) + common)
         self._loaded()
@@ -277,8 +277,8 @@ class Engine:
         self.handle(Event.ROOT_ENDED, reason)
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        self._heard = True
-        before, self._moved = self._moved, time.monotonic()
+        self.heard = True
+        before, self.moved = self.moved, time.monotonic()
         if kind in (STDOUT, STDERR):
             view = memoryview(payload)
             self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
@@ -302,7 +302,7 @@ class Engine:
                 return
             op = check(UP, message)
             if op in ("pong", "silent"):
-                self._moved = before  # that a node is alive, or not, is no progress
+                self.moved = before  # that a node is alive, or not, is no progress
             self._on_message(op, message)
         except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
             raise WireError(f"a message that makes no sense: {error}") from None
@@ -331,7 +331,7 @@ class Engine:
             told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
             self.stream.emit({"event": "aborted", **told})
             self.handle(Event.ABORTED, message["message"], message["exit_status"])
-        elif op in ("stacks", "debug_said", "debug_over"):
+        elif op in ("stacks", "debug_said", "debug_over", "want_tool"):
             if self._observers is not None:
                 self._observers.inspecting.told(op, message)
         elif op == "finished":
@@ -393,8 +393,8 @@ class Engine:
         self._down({"op": "signal", "signal": number, "ranks": ranks})
 
     def _kill(self) -> None:
-        self._moved = time.monotonic()
-        self._told = None
+        self.moved = time.monotonic()
+        self._wait_anew()
         self._down({"op": "kill"})
 
     def _node_failed(self, node: str, reason: str) -> None:
@@ -487,7 +487,7 @@ class Engine:
     def _passed(self, amount: int) -> None:
         self._credit += amount
         if amount:  # our own lines are no progress
-            self._moved = time.monotonic()
+            self.moved = time.monotonic()
         if self._credit >= self._credit_step:
             self._down({"op": "credit", "bytes": self._credit})
             self._credit = 0
@@ -508,55 +508,25 @@ class Engine:
 
     # signals and time
 
-    def _take_signals(self) -> None:
-        # what was ignored when we began stays so: nohup, and background jobs of plain shells
-        for number, event, facts in (
-            (signal.SIGINT, Event.INTERRUPT, ()),
-            (signal.SIGTERM, Event.TERMINATE, (signal.SIGTERM,)),
-            (signal.SIGHUP, Event.TERMINATE, (signal.SIGHUP,)),
-            (signal.SIGUSR1, Event.SIGNAL, (signal.SIGUSR1, None)),
-            (signal.SIGUSR2, Event.SIGNAL, (signal.SIGUSR2, None)),
-        ):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                whole = tuple(int(fact) if fact is not None else None for fact in facts)
-                self._loop.on_signal(number, lambda event=event, whole=whole: self.handle(event, *whole))  # type: ignore[misc]
-        if self._on_running is None and signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN:
-            self._loop.on_signal(signal.SIGQUIT, self._leave_terminal)
-
     def _tick(self) -> None:
         gc.enable()  # off until here: most launches end before they leave anything to collect
         self._loop.after(_TICK_S, self._tick)
-        if self._root is not None:
-            self._feel_pulse()
-        quiet = time.monotonic() - self._moved
-        if quiet < _SAY_AFTER_S or not self.front.drained:
-            return
-        outstanding = self._outstanding()
-        if not outstanding:
-            return
-        state = self.launch.state
-        if state in (State.CLEARING, State.RETREATING) and quiet >= CLEAR_S:
-            self.handle(Event.OVERDUE, outstanding)
-            return
-        if self._told is not state:
-            self._told = state
-            self.front.status(outstanding)
-        if quiet >= (LOAD_S + self.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
-            self.handle(Event.OVERDUE, outstanding)
+        if self._patience is None:
+            from console.launch.patience import Patience
 
-    def _feel_pulse(self) -> None:
-        from agents.pct.pulse import Action, Pulse
+            self._patience = Patience(self)
+        self._patience.tick()
 
-        if self._pulse is None:
-            self._pulse = Pulse(_TICK_S)
-        self._pulse.heard, self._heard = self._heard, False
-        action, root = self._pulse.tick(), self.launch.ranks.node_name(0)
-        if action is Action.ASK:
-            self._down({"op": "ping"})
-        elif action is not Action.NONE:
-            self.handle(Event.SILENT if action is Action.TELL_SILENT else Event.BACK, root, self._pulse.seconds)
+    def _wait_anew(self) -> None:
+        if self._patience is not None:
+            self._patience.renew()
 
-    def _outstanding(self) -> str:
+    @property
+    def has_root(self) -> bool:
+        """Whether there is a link to the tree."""
+        return self._root is not None
+
+    def outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""
         from console.launch.progress import outstanding
 

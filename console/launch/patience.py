@@ -1,0 +1,66 @@
+"""How long a launch may stand still: what it waits for is said after 2 s, a step that does not move is given up.
+
+Looked at twice a second; most launches are over before the first look, and never load this.
+"""
+
+from __future__ import annotations
+
+import time
+
+from agents.pct.pulse import Action, Pulse
+from console.launch.forming import CLEAR_S, LOAD_S, STEP_S, Event, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from console.launch.engine import Engine
+
+TICK_S = 0.5
+_SAY_AFTER_S = 2.0  # without any progress
+
+
+class Patience:
+    """One engine's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._told: State | None = None  # the state of which it was said what is outstanding
+        self._pulse = Pulse(TICK_S)  # of the root
+
+    def renew(self) -> None:
+        """Another try, or another step of the same state."""
+        self._told = None
+
+    def another_root(self) -> None:
+        """A new link to a root."""
+        self._pulse = Pulse(TICK_S)
+
+    def tick(self) -> None:
+        """One look."""
+        engine = self._engine
+        if engine.has_root:
+            self._feel_pulse()
+        quiet = time.monotonic() - engine.moved
+        if quiet < _SAY_AFTER_S or not engine.front.drained:
+            return
+        outstanding = engine.outstanding()
+        if not outstanding:
+            return
+        state = engine.launch.state
+        if state in (State.CLEARING, State.RETREATING) and quiet >= CLEAR_S:
+            engine.handle(Event.OVERDUE, outstanding)
+            return
+        if self._told is not state:
+            self._told = state
+            engine.front.status(outstanding)
+        if quiet >= (LOAD_S + engine.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
+            engine.handle(Event.OVERDUE, outstanding)
+
+    def _feel_pulse(self) -> None:
+        engine = self._engine
+        self._pulse.heard, engine.heard = engine.heard, False
+        action = self._pulse.tick()
+        if action is Action.ASK:
+            engine.inspect({"op": "ping"})
+        elif action is not Action.NONE:
+            event = Event.SILENT if action is Action.TELL_SILENT else Event.BACK
+            engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
