@@ -19,12 +19,13 @@ def set_mode(store: Store, ids: Sequence[int], mode: str, by: str = "") -> None:
     store.run(lambda t: _set(t, ids, "alloc_mode", mode, f"{fold(sorted(ids))}: mode {mode}, by {by or 'nobody'}"))
 
 
-def reserve(store: Store, ids: Sequence[int], user: str | None, by: str = "") -> None:
+def reserve(store: Store, ids: Sequence[int], user: str | None, by: str = "", reason: str = "") -> None:
     """Keeps processors for one user; None gives them back to all. What runs on them runs on. Invalid."""
     if user is not None and not user:
         raise Invalid("processors are reserved for a user by name")
     what = "reserved for nobody" if user is None else f"reserved for {user}"
-    store.run(lambda t: _set(t, ids, "reserved_for", user, f"{fold(sorted(ids))}: {what}, by {by or 'nobody'}"))
+    told = f"{fold(sorted(ids))}: {what}, by {by or 'nobody'}" + (f": {reason}" if reason else "")
+    store.run(lambda t: _set(t, ids, "reserved_for", user, told))
 
 
 def _set(t: Transaction, ids: Sequence[int], column: str, value: str | None, text: str) -> None:

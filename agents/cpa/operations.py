@@ -259,14 +259,13 @@ class Operations:
         user = message.get("user")
         if user is not None:
             uid_of(user)
-        modes.reserve(self.store, self._listed(message), user, user_name(uid))
+        reason = message.get("reason", "")[:MAX_REASON]
+        modes.reserve(self.store, self._listed(message), user, user_name(uid), reason)
         return Answer({}, released=True)
 
     def _drain(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "drain")
-        names, by = message["nodes"], user_name(uid)
-        if not names or not all(isinstance(name, str) for name in names):
-            raise AgentError("drain needs the names of nodes", code="invalid")
+        names, by = _names(message), user_name(uid)
         reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
         return Answer({"nodes": [name for name in names if machine.drain(self.store, name, reason, by)]})
 
@@ -276,6 +275,11 @@ class Operations:
         if not ids:
             raise AgentError(f"{message['op']} needs at least one processor or node", code="invalid")
         return ids
+    def _resume(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "resume")
+        names, by = _names(message), user_name(uid)
+        return Answer({"nodes": [name for name in names if machine.resume(self.store, name, by)]}, released=True)
+
 
     # --- the mesh's daemons
 
@@ -347,8 +351,8 @@ class Operations:
 
 def _names(message: Message) -> list[str]:
     names: list[str] = message["nodes"]
-    if not all(isinstance(name, str) for name in names):
-        raise AgentError(f"{message['op']}: nodes are names", code="invalid")
+    if not names or not all(isinstance(name, str) for name in names):
+        raise AgentError(f"{message['op']} needs the names of nodes", code="invalid")
     return names
 
 

@@ -100,3 +100,23 @@ def test_a_list_that_names_what_is_not_there(batch: PrivateMesh) -> None:
 def test_without_a_mesh_one_line_says_so(mesh: MakeMesh) -> None:
     got = mesh(2, 1, up=False).run("mesh", "mode", "batch", "0")
     assert got.returncode == 125 and got.stderr == "mesh: no mesh is up (mesh up)\n"
+
+
+def test_nodes_are_taken_out_with_a_reason_and_put_back(mesh: MakeMesh) -> None:
+    ours = mesh(processors=4, nodes=2)
+    with ours.start("yod", "-sz", "4", "sleep", "600"):
+        wait_until(lambda: ours.json("showmesh")["states"]["busy"] == 4, "it runs")
+        ours.run("mesh", "drain", "n1", "--reason", "bad fan", check=True)
+        node = ours.json("showmesh")["nodes"][1]
+        assert node["state"] == "draining" and node["reason"] == "bad fan"
+        ours.run("pingd", "-kill", "-all")
+        ours._started[-1].kill()
+    wait_until(lambda: ours.json("showmesh")["nodes"][1]["state"] == "drained", "it is drained")
+    shown = ours.run("mesh", "status")
+    assert shown.returncode == 1 and "n1 is drained" in shown.stdout and "bad fan" in shown.stdout
+    assert ours.run("yod", "-sz", "3", "true").returncode == 125
+    assert ours.run("mesh", "resume", "n[0-1]").stderr == "mesh: n0 was in service\n"
+    assert ours.run("yod", "-sz", "4", "true").returncode == 0
+    refused = ours.run("mesh", "drain", "0..1")
+    assert refused.returncode == 2 and "whole" in refused.stderr
+    assert "no node 'n9'" in ours.run("mesh", "drain", "n9").stderr
