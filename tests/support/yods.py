@@ -30,7 +30,10 @@ def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     yield one_mesh
     wait_until(lambda: free(one_mesh) == PROCESSORS, "every processor is free again", 20.0)
     wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 20.0)
-    assert not [name for name in os.listdir(one_mesh.run_dir) if name.startswith(("yod-", "launch-"))]
+    wait_until(
+        lambda: not [name for name in os.listdir(one_mesh.run_dir) if name.startswith(("yod-", "launch-"))],
+        "no socket or file of a launch is left",
+    )
 
 
 def free(mesh: PrivateMesh) -> int:
