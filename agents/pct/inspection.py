@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from agents.pct import merged, rank_sets
 from agents.pct.gathering import Gathering
 from agents.pct.snapshot import Snapshot
+from agents.pct.tools import Tools
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -34,11 +37,15 @@ class Inspection:
         self._gatherings: Dict[int, Gathering] = {}
         self._snapshots: List[Snapshot] = []
         self._sessions: Optional[Sessions] = None
+        self._tools = Tools(loop, f"{node}-{os.getpid()}", tell)
 
     def on_order(self, op: str, message: Message) -> None:
         """``stacks``, or one of ``debug``'s."""
         if op == "stacks":
             self._collect(message)
+            return
+        if op == "tool":
+            self._tools.on_piece(message)
             return
         if self._sessions is None:
             from agents.pct.sessions import Sessions
@@ -74,11 +81,14 @@ class Inspection:
                 self._snapshots.remove(snapshot)
             self._take(number, _HERE, tree, missing)
 
-        snapshot = Snapshot(self._loop, self._node, living, which, tools, told)
+        snapshot = Snapshot(self._loop, self._node, living, which, tools, told, self._tools.want)
         self._snapshots.append(snapshot)
 
     def on_child_message(self, child: Child, op: str, message: Message) -> None:
         """``stacks`` from below, or what a debugger there says. WireError when stacks make no sense."""
+        if op == "want_tool":
+            self._tools.wanted_below(child, message["name"])
+            return
         if op != "stacks":
             self._tell(message)
             return
@@ -112,6 +122,7 @@ class Inspection:
 
     def cancel(self) -> None:
         """Everything is being killed: look no further."""
+        self._tools.close()
         if self._sessions is not None:
             self._sessions.cancel()
         for snapshot in self._snapshots:

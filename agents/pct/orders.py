@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agents.pct.subtree import Child
     from agents.wire.control import Message
 
-DOWN_OPS = ("signal", "winsize", "stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave")
-UP_OPS = ("stacks", "debug_said", "debug_over")
+DOWN_OPS = ("signal", "winsize", "stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
+UP_OPS = ("stacks", "debug_said", "debug_over", "want_tool")
 
 
 class Orders:

@@ -125,8 +125,9 @@ class Snapshot:
     """Takes the stacks of ``ranks`` ([rank, pid]). ``which``: all, native or python. ``told`` gets tree and missing."""
 
     def __init__(
-        self, loop: Loop, node: str, ranks: List[List[int]], which: str, tools: Dict[str, str], told: Told
-    ) -> None:
+        self, loop: Loop, node: str, ranks: List[List[int]], which: str, tools: Dict[str, str], told: Told,
+        fetch: Optional[Callable[[str, Callable[[str, str], None]], None]] = None,
+    ) -> None:  # fmt: skip
         self._loop, self._node, self._which, self._told = loop, node, which, told
         self._native = [name for name in ("eu-stack", "gdb") if backtrace.find(name)]
         self._py_spy = usable(str(tools.get("py-spy", ""))) or backtrace.find("py-spy")
@@ -135,6 +136,9 @@ class Snapshot:
         self._missing: Dict[str, int] = {}
         self._tools: List[Any] = []  # Tool or Unwinder
         self._to_unwind: List[Rank] = []
+        # a tool that the launcher has and this node has not can be fetched
+        self._fetch = fetch if tools.get("py-spy") else None
+        self._for_py_spy: List[Rank] = []
         self._busy = 0
         self._over = self._told_it = False
         self._everybody = rank_sets.of(number for number, _ in ranks)
@@ -164,7 +168,7 @@ class Snapshot:
                 self._look_native(rank)
             else:
                 self._look(rank)
-        if self._busy or self._waiting or self._over:
+        if self._busy or self._waiting or self._for_py_spy or self._over:
             return
         if self._to_unwind:
             self._unwind()
@@ -219,14 +223,29 @@ class Snapshot:
     # Python
 
     def _look_python(self, rank: Rank) -> None:
+        if not self._py_spy and self._fetch is not None:
+            self._for_py_spy.append(rank)
+            self._busy -= 1
+            if len(self._for_py_spy) == 1:
+                self._fetch("py-spy", lambda path, why: self._guarded(lambda: self._fetched(path, why)))
+            self._go_on()
+            return
         if not self._py_spy:
-            rank.why = _NO_PY_SPY
+            rank.why = rank.why or _NO_PY_SPY
             self._after_python(rank)
             return
         # a stopped process would be waited for for ever
         still = ["--nonblocking"] if processes.state(rank.pid) in ("T", "t") else []
         command = [self._py_spy, "dump", "--json", *still, "--pid", str(rank.pid)]
         self._run(command, rank, lambda text, why: self._take_python(rank, text, why))
+
+    def _fetched(self, path: str, why: str) -> None:
+        self._py_spy, self._fetch = path, None
+        ranks, self._for_py_spy = self._for_py_spy, []
+        for rank in ranks:
+            rank.why = f"Python's own calls: {why}" if why else ""
+        self._waiting += ranks
+        self._go_on()
 
     def _take_python(self, rank: Rank, text: str, why: str) -> None:
         try:

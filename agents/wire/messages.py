@@ -208,7 +208,10 @@ DOWN: Dict[str, Shape] = {
     "debug_size": _shape(session=_int, rows=_int, columns=_int),
     "debug_taken": _shape(session=_int, bytes=_int),
     "debug_leave": _shape(session=_int),
-    "images": _shape({"push": _bool, "share": _bool, "in_place": _bool, "names": _list, "addresses": _list}, images=_list),
+    "tool": _shape({"error": _str}, name=_str, size=_int, digest=_str, offset=_int, data=_str),
+    "images": _shape(
+        {"push": _bool, "share": _bool, "in_place": _bool, "names": _list, "addresses": _list}, images=_list
+    ),
     "image_at": _shape(number=_int, path=_str),
 }
 
@@ -229,6 +232,7 @@ UP: Dict[str, Shape] = {
     "stacks": _shape(number=_int, calls=_list, missing=_list),
     "debug_said": _shape(session=_int, data=_str),
     "debug_over": _shape({"hint": _str}, session=_int, message=_str),
+    "want_tool": _shape(name=_str),
     "credit": _shape(bytes=_int),
     "want": _shape({"number": _int}),
     "no_room": _shape(node=_str, number=_int, message=_str),

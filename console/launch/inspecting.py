@@ -10,6 +10,7 @@ import time
 from agents.pct import rank_sets
 from agents.wire.errors import WireError
 from console.launch.forming import State
+from console.launch.lending import Lending
 from console.launch.stream import stamped
 
 TYPE_CHECKING = False
@@ -43,10 +44,14 @@ class Inspecting:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
         self._debugging: dict[Observer, int] = {}
+        self._lending = Lending(loop, engine.inspect)
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
         """What ``observer`` wants: ``stacks``, or one of ``debug``'s. WireError for a request that means nothing."""
+        if op in ("stacks", "debug"):
+            given = message.get("tools") or {}
+            self._lending.paths.update({str(name): str(path) for name, path in given.items()})
         if op == "stacks":
             self._collect(observer, message)
         elif op == "debug":
@@ -126,6 +131,9 @@ class Inspecting:
 
     def told(self, op: str, message: dict[str, Any]) -> None:
         """The tree answers; what comes later than its time is dropped."""
+        if op == "want_tool":
+            self._lending.wanted(message["name"])
+            return
         if op != "stacks":
             self._said(op, message)
             return

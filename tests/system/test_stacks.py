@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from agents.link.client import Client
 from agents.pct import processes
+from console.launch.stacks import as_told
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, python_with
 from tests.support.places import Begin, begin, paths, pid_of, places
@@ -151,6 +153,50 @@ def test_python_and_c_in_one_tree(yods: PrivateMesh, begin: Begin, tmp_path: Pat
     assert "<module>/wait_here" in python and not any("clock_nanosleep" in path for path in python)
     native = paths(taken(yods, launcher, "--native")["tree"])
     assert any(path.endswith("/clock_nanosleep") for path in native) and "<module>" not in native
+
+
+def travelled() -> set[str]:
+    """Directories of tools that came to nodes of this machine."""
+    return {str(path) for path in Path(f"/dev/shm/redmesh-{os.geteuid()}").glob("*-tools")}
+
+
+def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
+    spy = Path(sys.executable).parent / "py-spy"
+    if not spy.exists():
+        pytest.skip("no py-spy here (pip install py-spy)")
+    (tmp_path / "work.py").write_text(SCRIPT)
+    before = travelled()
+    launcher = begin("-sz", "8", sys.executable, str(tmp_path / "work.py"))
+    kept = tmp_path / "py-spy"
+    shutil.copy(spy, kept)
+    kept.chmod(0o644)  # nodes cannot run it where it stands
+
+    def ask(path: Path) -> Any:
+        with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
+            client.tell({"op": "stacks", "limit_s": 30, "tools": {"py-spy": str(path)}})
+            return as_told(client.receive())
+
+    for _ in range(2):  # the second time it is there
+        told = ask(kept)
+        assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-7", told["missing"]
+    new = travelled() - before
+    assert len(new) == 4, "one on each node"
+    yods.run("yod", "-signal", "KILL", launcher, check=True)
+    wait_until(lambda: not new & travelled(), "gone with the launch")
+
+
+def test_no_py_spy_anywhere(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(SCRIPT)
+    launcher = begin("-sz", "4", sys.executable, str(tmp_path / "work.py"))
+    anybodys = tmp_path / "py-spy"
+    anybodys.write_text("#!/bin/sh\n")
+    anybodys.chmod(0o777)
+    for path, why in (("/nowhere/py-spy", "cannot be read: No such file"), (str(anybodys), "there is no py-spy")):
+        with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
+            client.tell({"op": "stacks", "tools": {"py-spy": path}})
+            told = as_told(client.receive())
+        assert {one["ranks"] for one in told["missing"]} == {"0-1", "2-3"} and told["tree"], "C's calls are there"
+        assert all(why in one["why"] for one in told["missing"]), told["missing"]
 
 
 @needs_mpich

@@ -1,0 +1,66 @@
+"""yod's part of a tool that a node lacks: it reads it here and sends it down, piece by piece."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.loop import Loop
+
+_PIECE = 192 << 10
+_BETWEEN_S = 0.002  # output and exits go between the pieces
+_LARGEST = 64 << 20
+
+
+class Lending:
+    """``down(message)`` speaks to the tree. ``paths`` is what observers named; only those are lent."""
+
+    def __init__(self, loop: Loop, down: Callable[[dict[str, Any]], None]) -> None:
+        self._loop, self._down = loop, down
+        self.paths: dict[str, str] = {}
+        self._under_way: set[str] = set()
+
+    def wanted(self, name: str) -> None:
+        """A node has none."""
+        if name in self._under_way:
+            return
+        path = self.paths.get(name, "")
+        try:
+            data = _read(path)
+        except OSError as error:
+            self._fail(name, f"{name} beside yod cannot be read: {error.strerror}")
+            return
+        if not data:
+            self._fail(name, f"there is no {name} beside yod")
+            return
+        import hashlib
+
+        self._under_way.add(name)
+        self._send(name, data, hashlib.sha256(data).hexdigest(), 0)
+
+    def _send(self, name: str, data: bytes, digest: str, offset: int) -> None:
+        piece = base64.b64encode(data[offset : offset + _PIECE]).decode("ascii")
+        self._down({"op": "tool", "name": name, "size": len(data), "digest": digest, "offset": offset, "data": piece})
+        if offset + _PIECE < len(data):
+            self._loop.after(_BETWEEN_S, lambda: self._send(name, data, digest, offset + _PIECE))
+        else:
+            self._under_way.discard(name)
+
+    def _fail(self, name: str, why: str) -> None:
+        self._down({"op": "tool", "name": name, "size": 0, "digest": "", "offset": 0, "data": "", "error": why})
+
+
+def _read(path: str) -> bytes:
+    if not path:
+        return b""
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        # what nodes will run as us must be nobody else's to write
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022 or found.st_size > _LARGEST:
+            return b""
+        return file.read()
