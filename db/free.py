@@ -259,6 +259,19 @@ class Machine:
         """The side of the machine that a node is on. Invalid."""
         return self._nodes[self.node_id(node)].side
 
+    def side_of_processor(self, one: int) -> int:
+        """The side of the machine that a processor is on."""
+        return self._nodes[self._node_of[one]].side
+
+    def sides(self) -> int:
+        """How many sides the machine has."""
+        return len({node.side for node in self._nodes.values()})
+
+    def is_here(self, name: str) -> bool:
+        """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""
+        node = self._nodes[self.node_id(name)]
+        return node.role in ("service", "login") and not node.address.startswith("tls:")
+
     def side_of_partition(self, partition: int) -> int | None:
         """The side that a partition's processors are on; None when it has none."""
         for one in self._members.get(partition, ()):

@@ -10,6 +10,7 @@ from agents.cpa.config import Config
 from agents.cpa.giving_way import GivingWay
 from agents.cpa.interventions import Interventions
 from agents.cpa.issuing import Issuing
+from agents.cpa.logins import FROM_A_LOGIN, REACHING, Logins
 from agents.cpa.lost import Error, Lost
 from agents.cpa.lost_nodes import LostNodes
 from agents.cpa.operations import Answer, Operations
@@ -51,6 +52,7 @@ class Cpa:
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.issuing = Issuing(config.mesh, config.state)
         trust.use_login(config.mesh, config.state)
+        self.logins = Logins(config.login, store, self.operations.machine)
         cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})
         self.lost_nodes = LostNodes(self.operations, self.outage, cleanups, journal)
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
@@ -123,6 +125,8 @@ class Cpa:
             session.link.resume()
 
     def _do(self, session: Session, op: str, message: Message) -> None:
+        if op in FROM_A_LOGIN or op in REACHING:
+            self.outage.guard(lambda: self.logins.check(session.peer, op, message))
         if op == "launcher_lost":
             self._launcher_lost(session, message)
         elif op == OP:

@@ -123,7 +123,13 @@ class Operations:
 
     def _would_allocate(self, uid: int, message: Message) -> Answer:
         """A launch's dry run: decided like an allocation, and nothing taken."""
-        whoever = {"key": "0" * 32, "login": self.login, "pid": 1, "pid_started": 0, "command": ""}
+        whoever = {
+            "key": "0" * 32,
+            "login": message.get("login") or self.login,
+            "pid": 1,
+            "pid_started": 0,
+            "command": "",
+        }
         nodes, devices = allocation.consider(
             self.store, self.machine, self.demand(uid, {**message, **whoever}), self._choose(message)
         )
@@ -269,17 +275,17 @@ class Operations:
         reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
         return Answer({"nodes": [name for name in names if machine.drain(self.store, name, reason, by)]})
 
+    def _resume(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "resume")
+        names, by = _names(message), user_name(uid)
+        return Answer({"nodes": [name for name in names if machine.resume(self.store, name, by)]}, released=True)
+
     def _listed(self, message: Message) -> list[int]:
         self.machine.refresh(self.store)
         ids = self.machine.resolve(message["wanted"])
         if not ids:
             raise AgentError(f"{message['op']} needs at least one processor or node", code="invalid")
         return ids
-    def _resume(self, uid: int, message: Message) -> Answer:
-        self.rights.need_admin(uid, "resume")
-        names, by = _names(message), user_name(uid)
-        return Answer({"nodes": [name for name in names if machine.resume(self.store, name, by)]}, released=True)
-
 
     # --- the mesh's daemons
 

@@ -84,6 +84,7 @@ CPA: Dict[str, Shape] = {
             "most": _dict,
             "per_task": _dict,
             "segments": _list,
+            "login": _str,
         }
     ),
     "credential": _shape(launcher=_int, cookie=_str, common=_str),
@@ -94,7 +95,14 @@ CPA: Dict[str, Shape] = {
     ),
     "node_failed": _shape(launcher=_int, cookie=_str, node=_str, reason=_str),
     "partition_create": _shape(
-        {"size": (int, _none), "wanted": (dict, _none), "exclude": (dict, _none), "user": _str, "placement": _str},
+        {
+            "size": (int, _none),
+            "wanted": (dict, _none),
+            "exclude": (dict, _none),
+            "user": _str,
+            "placement": _str,
+            "login": _str,
+        },
         key=_str,
         batch_job=_str,
     ),

@@ -51,6 +51,8 @@ def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: 
         return 1
     from console.deploy.cpas import ask_cpa
 
+    if settings.login:
+        request["login"] = settings.login
     reply = ask_cpa(settings, request, timeout_s=_ANSWER_S)
     for line in _told(verb, reply, target):
         print(line)

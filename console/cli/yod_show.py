@@ -123,7 +123,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
         run, sock = reach(settings, os.getpid(), status)
     message = request.allocation("", login_name(settings), os.getpid(), 0)
     message["op"] = "would_allocate"
-    for key in ("key", "login", "pid", "pid_started", "command", "wait_s"):
+    for key in ("key", "pid", "pid_started", "command", "wait_s"):
         del message[key]
     loop = Loop()
     answers: list[Any] = []

@@ -99,6 +99,11 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     assert refused.returncode == 125 and storm.run("yod", "-list", str(ALL - 1), "true", env=LEFT).returncode == 125
     assert storm.run("yod", "-sz", "1", "-list", "c2-0c0s0n0", "true", env=RIGHT).returncode == 125
     assert storm.run("yod", "-sz", "3", "true", env=RIGHT).returncode == 125  # one is left there, and one on the left
+    assert storm.run("yod", "--dry-run", "-sz", "2", "true", env=RIGHT).returncode == 125
+    for verb in (["-kill"], ["-interrupt"], ["-reset"], ["-gone"], ["-reserve", "root"]):
+        refused = storm.run("pingd", *verb, "-list", "0..9", "-NoInquire", env=RIGHT)
+        assert refused.returncode != 0 and "another side" in refused.stderr, (verb, refused.stderr)
+    assert left.poll() is None and right.poll() is None
     for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):
         refused = storm.run("mesh", "side", "set", *change)
         assert refused.returncode != 0 and "partition" in refused.stderr, change
@@ -147,3 +152,7 @@ def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
     made.run("mesh", "side", "set", "cut=open", check=True)
     assert made.run("yod", "-sz", "8", "true").returncode == 125
     made.run("yod", "-sz", "4", "true", check=True)
+    # n1 is no login processor, and nobody logs in where there is no such node
+    for name in ("n1", "nowhere"):
+        refused = made.run("yod", "-sz", "4", "true", env={"REDMESH_LOGIN": name})
+        assert refused.returncode == 125 and name in refused.stderr
