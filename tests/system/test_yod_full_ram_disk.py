@@ -1,0 +1,52 @@
+"""A RAM disk that is too small, and one that is really full: row B4, in a mount namespace with a /dev/shm of its own."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh
+
+BYTES = 6_000_000
+SCRIPT = r"""
+mount --make-rprivate / && mount -t tmpfs -o size=20m tmpfs /dev/shm || exit 77
+mesh up --processors 4 --nodes 4 >&2 || exit 1
+say() { printf '\n== %s\n' "$1"; shift; "$@" 2>&1; echo "status $?"; }
+always="yod -sz 4 --bcast=always -bcast-per node"
+say too-small $always ./blob
+say placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
+say one-copy yod -sz 4 --bcast=always ./blob
+head -c 20m /dev/zero > /dev/shm/fill 2>/dev/null
+say full $always ./blob
+say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
+say plain yod -sz 4 ./blob
+say left find pfs /dev/shm -name blob
+mesh down --force >&2
+"""
+
+
+def mounts() -> bool:
+    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
+def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
+    private = mesh(4, 4, up=False)
+    head = Path("/bin/echo").read_bytes()
+    (private.work / "blob").write_bytes(head + os.urandom(BYTES - len(head)))
+    (private.work / "blob").chmod(0o755)
+    (private.work / "pfs").mkdir()
+    sh = shutil.which("sh") or "/bin/sh"
+    done = private.run("unshare", "-m", sh, "-c", SCRIPT, env={"PARALLEL_FILE_SYSTEM": "/nowhere"})
+    assert done.returncode == 0, done.stderr
+    steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
+    for name in ("too-small", "full"):
+        assert "has room for" in steps[name] and "/nowhere: No such file" in steps[name] and "status 125" in steps[name]
+        assert steps[name].count("\n") <= 3, "one line, and the status"
+    for name in ("placed", "full-placed"):
+        assert "goes by the parallel file system" in steps[name] and "status 0" in steps[name]
+    assert "yod:" not in steps["one-copy"] and "status 0" in steps["one-copy"]
+    assert "status 0" in steps["plain"], "what runs in place needs no room"
+    assert steps["left"].strip() == "status 0", "nothing of it is left"
