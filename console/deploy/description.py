@@ -190,11 +190,7 @@ def _names(text: str, where: _Where) -> list[str]:
 
 
 def _addresses(table: Mapping[str, Any], names: Sequence[str], where: _Where) -> list[str]:
-    addresses = _spread(table.get("address") or "{name}", "address", names, where)
-    for address in addresses:
-        if not _PLAIN.match(address):
-            where.refuse("address", f"{address!r} is no address", "an address, a name, or an alias of ~/.ssh/config")
-    return addresses
+    return _spread(table.get("address") or "{name}", "address", names, where)
 
 
 def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[str]:
@@ -202,6 +198,9 @@ def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[st
     values = expand(text)
     if values is None:
         where.refuse(key, f"{key} {text!r} is no pattern", 'like "10.0.0.[1-64]" or "{name}.cluster"')
+    for value in values:
+        if value and not _PLAIN.match(value.replace("{name}", "n")):
+            where.refuse(key, f"{value!r} is no address", "an address, a name, or an alias of ~/.ssh/config")
     if len(values) == 1 and ("{name}" in text or len(names) == 1 or not text):
         return [values[0].replace("{name}", name) for name in names]
     if len(values) != len(names):

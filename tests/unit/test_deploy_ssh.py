@@ -1,0 +1,161 @@
+"""Host keys and routes: read as OpenSSH reads them; states of a host; the agent's file."""
+
+import base64
+import hashlib
+import hmac
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from console.deploy import agent
+from console.deploy.description import Host
+from console.deploy.host_states import FINAL, TRANSITIONS, Event, State, after
+from console.deploy.pins import KnownHosts, Verdict, fingerprint, pin_name
+from console.deploy.ssh_config import SshConfig
+from console.errors import ConsoleError
+
+KEY, OTHER = b"a key", b"another key"
+B64, OTHER64 = base64.b64encode(KEY).decode(), base64.b64encode(OTHER).decode()
+
+
+def pins(tmp_path: Path, *lines: str) -> KnownHosts:
+    path = tmp_path / "known_hosts"
+    path.write_text("\n".join(lines) + "\n")
+    return KnownHosts([str(tmp_path / "missing"), str(path)])
+
+
+def test_keys_that_are_pinned(tmp_path: Path) -> None:
+    known = pins(
+        tmp_path, "# comment", "", "broken line",
+        f"one,10.0.0.1 ssh-ed25519 {B64} who@where", f"[two]:2222 ssh-ed25519 {B64}",
+        f"*.cluster,!bad.cluster ssh-rsa {B64}", f"@cert-authority *.ca ssh-ed25519 {B64}",
+        f"two-types ssh-rsa {OTHER64}", f"two-types ssh-ed25519 {B64}",
+    )  # fmt: skip
+    for name in ("one", "ONE", "10.0.0.1", "[two]:2222", "x.cluster", "two-types"):
+        assert known.check([name], KEY)[0] is Verdict.KNOWN, name
+    for name in ("two", "[one]:2222", "bad.cluster", "x.ca", "other"):
+        assert known.check([name], KEY)[0] is Verdict.UNKNOWN, name
+    verdict, place = known.check(["one"], OTHER)
+    assert verdict is Verdict.CHANGED and place == f"{tmp_path}/known_hosts:4"
+    assert known.kinds(["two-types"]) == ["ssh-rsa", "ssh-ed25519"]
+    # without its port as the second name, as ssh does; the first name that is known decides
+    assert known.check(["[one]:2222", "one"], KEY)[0] is Verdict.KNOWN
+    assert known.check(["[two]:2222", "one"], OTHER)[0] is Verdict.CHANGED
+
+
+def test_revoked_keys_are_good_for_no_host(tmp_path: Path) -> None:
+    known = pins(tmp_path, f"one ssh-ed25519 {B64}", f"@revoked * ssh-ed25519 {B64}")
+    assert known.check(["one"], KEY)[0] is Verdict.REVOKED
+    assert known.check(["new"], KEY)[0] is Verdict.REVOKED
+
+
+def test_hashed_names_and_new_pins(tmp_path: Path) -> None:
+    salt = b"0123456789abcdefghij"
+    digest = base64.b64encode(hmac.new(salt, b"host", hashlib.sha1).digest()).decode()
+    known = pins(tmp_path, f"|1|{base64.b64encode(salt).decode()}|{digest} ssh-ed25519 {B64}")
+    assert known.check(["host"], KEY)[0] is Verdict.KNOWN and known.check(["host2"], KEY)[0] is Verdict.UNKNOWN
+    path = tmp_path / "deep" / "known_hosts"
+    for hashed in (False, True):
+        known.add(str(path), f"new{hashed}", "ssh-ed25519", OTHER, hashed=hashed)
+        assert KnownHosts([str(path)]).check([f"new{hashed}"], OTHER)[0] is Verdict.KNOWN
+    assert path.stat().st_mode & 0o777 == 0o600 and "newTrue" not in path.read_text()
+    path.write_text(path.read_text().rstrip("\n"))  # an editor left no newline at the end
+    known.add(str(path), "third", "ssh-ed25519", KEY)
+    assert KnownHosts([str(path)]).check(["third"], KEY)[0] is Verdict.KNOWN
+
+
+def test_what_openssh_says_of_the_same_file(tmp_path: Path) -> None:
+    """ssh-keygen finds the same names, and shows the same fingerprint."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    kind, key, _ = (tmp_path / "key.pub").read_text().split(maxsplit=2)
+    known = KnownHosts([])
+    path = str(tmp_path / "pins")
+    known.add(path, pin_name("host", 2222), kind, base64.b64decode(key), hashed=True)
+    found = subprocess.run(["ssh-keygen", "-F", "[host]:2222", "-f", path], capture_output=True, text=True)
+    assert found.returncode == 0 and key in found.stdout
+    shown = subprocess.run(["ssh-keygen", "-lf", path], capture_output=True, text=True, check=True).stdout
+    assert fingerprint(base64.b64decode(key)) in shown
+
+
+def test_routes_are_those_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "more").write_text("Host n*\n  Port 2200\n  User there\n")
+    (tmp_path / ".ssh" / "config").write_text(
+        "Include more\nHost n1\n  HostName 10.0.0.1\n  ProxyJump me@gate:2022,last\n  Port 1\n"
+        "Host n*\n  IdentityFile ~/.ssh/one\n  IdentityFile ~/.ssh/two\n  IdentitiesOnly yes\n"
+        "Host *\n  User everyone\n  UserKnownHostsFile ~/a ~/b\n  GlobalKnownHostsFile /dev/null\n"
+    )
+    config = SshConfig()
+    one = config.route(Host("n1", "n1"))
+    assert (one.host, one.port, one.user, one.jumps) == ("10.0.0.1", 2200, "there", ("me@gate:2022", "last"))
+    assert one.keys == (f"{tmp_path}/.ssh/one", f"{tmp_path}/.ssh/two") and one.keys_only
+    assert one.pins == (f"{tmp_path}/a", f"{tmp_path}/b")
+    given = config.route(Host("n2", "n2", port=99, user="ada"))
+    assert (given.port, given.user, given.jumps) == (99, "ada", ())
+    shown = subprocess.run(
+        ["ssh", "-G", "-F", tmp_path / ".ssh" / "config", "n1"], capture_output=True, text=True, check=True
+    ).stdout
+    for line in ("user there", "port 2200", "hostname 10.0.0.1", "proxyjump me@gate:2022,last"):
+        assert line in shown.splitlines()
+
+
+def test_a_configuration_of_ssh_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match="No such file"):
+        SshConfig(str(tmp_path / "none"))
+    (tmp_path / "loop").write_text(f"Include {tmp_path}/loop\n")
+    with pytest.raises(ConsoleError, match="include each other"):
+        SshConfig(str(tmp_path / "loop"))
+
+
+def test_every_host_comes_to_an_end() -> None:
+    """From every state some way leads to an end, trouble always does, and nothing happens after it."""
+    for state in State:
+        if state not in FINAL:
+            assert after(state, Event.TROUBLE) is State.FAILED
+    assert not [pair for pair in TRANSITIONS if pair[0] in FINAL]
+    reached, todo = {State.WAITING}, [State.WAITING]
+    while todo:
+        state = todo.pop()
+        for (before, _event), then in TRANSITIONS.items():
+            if before is state and then not in reached:
+                reached.add(then)
+                todo.append(then)
+    assert reached == set(State)
+
+
+def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
+    tag = sys.implementation.cache_tag
+    first = agent.build(sys.executable, tag)
+    assert agent.build(sys.executable, tag) == first
+    kept = agent.agent_for(tag, str(tmp_path))
+    assert kept.content == first and kept.sha == hashlib.sha256(first).hexdigest() and kept.compiled
+    assert agent.agent_for(tag, str(tmp_path)) == kept
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = archive.namelist()
+    assert "agents/pct/daemon.pyc" in names and "agents/yodio/yodio" in names and "agents/yodio/yodio.py" in names
+    assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
+
+
+def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
+    for python in ("", sys.executable):
+        path = tmp_path / "agent.pyz"
+        path.write_bytes(agent.build(python, sys.implementation.cache_tag))
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
+        )
+        assert done.returncode == 2 and "usage: python -m agents.keeper" in done.stderr, done.stderr
+    assert agent.interpreter("cpython-27") == "" and agent.interpreter("pypy39") == ""
+
+
+def test_source_is_sent_where_no_interpreter_is_like_the_hosts(tmp_path: Path) -> None:
+    made = agent.agent_for("cpython-30", str(tmp_path))
+    assert not made.compiled
+    with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
+        assert "agents/pct/daemon.py" in archive.namelist()
+    assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{agent.source_digest()[:16]}-source.pyz"]
