@@ -30,7 +30,7 @@ from agents.pct.pulse import Watch
 from agents.pct.ranks import Rank
 from agents.pct.readiness import Readiness
 from agents.pct.seat import Host, Seat
-from agents.pct.shared_input import Dealer, Eater, share
+from agents.pct.shared_input import Sharing
 from agents.pct.subtree import Child, tell_all
 from agents.pct.upward import Upward
 from agents.wire.control import Message, control, decode
@@ -40,7 +40,7 @@ from agents.wire.messages import DOWN, check, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, List, NoReturn, Optional, Union
+    from typing import Any, List, NoReturn, Optional
 
     from agents.link.server import Session
     from agents.pct.manner import Manner
@@ -69,7 +69,6 @@ class Launch(Listener):
         self._relay: Optional[Relay] = None
         self._children: List[Child] = []
         self._inputs = Inputs(lambda count: self._up.tell({"op": "credit", "bytes": count}))
-        self._shared: Union[Dealer, Eater, None] = None  # the input of many nodes
         self._ready: List[List[int]] = []
         self._held = 0
         self._readiness: Optional[Readiness] = None
@@ -85,6 +84,7 @@ class Launch(Listener):
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         self._up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
+        self._sharing = Sharing(self._inputs, self._children, self._up.tell)
         self._freight = Freight(
             self._loop, host.run, host.node, self._is_root, self._children, self._up.send, self._fail
         )  # fmt: skip
@@ -155,8 +155,8 @@ class Launch(Listener):
         elif op == "eof":
             self._inputs.end()
         elif op in shared_input.DOWN_OPS:
-            if isinstance(self._shared, Eater) and self._local is not None:
-                self._shared.on_order(op, message, self._local.pids)
+            if self._local is not None:
+                self._sharing.on_order(op, message, self._local.pids)
         elif op == "ping":
             self._up.tell({"op": "pong"})
         elif op == "done":
@@ -352,8 +352,7 @@ class Launch(Listener):
             self._behind_output(lambda: self._up.closed(message["ranks"]))
         elif op == "finished":
             child.over = True
-            if isinstance(self._shared, Dealer):
-                self._shared.lost([place for place, _ in child.nodes])
+            self._sharing.gone(child)
             self._unclean += message.get("unclean", [])
             self._behind_output(lambda: self._do(self._machine.child_over()))
         elif op in UP_OPS:
@@ -363,8 +362,8 @@ class Launch(Listener):
         elif op in parallel.UP_OPS:
             if self._parallel is not None:
                 self._parallel.on_child_message(child, op, message)
-        elif op in shared_input.UP_OPS and isinstance(self._shared, Dealer):
-            self._shared.on_message(op, message)
+        elif op in shared_input.UP_OPS:
+            self._sharing.on_child_message(op, message)
         else:  # lost, note
             for _, ranks in message.get("nodes", ()):
                 child.exited.update(ranks)
@@ -392,8 +391,7 @@ class Launch(Listener):
         self._orders.child_lost(child, reason)
         if self._parallel is not None:
             self._parallel.child_lost(child, reason)
-        if isinstance(self._shared, Dealer):
-            self._shared.lost([place for place, _ in child.nodes])
+        self._sharing.gone(child)
         self._behind_output(lambda: self._do(self._machine.child_over()))
 
     def _local_late(self) -> bool:
@@ -446,11 +444,7 @@ class Launch(Listener):
     def _begin_local(self) -> None:
         if self._local is None or self._load is None or self._machine.state is not State.STARTING:
             return
-        if self._load.input == "shared" and self._load.nnodes > 1:
-            self._shared = share(
-                self._loop, self._load.place, self._is_root, self._children, self._up.tell, self._inputs
-            )  # fmt: skip
-        self._local.begin(self._is_root, self._shared.mouth.reader if self._shared is not None else -1)
+        self._local.begin(self._is_root, self._sharing.begin(self._loop, self._load, self._is_root))
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})
@@ -494,8 +488,7 @@ class Launch(Listener):
 
     def _report_finished(self) -> None:
         self._finished = True
-        if isinstance(self._shared, Eater):
-            self._shared.give_up()
+        self._sharing.give_up()
         self._up.flush(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from agents.pct.inputs import Inputs
+    from agents.pct.plan import Load
     from agents.pct.subtree import Child
 
 PIECE = 64 << 10  # what an empty pipe holds
@@ -257,11 +258,43 @@ class Eater(Sink):
         self._up({"op": "dealt", "node": self._place, "data": rest})
 
 
-def share(
-    loop: Loop, place: int, is_root: bool, children: List[Child], up: Callable[[Message], None], inputs: Inputs
-) -> Union[Dealer, Eater]:
-    """This node's part of a shared input, made one of ``inputs``."""
-    made: Union[Dealer, Eater]
-    made = Dealer(loop, children, inputs.settle) if is_root else Eater(loop, place, children, up, inputs.settle)
-    inputs.add(made)
-    return made
+class Sharing:
+    """A launch child's part in it; nothing at all on one node, or when somebody else reads than whoever comes first."""
+
+    def __init__(self, inputs: Inputs, children: List[Child], up: Callable[[Message], None]) -> None:
+        self._inputs, self._children, self._up = inputs, children, up
+        self._made: Union[Dealer, Eater, None] = None
+
+    def begin(self, loop: Loop, load: Load, is_root: bool) -> int:
+        """The end of a pipe that all ranks here get as their standard input; -1 when they have none in common."""
+        if load.input != "shared" or load.nnodes == 1:
+            return -1
+        settle = self._inputs.settle
+        if is_root:
+            self._made = Dealer(loop, self._children, settle)
+        else:
+            self._made = Eater(loop, load.place, self._children, self._up, settle)
+        self._inputs.add(self._made)
+        return self._made.mouth.reader
+
+    def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
+        """One of ``DOWN_OPS``; ``pids()``: every process of a rank here."""
+        if isinstance(self._made, Eater):
+            self._made.on_order(op, message, pids)
+
+    def on_child_message(self, op: str, message: Message) -> None:
+        """One of ``UP_OPS``: the root's to use, the others' to pass on."""
+        if isinstance(self._made, Dealer):
+            self._made.on_message(op, message)
+        else:
+            self._up(message)
+
+    def gone(self, child: Child) -> None:
+        """Nobody below that child reads any more."""
+        if isinstance(self._made, Dealer):
+            self._made.lost([place for place, _ in child.nodes])
+
+    def give_up(self) -> None:
+        """Nobody here or below reads any more."""
+        if isinstance(self._made, Eater):
+            self._made.give_up()
