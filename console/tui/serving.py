@@ -7,7 +7,6 @@ name, so that no page elsewhere can have a browser talk to us under a name of it
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 import secrets
@@ -53,7 +52,15 @@ class GuardedServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Says where."""
+        """Nothing: where it is is said when it listens."""
+
+    def serve(self, debug: bool = False) -> None:
+        """Serves until ^C or SIGTERM. OSError when the port is taken."""
+        self.debug = debug
+        self.initialize_logging()
+        web.run_app(self._make_app(), host=self.host, port=self.port, access_log=None, print=self._say)
+
+    def _say(self, *_: object) -> None:
         print(self.address, flush=True)
         print("mesh serve: open this in a browser on this machine; ^C ends it", file=sys.stderr, flush=True)
 
@@ -141,6 +148,5 @@ def serve_console(port: int, *, config: str, read_only: bool) -> int:
     words = [sys.executable, "-m", "console.cli.mesh"]
     words += ["--config", config] if config else []
     words += ["console", *(["--read-only"] if read_only else [])]
-    asyncio.set_event_loop(asyncio.new_event_loop())
     GuardedServer(f"exec {shlex.join(words)}", port).serve()
     return 0

@@ -12,11 +12,13 @@ from typing import Any
 from console.settings import load
 from console.tui.app import ConsoleApp
 from console.tui.run import Phase
+from console.tui.widgets.completion import Completion
 from tests.support.console import screen_text, until
 from tests.support.mesh import PrivateMesh
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = {"small": (80, 24), "": (120, 40)}
+LOOK_SIZES = {**SIZES, "large": (240, 70)}
 
 #: Programs worth looking at; they end when they are told to.
 PROGRAMS = {
@@ -27,6 +29,17 @@ print(f"strip {rank + 1} of {size}: rows {rank * 64} to {rank * 64 + 63} on {os.
 for step in range(1, 100000):
     time.sleep(0.4 + 0.02 * rank)
     print(f"step {step * 50:6}  residual {math.exp(-step / 7 - rank / 40):.3e}", flush=True)
+""",
+    "exchange.py": """
+import os, signal, time
+rank = int(os.environ["YOD_RANK"])
+def receive_halo(): signal.pause()
+def wait_for_all(): time.sleep(1000)
+def exchange(): receive_halo() if rank == 7 else wait_for_all()
+print("grid of 4096 x 4096 cells", flush=True)
+for step in range(1, 4):
+    print(f"step {step}: halo exchanged", flush=True)
+exchange()
 """,
     "train.py": "import time\nfor epoch in range(10000):\n    print('epoch', epoch, flush=True); time.sleep(1)\n",
     "ring.py": """
@@ -44,67 +57,132 @@ if rank == 11:
 
 
 def main() -> int:
-    """Writes them all; 0."""
-    FOLDER.mkdir(exist_ok=True)
+    """Writes them all; 0. ``--look FOLDER``: every size and theme, as PNG, to be looked at and thrown away."""
+    look = Path(sys.argv[2]) if sys.argv[1:2] == ["--look"] else None
+    folder = look or FOLDER
+    folder.mkdir(exist_ok=True)
     mesh = PrivateMesh(64, 4)
     try:
-        for name, text in PROGRAMS.items():
-            (mesh.work / name).write_text(text)
-        mesh.up()
-        detached = ("yod", "--detach")
-        for words in (
-            ("-sz", "24", "python3", "heat.py", "--grid", "1536x1024"),
-            ("-sz", "9", "python3", "train.py", "--model", "small"),
-            ("-sz", "12", "python3", "heat.py", "--grid", "768x512"),
-        ):
-            mesh.run(*detached, *words, check=True)
-        ended = int(mesh.run(*detached, "-sz", "16", "python3", "ring.py", check=True).stdout)
-        mesh.run("mesh", "reserve", "nobody", "60..63", check=True)
-        for suffix, size in SIZES.items():
-            asyncio.run(take(mesh, suffix, size, ended))
+        launchers = begin(mesh)
+        for theme in ("dark", "light") if look else ("dark",):
+            for suffix, size in (LOOK_SIZES if look else SIZES).items():
+                name = "-".join(filter(None, (suffix, "" if theme == "dark" else theme)))
+                asyncio.run(Shots(mesh, folder, name, svg=look is None).take(size, theme, launchers))
     finally:
         left = mesh.close()
-    print(f"{len(list(FOLDER.glob('*.svg')))} screenshots in {FOLDER}", *left, sep="\n")
+    print(f"{len(list(folder.glob('*.png')))} screenshots in {folder}", *left, sep="\n")
     return 1 if left else 0
 
 
-async def take(mesh: PrivateMesh, suffix: str, size: tuple[int, int], ended: int) -> None:
-    """Every screen at one size."""
-    app = ConsoleApp(load(environ=mesh.env))
-    async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: "launchers (" in screen_text(app) and app.machine.cells, "the map")
+def begin(mesh: PrivateMesh) -> dict[str, int]:
+    """Launches worth looking at, by the names of their programs."""
+    for name, text in PROGRAMS.items():
+        (mesh.work / name).write_text(text)
+    mesh.up()
+    started = {}
+    for words in (
+        ("-sz", "24", "--input=all", "python3", "heat.py", "--grid", "1536x1024"),
+        ("-sz", "9", "python3", "train.py", "--model", "small"),
+        ("-sz", "12", "python3", "exchange.py"),
+        ("-sz", "16", "-bt", "python3", "ring.py"),
+    ):
+        name = next(word for word in words if word.endswith(".py"))
+        started[name] = int(mesh.run("yod", "--detach", *words, check=True).stdout)
+    mesh.run("mesh", "reserve", "nobody", "60..63", check=True)
+    return started
+
+
+class Shots:
+    """Pictures of one size and theme."""
+
+    def __init__(self, mesh: PrivateMesh, folder: Path, suffix: str, *, svg: bool) -> None:
+        self._mesh, self._folder, self._suffix, self._svg = mesh, folder, suffix, svg
+
+    async def take(self, size: tuple[int, int], theme: str, launchers: dict[str, int]) -> None:
+        """Every screen."""
+        app = ConsoleApp(load(environ=self._mesh.env))
+        app.theme = f"redmesh-{theme}"
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await until(pilot, lambda: "launchers (" in screen_text(app) and app.machine.launchers, "the map")
+            await self._machine(app, pilot)
+            await self._form(app, pilot)
+            await self._running(app, pilot, launchers["heat.py"])
+            await self._waiting(app, pilot, launchers["exchange.py"])
+            await self._ended(app, pilot, launchers["ring.py"])
+            app.session.keep(theme, [])
+
+    async def _machine(self, app: Any, pilot: Any) -> None:
         await pilot.press("l", "l", "l")
-        await pilot.pause(0.5)
-        write(app, "mesh", suffix)
-        await pilot.press("n", *"python3", "space", *"heat.py", "tab", *"12")
+        await pilot.pause(3.0)
+        self.write(app, "mesh")
+        await pilot.press("question_mark")
         await pilot.pause(0.3)
-        write(app, "launch", suffix)
-        await pilot.press("escape", "a")
+        self.write(app, "help")
+        await pilot.press("escape", "ctrl+p")
+        await pilot.pause(0.5)
+        self.write(app, "palette")
+        await pilot.press("escape")
+        for key, name in (("1", "launchers"), ("3", "nodes"), ("4", "events")):
+            await pilot.press(key)
+            await pilot.pause(0.5)
+            self.write(app, name)
+        await pilot.press("m")
+
+    async def _form(self, app: Any, pilot: Any) -> None:
+        await pilot.press("n", *"python3", "space", *"heat.p")
+        await until(pilot, lambda: "heat.p" in screen_text(app), "the program")
+        await pilot.press("tab", *"12", "tab", "tab", "right")
+        await pilot.pause(0.3)
+        self.write(app, "launch")
+        await pilot.press("ctrl+l", "escape")
+
+    async def _running(self, app: Any, pilot: Any, launcher: int) -> None:
+        app.attach(launcher)
         await until(pilot, lambda: "residual" in screen_text(app), "output")
         await pilot.pause(1.0)
-        write(app, "run", suffix)
+        self.write(app, "run")
         await pilot.press("t")
         await pilot.pause(0.3)
-        write(app, "question", suffix)
-        await pilot.press("escape")
-        app.attach(ended)
-        await until(pilot, lambda: app.runs[ended].phase is Phase.ENDED, "the end of the ring")
-        await pilot.pause(0.5)
-        write(app, "completion", suffix)
-        await pilot.press("m", "question_mark")
+        self.write(app, "question")
+        await pilot.press("escape", "f", *"rank:0-3 strip", "enter")
         await pilot.pause(0.3)
-        write(app, "help", suffix)
+        self.write(app, "filter")
+        await pilot.press("escape")
 
+    async def _waiting(self, app: Any, pilot: Any, launcher: int) -> None:
+        app.attach(launcher)
+        await until(pilot, lambda: "halo" in screen_text(app), "output")
+        await pilot.press("equals_sign")
+        await pilot.pause(0.5)
+        self.write(app, "gathered")
+        await pilot.press("s")
+        await until(pilot, lambda: "taken" in screen_text(app), "the stacks")
+        await pilot.pause(0.3)
+        self.write(app, "stacks")
+        await pilot.press("escape", "equals_sign")
 
-def write(app: Any, name: str, suffix: str) -> None:
-    """One screen as SVG, and as PNG for the README."""
-    name = f"{name}-{suffix}" if suffix else name
-    svg = app.export_screenshot(title="mesh console")
-    svg = re.sub(r"\bterminal-\d+", "terminal", svg)  # a number drawn at random
-    (FOLDER / f"{name}.svg").write_text(svg)
-    # the font it asks for is fetched from the network; this one is installed wherever the tests run
-    local = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "DejaVu Sans Mono")
-    paint(local, FOLDER / f"{name}.png")
+    async def _ended(self, app: Any, pilot: Any, launcher: int) -> None:
+        app.attach(launcher)
+        await until(pilot, lambda: app.runs[launcher].phase is Phase.ENDED, "the end of the ring")
+        await pilot.pause(0.5)
+        self.write(app, "completion")
+        app.screen.query_one(Completion).focus()
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        self.write(app, "stack")
+        await pilot.press("escape")
+
+    def write(self, app: Any, name: str) -> None:
+        """One screen as SVG and as PNG; of the pictures to be kept, PNG only of the large ones."""
+        name = f"{name}-{self._suffix}" if self._suffix else name
+        svg = app.export_screenshot(title="mesh console")
+        svg = re.sub(r"\bterminal-\d+", "terminal", svg)  # a number drawn at random
+        if self._svg:
+            (self._folder / f"{name}.svg").write_text(svg)
+        if not self._svg or not self._suffix:
+            # the font it asks for is fetched from the network; this one is installed wherever the tests run
+            local = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "DejaVu Sans Mono")
+            paint(local, self._folder / f"{name}.png")
 
 
 def paint(svg: str, path: Path) -> None:

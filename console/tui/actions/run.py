@@ -3,16 +3,16 @@
 from console.tui.actions.action import Action
 
 ACTIONS = (
-    Action("run.pane", "tab", "Pane", "ranks, output, completion table", "app.focus_next", footer=True),
+    Action("run.pane", "tab", "Pane", "ranks, output, completion table", "app.focus_next"),
     Action("run.stacks", "s", "Stacks", "where all ranks are: their stacks, merged", "stacks",
            "mesh stacks {launcher}", True),
     Action("run.filter", "f", "Filter", "lines of some ranks, nodes, a stream, or that match: rank:0-3 node:n1"
            " stream:err !regex", "filter", "yod --attach {launcher} -label | grep …", True),
-    Action("run.search", "slash", "Search", "look for a regular expression; n and N go on", "search", footer=True),
+    Action("run.search", "slash", "Search", "look for a regular expression; n and N go on", "search"),
     Action("run.next-match", "n", "Next match", "the next line that matches", "match(1)"),
     Action("run.previous-match", "N", "Match before", "the line before that matches", "match(-1)"),
     Action("run.gather", "equals_sign", "Gather", "what many ranks wrote alike in one row, or each by itself", "gather",
-           "yod -gather …", True),
+           "yod -gather …"),
     Action("run.stamps", "ctrl+t", "Times", "when each line came, or not", "stamps"),
     Action("run.pause", "p", "Pause", "stop following the end, or follow it again", "pause"),
     Action("run.save", "w", "Save", "what is shown into a file", "save", "yod --attach {launcher} -label > FILE"),
@@ -36,7 +36,7 @@ ACTIONS = (
     Action("run.again", "L", "Again", "the launch form, filled in as this one was", "again", "yod …"),
     Action("run.reattach", "r", "Re-attach", "connect again to a launch that is out of sight", "reattach",
            "yod --attach {launcher}", True),
-    Action("run.close", "x", "Close", "close this tab; the launch goes on", "close", footer=True),
+    Action("run.close", "x", "Close", "close this tab; the launch goes on", "close"),
     Action("run.back", "escape", "Back", "end the search, the filter, the choice of ranks; then back to the map",
            "back"),
 )  # fmt: skip

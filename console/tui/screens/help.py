@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -17,6 +18,9 @@ from console.tui.actions.registry import HEADINGS, of
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
     from console.tui.screens.frame import Framed
+
+_WIDEST = 104  # columns of the page
+_KEYS = 20  # of them for the keys
 
 #: Heading, and (keys, meaning, command line) of each action.
 Section = tuple[str, list[tuple[str, str, str]]]
@@ -64,6 +68,7 @@ class Help(ModalScreen[None]):
                 yield Static(self._text())
 
     def _text(self) -> Content:
+        room = max(24, min(_WIDEST, self.app.size.width * 95 // 100) - 6 - _KEYS)
         lines: list[Content] = []
         for heading, keys in self._sections:
             if not keys:
@@ -72,7 +77,15 @@ class Help(ModalScreen[None]):
                 lines.append(Content(""))
             lines.append(Content.styled(heading, "bold $accent"))
             for key, what, command in keys:
-                lines.append(Content.assemble((f"  {key:<18}", "$primary"), what, (f"   {command}".rstrip(), "$quiet")))
+                told = textwrap.wrap(what, room) or [""]
+                same = textwrap.wrap(command, room)
+                if same and len(told) == len(same) == 1 and len(what) + len(command) + 3 <= room:
+                    rest, same = [(f"   {command}", "$quiet")], []
+                else:
+                    rest = []
+                lines.append(Content.assemble((f"  {key:<{_KEYS - 2}}", "$primary"), told[0], *rest))
+                lines += [Content(" " * _KEYS + more) for more in told[1:]]
+                lines += [Content.styled(" " * _KEYS + more, "$quiet") for more in same]
         return Content("\n").join(lines)
 
     def action_close(self) -> None:

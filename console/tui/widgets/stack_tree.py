@@ -32,6 +32,7 @@ class StackTree(LineList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: list[Row] = []
+        self._room = 4  # columns for the ranks
 
     @property
     def row(self) -> Row | None:
@@ -42,6 +43,7 @@ class StackTree(LineList):
         """Shows these."""
         here = self.row
         self._rows = rows
+        self._room = min(_WIDEST_RANKS, max((len(row.ranks) for row in rows), default=4))
         self.set_keys(list(range(len(rows))))
         if here is not None:
             at = next((at for at, row in enumerate(rows) if row.path == here.path), None)
@@ -57,7 +59,7 @@ class StackTree(LineList):
             return base + self.get_component_rich_style(f"stack-tree--{name}", partial=True)
 
         told = f"{row.ranks}" if len(row.ranks) <= _WIDEST_RANKS else f"{row.ranks[: _WIDEST_RANKS - 1]}…"
-        ranks = told.rjust(min(_WIDEST_RANKS, max(8, width // 5)))
+        ranks = told.rjust(self._room)
         segments = [Segment(f" {ranks} ", look("ranks" if row.ranks else "gone"))]
         segments.append(Segment(f"{row.size:>5,}  " if row.size else "       ", base + self._quiet()))
         segments.append(Segment("│ " * row.depth, base + self._quiet()))

@@ -88,7 +88,7 @@ class TopBar(Widget):
         only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
         return Content.assemble(
             only,
-            (f" {bars} ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
+            (f" use {bars}  ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
             (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
             ("● ", self.get_visual_style("top-bar--good")),
         )
