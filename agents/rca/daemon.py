@@ -241,8 +241,8 @@ class Rca:
         if config.listen:
             key_file = os.path.join(config.trust, "beat.key")
             self.far = FarNodes(
-                self.loop, config.listen, key_file, config.boot_id, config.hosts, self.journal, self._on_far_event,
-                self.mesh_clock.now,
+                self.loop, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s, self.journal,
+                self._on_far_event, self.mesh_clock.now,
             )  # fmt: skip
             self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
 

@@ -83,6 +83,7 @@ class FarNodes:
         key_file: str,
         mesh_boot: str,
         names: Iterable[str],
+        suspect_s: float,
         journal: Journal,
         on_event: Callable[[FarNode, Event, str], None],
         mesh_time: Callable[[], tuple[float, float]],
@@ -92,7 +93,7 @@ class FarNodes:
         self._masters = keys.read(key_file)
         self._keys_at = _changed_at(key_file)
         self._expected = set(names)
-        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else INTERVAL_S
+        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, suspect_s / 2.5)
         self.nodes: dict[str, FarNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
         self._refused: dict[str, int] = {}
