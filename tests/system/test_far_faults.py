@@ -3,11 +3,15 @@
 One mesh over four namespace hosts serves all tests; each leaves it as it found it, or fails.
 """
 
+import json
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +28,13 @@ NAP = ("sleep", "987654")
 
 @pytest.fixture(scope="module")
 def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
-    made: NamespaceHosts = netns_hosts(4)
+    made: NamespaceHosts = netns_hosts(4, rate="80mbit")
     return made
 
 
 @pytest.fixture(scope="module")
 def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
-    made = FarMesh(hosts)
+    made = FarMesh(hosts, fanout=2)  # h4 hangs below h2
     try:
         made.up()
         yield made
@@ -78,13 +82,13 @@ def settle(mesh: FarMesh) -> None:
 
 def naps(mesh: FarMesh, host: NamespaceHost) -> list[int]:
     """The ranks of a launch on a host."""
-    return [pid for pid, words in host.processes().items() if " ".join(NAP) in words]
+    return [pid for pid, words in host.processes().items() if NAP[1] in words]
 
 
 @contextmanager
-def run_everywhere(mesh: FarMesh, *options: str) -> "Iterator[subprocess.Popen[Any]]":
+def run_everywhere(mesh: FarMesh, *options: str, program: Sequence[str] = NAP) -> "Iterator[subprocess.Popen[Any]]":
     """A launch over all processors; it is not waited for when the test has failed."""
-    yod = mesh.start("yod", *options, *NAP, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yod = mesh.start("yod", *options, *program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield yod
     finally:
@@ -306,3 +310,115 @@ def boot_of(mesh: FarMesh, node: str) -> str:
 
     with sqlite3.connect(f"file:{mesh.state}/mesh.db?mode=ro", uri=True) as database:
         return str(database.execute("SELECT boot_id FROM node WHERE name = ?", (node,)).fetchone()[0])
+
+
+# --- the tree
+
+
+def test_an_interior_node_of_the_tree_is_gone_while_a_launch_runs(mesh: FarMesh) -> None:
+    """What hung below it ends too, and is named; the rest goes on, as nobody asked for anything else."""
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        mesh.kill_on(mesh.hosts[1], "redmesh-launch")
+        until_nobody_runs(mesh, [mesh.hosts[1], mesh.hosts[3]], 5.0)
+        assert len(naps(mesh, mesh.hosts[0])) == len(naps(mesh, mesh.hosts[2])) == 2
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        status, said = end_of(yod)
+    assert status and "h2" in said and "h4" in said
+
+
+# --- a program on its way
+
+
+@pytest.fixture(scope="module")
+def large(mesh: FarMesh) -> str:
+    """A program that sleeps and takes two seconds to arrive."""
+    path = mesh.home / "large"
+    path.write_bytes(Path("/bin/sleep").read_bytes() + os.urandom(8 << 20))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_host_is_cut_off_while_a_program_is_on_its_way(mesh: FarMesh, large: str) -> None:
+    """Nothing has begun: it begins on the others."""
+    host = mesh.hosts[1]
+    with run_everywhere(mesh, "-sz", "6", program=(large, NAP[1])) as yod:
+        wait_until(lambda: host.run("sh", "-c", "ls /dev/shm/redmesh-*/images/*").stdout, "it arrives", 10.0, 0.05)
+        host.cut()
+        wait_until(lambda: on_other_hosts(mesh, host), "it runs on the others", 40.0, 0.1)
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        status, said = end_of(yod)
+    assert status == 128 + signal.SIGTERM, said
+    host.heal()
+
+
+def on_other_hosts(mesh: FarMesh, off: NamespaceHost) -> bool:
+    return all(len(naps(mesh, host)) == 2 for host in mesh.hosts if host is not off)
+
+
+def test_a_full_ram_disk_is_said_of_its_host(mesh: FarMesh, large: str) -> None:
+    host = mesh.hosts[2]
+    host.run("sh", "-c", "head -c 60m /dev/zero > /dev/shm/filler")
+    try:
+        done = mesh.run("yod", "-sz", "8", large, "0")
+        assert done.returncode and "h3" in done.stderr and "room" in done.stderr
+    finally:
+        host.run("rm", "/dev/shm/filler")
+    wait_until(lambda: mesh.states()["h3"] == "up", "h3 serves again", 20.0, 0.1)
+    assert mesh.run("yod", "-sz", "8", large, "0").returncode == 0
+
+
+def test_a_full_disk_ends_no_daemon(mesh: FarMesh) -> None:
+    """Where RUN has no room nothing can be launched, and yod names the host; what is there stays."""
+    host = mesh.hosts[2]
+    pct = mesh.pids_on(host, "redmesh-pct")
+    host.run("sh", "-c", "cat /dev/zero > /tmp/filler")
+    try:
+        done = mesh.run("yod", "-list", "h3", "-sz", "2", "true")
+        assert done.returncode == 0 or "h3" in done.stderr
+    finally:
+        host.run("rm", "/tmp/filler")
+    wait_until(lambda: mesh.states()["h3"] == "up", "h3 serves", 20.0, 0.1)
+    assert mesh.run("yod", "-sz", "8", "true").returncode == 0
+    assert mesh.pids_on(host, "redmesh-pct") == pct
+
+
+# --- a clock that is wrong
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_a_clock_that_is_an_hour_ahead_changes_nothing(mesh: FarMesh) -> None:
+    host = mesh.hosts[3]
+    source, library = mesh.home / "ahead.c", host.directory / "ahead.so"
+    source.write_text(AHEAD)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    profile = host.home / ".bashrc"  # read by the shell that sshd starts
+    profile.write_text("export LD_PRELOAD=/run/host/ahead.so\n")
+    try:
+        host.reboot()
+        mesh.up()
+        began = float(json.loads(mesh.node_log(host).splitlines()[-1])["at"])
+        assert began - time.time() > 3000, "the PCT there sees another time"
+        wait_until(lambda: mesh.states()["h4"] == "up", "h4 is up", 20.0, 0.1)
+        for _ in range(3):
+            done = mesh.run("yod", "-sz", "8", "true")
+            assert done.returncode == 0, done.stderr
+    finally:
+        profile.unlink()
+        host.reboot()
+        mesh.up()
+
+
+AHEAD = r"""
+#define _GNU_SOURCE
+#include <time.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int clock_gettime(clockid_t which, struct timespec *now)
+{
+    int status = syscall(SYS_clock_gettime, which, now);
+    if (status == 0 && which == CLOCK_REALTIME)
+        now->tv_sec += 3600;
+    return status;
+}
+"""
