@@ -1,4 +1,4 @@
-"""A RAM disk that is too small, and one that is really full: row B4, in a mount namespace with a /dev/shm of its own."""
+"""A RAM disk that is too small, and one that is really full (row B4): a /dev/shm in a mount namespace of its own."""
 
 import os
 import shutil

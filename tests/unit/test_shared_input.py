@@ -34,6 +34,10 @@ def dealer(below: list[Below]) -> tuple[Loop, Dealer]:
     return loop, Dealer(loop, below, lambda _sink: None)  # type: ignore[arg-type]
 
 
+def state_of(one: Dealer) -> State:
+    return one.state  # mypy believes that what it has seen once stays
+
+
 def turn(loop: Loop, until: Callable[[], object], what: str) -> None:
     def probe() -> object:
         loop.run_once(0.01)
@@ -63,22 +67,22 @@ def test_every_transition() -> None:
     root.dealt(1, b"")
     assert one.sent.pop() == {"op": "deal", "node": 1, "data": "gh"}
     root.dealt(1, b"h")
-    assert root.state is State.HERE and os.read(root.mouth.reader, 10) == b"h"
+    assert state_of(root) is State.HERE and os.read(root.mouth.reader, 10) == b"h"
     turn(loop, lambda: root.taken == 8, "what is read here counts too")
     root.give(b"ij")
     turn(loop, lambda: one.sent, "asked again")
     root.waits(1)
     root.lost([1])
-    assert root.state is State.HERE
+    assert state_of(root) is State.HERE
     root.give(b"kl")
     root.waits(1)
     root.dealt(1, b"")
     root.end()
-    assert root.state is State.OVER and one.sent[-1] == {"op": "eof"}
+    assert state_of(root) is State.OVER and one.sent[-1] == {"op": "eof"}
     loop, other = dealer([])
-    other._handle, handle, root = noting, other._handle, other  # type: ignore[method-assign]
+    other._handle, handle, root = noting, other._handle, other
     other.end()
-    assert other.state is State.OVER and walked == set(TRANSITIONS)
+    assert state_of(other) is State.OVER and walked == set(TRANSITIONS)
 
 
 def test_the_end_waits_for_the_last_byte() -> None:
@@ -86,7 +90,7 @@ def test_the_end_waits_for_the_last_byte() -> None:
     root.give(b"x")
     root.end()
     turn(loop, lambda: one.sent, "unread: who waits is asked")
-    assert root.state is State.HERE and one.sent[-1] == {"op": "look"}
+    assert state_of(root) is State.HERE and one.sent[-1] == {"op": "look"}
     root.waits(1)
     root.dealt(1, b"")
     assert one.sent[-1] == {"op": "eof"}
@@ -98,12 +102,12 @@ def test_who_did_not_take_is_passed_over_once() -> None:
     root.waits(1)
     root.dealt(1, b"x")
     root.waits(1)
-    assert root.state is State.HERE, "it had its chance"
+    assert state_of(root) is State.HERE, "it had its chance"
     root.waits(2)
     assert two.sent[-1]["op"] == "deal" and one.sent[-1]["op"] == "deal"
     root.dealt(2, b"x")
     root.waits(1)
-    assert root.state is State.AWAY, "it may be the only one after all"
+    assert state_of(root) is State.AWAY, "it may be the only one after all"
 
 
 @settings(max_examples=60, deadline=None)
@@ -118,7 +122,7 @@ def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
         came += data
         root.give(data)
         if place == 0:
-            while want > 0 and root.state is State.HERE:
+            while want > 0 and state_of(root) is State.HERE:
                 try:
                     part = os.read(root.mouth.reader, want)
                 except BlockingIOError:
@@ -146,7 +150,9 @@ def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
 
 
 def test_a_mouth_gives_back_what_nobody_read() -> None:
-    loop, stalls, taken = Loop(), [], []
+    loop = Loop()
+    stalls: list[int] = []
+    taken: list[int] = []
     mouth = Mouth(loop, taken.append, lambda: stalls.append(1))
     mouth.give(b"x" * 100_000)
     turn(loop, lambda: stalls, "nobody reads")
