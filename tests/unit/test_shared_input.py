@@ -80,7 +80,7 @@ def test_every_transition() -> None:
     root.end()
     assert state_of(root) is State.OVER and one.sent[-1] == {"op": "eof"}
     loop, other = dealer([])
-    other._handle, handle, root = noting, other._handle, other
+    other._handle, handle, root = noting, other._handle, other  # type: ignore[method-assign]
     other.end()
     assert state_of(other) is State.OVER and walked == set(TRANSITIONS)
 
