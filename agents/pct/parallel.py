@@ -70,6 +70,11 @@ class Parallel:
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
         self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
+        self._topology = ""
+        if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
+            from agents.pct.hwloc import offered
+
+            self._topology = offered(run)
 
     def _make_pmix(self, run: str) -> "Pmix":
         from agents.pct.pmix import Around, Pmix
@@ -106,6 +111,8 @@ class Parallel:
         local = b"%d" % len(self._load.ranks)
         if self._kind in _SERVED:
             found = {b"PMI_SIZE": b"%d" % self._load.size, b"MPI_LOCALNRANKS": local}
+        if self._topology:
+            found[b"HWLOC_XMLFILE"], found[b"HWLOC_THISSYSTEM"] = os.fsencode(self._topology), b"1"
         if self._master is not None:
             found[b"WORLD_SIZE"], found[b"LOCAL_WORLD_SIZE"] = b"%d" % self._load.size, local
             found[b"GROUP_RANK"] = b"%d" % self._load.place

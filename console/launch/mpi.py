@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from console.launch.request import Request
 
 _OPEN_MPI = (b"libmpi.so.40", b"libmpi.so.20")
+#: Those that ask hwloc what the node looks like, each rank for itself; nodes spare them that (agents/pct/hwloc.py).
+_MPICH = (b"libmpich.so.", b"libmpi.so.12")
 #: The names of libraries stand before the code where a linker put them, at the end where a packager moved them.
 _HEAD, _TAIL = 1 << 20, 256 << 10
 
@@ -20,11 +22,13 @@ def choose(request: Request) -> None:
 
     Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
     """
-    if request.mpi != "auto":
+    if request.mpi not in ("auto", "pmi1", "pmi2"):
         return
     paths = {one.path for one in request.segments} if request.segments is not None else {request.path}
     for path in sorted(paths):
-        if _mentions_open_mpi(path) and _links_open_mpi(path):
+        names = _names(path)
+        request.hwloc = request.hwloc or any(name in names for name in _MPICH)
+        if request.mpi == "auto" and any(name in names for name in _OPEN_MPI) and _links_open_mpi(path):
             request.mpi = "open-mpi"
             request.pmix_library = _library_of(os.fsdecode(path), request)
             return
@@ -35,7 +39,7 @@ def told(request: Request, size: int) -> dict[str, Any]:
     if request.mpi == "open-mpi":
         kind = "pmix" if size > 1 else "none"
         return {"mpi": kind, "library": request.pmix_library} if request.pmix_library else {"mpi": kind}
-    return {"mpi": request.mpi}
+    return {"mpi": request.mpi, "hwloc": True} if request.hwloc else {"mpi": request.mpi}
 
 
 def _library_of(path: str, request: Request) -> str:
@@ -49,7 +53,8 @@ def _library_of(path: str, request: Request) -> str:
         return ""
 
 
-def _mentions_open_mpi(path: bytes) -> bool:
+def _names(path: bytes) -> bytes:
+    """Where a program names its libraries; nothing of a file that is none."""
     try:
         with open(path, "rb", buffering=0) as file:
             data = file.read(_HEAD) or b""
@@ -57,8 +62,8 @@ def _mentions_open_mpi(path: bytes) -> bool:
                 file.seek(max(_HEAD, os.fstat(file.fileno()).st_size - _TAIL))
                 data += file.read(_TAIL) or b""
     except OSError:
-        return False  # it may be run without being read
-    return data.startswith(b"\x7fELF") and any(name in data for name in _OPEN_MPI)
+        return b""  # it may be run without being read
+    return data if data.startswith(b"\x7fELF") else b""
 
 
 def _links_open_mpi(path: bytes) -> bool:

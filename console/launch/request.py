@@ -49,6 +49,7 @@ class Request:
         "exported",
         "fanout",
         "gpus_per_task",
+        "hwloc",
         "input",
         "io",
         "json",
@@ -122,6 +123,7 @@ class Request:
         self.placement = "default"
         self.segments: list[Program] | None = None
         self.mpi = "auto"  # how the ranks of an MPI program find each other (console/launch/mpi.py)
+        self.hwloc = False  # the program's MPI asks hwloc about its node
         self.pmix_library = ""  # where the program's own libpmix is
         self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
         self.exported = False  # ``environ`` is as the ranks are to have it

@@ -1,6 +1,8 @@
 """MPI programs under plain yod: they find each other, share memory, and end together, whatever one of them does."""
 
+import ctypes.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.mpis import ROOT, compiled, needs_mpich, python_with
+from tests.support.mpis import MPICC, ROOT, compiled, needs_mpich, python_with
+from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -231,3 +234,33 @@ def test_the_event_stream_names_the_cause(yods: PrivateMesh, ranks: str) -> None
     (told,) = [event for event in events if event["event"] == "aborted"]
     assert told["rank"] == 1 and told["node"] == "n0" and "MPI_Abort with 3" in told["text"]
     assert events[-1]["event"] == "end" and events[-1]["exit_status"] == 3 == done.returncode
+
+
+@needs_mpich
+def test_ranks_are_spared_what_their_node_knows(yods: PrivateMesh, tmp_path: Path) -> None:
+    """hwloc's topology is found out once for a node, not by every rank; whoever has said otherwise is left alone."""
+    if not shutil.which("gcc") or not ctypes.util.find_library("hwloc"):
+        pytest.skip("no hwloc here")
+    (tmp_path / "says.c").write_text(
+        "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+        'int main(void) { MPI_Init(0, 0); char *file = getenv("HWLOC_XMLFILE");\n'
+        'printf("%s\\n", file ? file : "none"); MPI_Finalize(); return 0; }\n'
+    )
+    says = str(tmp_path / "says")
+    subprocess.run([MPICC, "-o", says, f"{says}.c"], check=True)
+
+    def told(*words: str, **env: str) -> set[str]:
+        return set(yods.run("yod", "-sz", "4", *words, env=env, check=True).stdout.split())
+
+    file = yods.run_dir / "hwloc.xml"
+    file.unlink(missing_ok=True)
+    assert told(says) == {"none"}, "nobody waits for it"
+    wait_until(file.exists, "the node has it")
+    assert told(says) == {str(file)}
+    assert told(says, HWLOC_THISSYSTEM="1") == {"none"} and told("sh", "-c", "echo ${HWLOC_XMLFILE-none}") == {"none"}
+    assert told("--mpi", "none", says) == {"none"}
+    whole = file.read_bytes()
+    assert whole.startswith(b"<?xml") and b"PU" in whole
+    file.write_bytes(b"damaged")
+    assert told(says) == {str(file)}, "hwloc looks itself then"
+    file.write_bytes(whole)
