@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from agents.link.tls import Secured
     from agents.wire.control import Message
 
-#: Seconds for which neither side may move; for the launch child to appear.
-STILL_S, APPEAR_S = 30.0, 1.0
+#: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
+STILL_S, APPEAR_S = 3.0, 1.0
 _AGAIN_S = 0.01
 _PIECE = 256 << 10
 

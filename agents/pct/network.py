@@ -218,10 +218,10 @@ class Network:
             self._take(visitor)
             self._handle(visitor, Event.FETCHES)
         else:
-            credential = None
-            if not roles:
-                credential = self._admission.recognise(text, mac)
-            visitor.way = credential
+            if roles:
+                need(MAY, "ask", roles)  # a broken node is not even listened to
+            else:
+                visitor.way = self._admission.recognise(text, mac)
             self._handle(visitor, Event.ASKS)
 
     def _asked(self, visitor: Visitor, message: Message) -> None:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 #: What a peer is that shows no certificate but the credential of a launch: it may act for that launch alone.
 LAUNCHER = "launcher"
 
-#: A PCT's operations, and what a hello begins (``launch``: a launch's root, ``parent``: a node of its tree).
+#: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (from a node of its tree), ``ask`` (for something else).
 PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
     "failed": frozenset(("cpa", LAUNCHER)),
     "wipe": frozenset(("cpa",)),
     "trust": frozenset(("cpa",)),
+    "ask": frozenset(("cpa", "rca", LAUNCHER)),
     "fetch": frozenset(("pct",)),
     "launch": frozenset((LAUNCHER,)),
     "parent": frozenset(("pct",)),
