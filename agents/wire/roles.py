@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: What a peer is that shows no certificate but the credential of a launch: it may act for that launch alone.
 LAUNCHER = "launcher"
 
-#: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (from a node of its tree), ``ask`` (for something else).
+#: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (by a node of its tree), ``ask`` (anything else).
 PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
