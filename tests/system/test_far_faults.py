@@ -34,7 +34,7 @@ def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
 
 @pytest.fixture(scope="module")
 def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
-    made = FarMesh(hosts, fanout=2)  # h3 hangs below h2
+    made = FarMesh(hosts, fanout=2)  # h4 hangs below h3
     try:
         made.up()
         yield made
@@ -319,12 +319,12 @@ def test_an_interior_node_of_the_tree_is_gone_while_a_launch_runs(mesh: FarMesh)
     """What hung below it ends too, and is named; the rest goes on, as nobody asked for anything else."""
     with run_everywhere(mesh, "-sz", "8") as yod:
         until_it_runs(mesh)
-        mesh.kill_on(mesh.hosts[1], "redmesh-launch")
-        until_nobody_runs(mesh, [mesh.hosts[1], mesh.hosts[2]], 5.0)
-        assert len(naps(mesh, mesh.hosts[0])) == len(naps(mesh, mesh.hosts[3])) == 2
+        mesh.kill_on(mesh.hosts[2], "redmesh-launch")
+        until_nobody_runs(mesh, [mesh.hosts[2], mesh.hosts[3]], 5.0)
+        assert len(naps(mesh, mesh.hosts[0])) == len(naps(mesh, mesh.hosts[1])) == 2
         os.kill(yod_of(mesh), signal.SIGTERM)
         status, said = end_of(yod)
-    assert status and "h2" in said and "h3" in said
+    assert status and "h3" in said and "h4" in said
 
 
 # --- a program on its way
