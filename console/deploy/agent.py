@@ -58,44 +58,37 @@ sys.exit(main())
 
 
 class Agent(NamedTuple):
-    """One archive: its bytes, the SHA-256 that names it, and whether it holds byte-code."""
+    """One archive, as it travels (compressed as a whole), the SHA-256 that names it, and whether it holds byte-code."""
 
-    content: bytes
+    packed: bytes
     sha: str
     compiled: bool
 
     @property
-    def packed(self) -> bytes:
-        """As it travels."""
-        return _packed(self.content)
-
-
-@cache
-def _packed(content: bytes) -> bytes:
-    return zlib.compress(content, 9)
+    def content(self) -> bytes:
+        """The archive as it stands on a host."""
+        return zlib.decompress(self.packed)
 
 
 def agent_for(tag: str, directory: str) -> Agent:
     """The agent for interpreters of the cache tag ``tag`` (``cpython-311``), kept in ``directory`` once it is made."""
     python = interpreter(tag)
-    name = f"{source_digest()[:16]}-{tag}-{_version_of(python)}.pyz" if python else f"{source_digest()[:16]}-source.pyz"
+    name = f"{source_digest()[:16]}-{tag}-{_version_of(python)}.z" if python else f"{source_digest()[:16]}-source.z"
     path = os.path.join(directory, name)
     try:
         with open(path, "rb") as file:
-            return _agent(file.read(), bool(python))
+            sha = file.read(64).decode("ascii")
+            return Agent(file.read(), sha, bool(python))
     except FileNotFoundError:
         pass
     os.makedirs(directory, mode=0o700, exist_ok=True)
     content = build(python, tag)
-    write_private(path, content)
+    made = Agent(zlib.compress(content, 9), hashlib.sha256(content).hexdigest(), bool(python))
+    write_private(path, made.sha.encode("ascii") + made.packed)
     for old in os.listdir(directory):  # of other versions of the source
-        if old.endswith(".pyz") and not old.startswith(source_digest()[:16]):
+        if not old.startswith(source_digest()[:16]):
             os.unlink(os.path.join(directory, old))
-    return _agent(content, bool(python))
-
-
-def _agent(content: bytes, compiled: bool) -> Agent:
-    return Agent(content, hashlib.sha256(content).hexdigest(), compiled)
+    return made
 
 
 def build(python: str, tag: str) -> bytes:

@@ -158,4 +158,4 @@ def test_source_is_sent_where_no_interpreter_is_like_the_hosts(tmp_path: Path) -
     assert not made.compiled
     with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
         assert "agents/pct/daemon.py" in archive.namelist()
-    assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{agent.source_digest()[:16]}-source.pyz"]
+    assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{agent.source_digest()[:16]}-source.z"]
