@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from tests.bench.meshes import mesh
 from tests.bench.ratios import Bar, Row, in_turn, seconds
@@ -14,7 +15,8 @@ from tests.support.mesh import BIN, PrivateMesh
 from tests.support.mpis import ROOT
 from tests.support.waiting import wait_until
 
-RANKS, NODES = 256, 4
+RANKS, FEW, NODES = 256, 8, 4
+ASKED = 20
 MESH, YOD = str(BIN / "mesh"), str(BIN / "yod")
 
 
@@ -49,7 +51,28 @@ def stacks() -> list[Row]:
             return time.perf_counter() - began
 
         mine, theirs = in_turn(lambda: seconds([MESH, "stacks", launcher], one.env), other, 5)
-    return [Row(f"merged stacks of {RANKS} ranks (s)", f"{RANKS} eu-stack -p in turn", mine, theirs, Bar(0.7, 0.4))]
+        many = cost(one, launcher)
+        one.run("yod", "-signal", "KILL", launcher, check=True)
+        wait_until(lambda: one.json("showmesh")["states"]["free"] == RANKS, "it is over", 60)
+        few = cost(one, launched(one, "-sz", str(FEW), program))
+    return [
+        Row(f"merged stacks of {RANKS} ranks (s)", f"{RANKS} eu-stack -p in turn", mine, theirs, Bar(0.7, 0.4)),
+        Row(f"yod's processor time for stacks of {RANKS} ranks (s)", f"of {FEW} ranks", many, few, Bar(1.5, 1.2)),
+    ]
+
+
+def cost(one: PrivateMesh, launcher: str) -> float:
+    """Seconds of processor time that the yod of ``launcher`` spends on one ``mesh stacks``, beats and all."""
+    (pid,) = [one_["pid"] for one_ in one.json("showmesh")["launchers"] if one_["id"] == int(launcher)]
+
+    def spent() -> float:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9  # ns on a processor
+
+    one.run("mesh", "stacks", launcher, check=True)
+    before = spent()
+    for _ in range(ASKED):
+        one.run("mesh", "stacks", launcher, check=True)
+    return (spent() - before) / ASKED
 
 
 #: Rank 0 waits; rank 1 computes and writes, and says how long each round took it.

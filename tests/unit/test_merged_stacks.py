@@ -104,6 +104,17 @@ def test_the_difference_of_two_trees(before: dict[int, list[merged.Call]], after
     assert all(not one["came"] and not one["left"] for one in difference(new, new))
 
 
+def test_a_thousand_ranks_are_told_like_ten() -> None:
+    def told(size: int) -> int:
+        places = [[("main", "a.c", 3, "c"), (f"step{rank % 5}", "a.c", rank % 5, "c")] for rank in range(size)]
+        gathering = Gathering(1, {"": 0})
+        message = gathering.take("", tree_of(dict(enumerate(sorted(places)))), [])
+        assert message is not None and len(message["calls"]) == 6
+        return len(json.dumps(message))
+
+    assert told(1000) < told(10) + 6 * 8, "a few digits more a call"
+
+
 MAIN = [("main", "a.c", 3, "c")]
 
 
