@@ -17,6 +17,7 @@ from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import PctError
 from agents.pct.hosted import Hosted, Kill
+from agents.pct.inside import Inside
 from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
 from agents.pct.places import pct_socket, tombstone
@@ -27,7 +28,7 @@ from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, NoReturn, Optional
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 AGENT = "0.1.0"
 COURIERS = 64  # at once; each is a process
@@ -102,7 +103,7 @@ def next_incarnation(run: str, node: str) -> int:
     return number
 
 
-class Pct:
+class Pct(Inside):
     """The daemon of one node."""
 
     def __init__(self, config: PctConfig) -> None:
@@ -140,11 +141,7 @@ class Pct:
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.outside import Outside
 
-        outside = Outside(
-            self._loop, config.mesh, config.run, config.node, config.outside, self._log,
-            lambda: (config.boot_id, self._incarnation), self.mesh_time.now,
-            self._fork, self._welcome_far, self._fork_courier, self._hand_over,
-        )  # fmt: skip
+        outside = Outside(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
         self._spares.answer = outside.answer
         return outside
 
@@ -195,14 +192,46 @@ class Pct:
         self._server.welcome(sock)
 
     def _begin(self, sock: socket.socket, role: str) -> None:
-        if not self._spares.take(sock, role):
+        if not (self._beats.accepts_launches and self._spares.take(sock, role)):
             self._fork(sock, role)
         sock.close()
+
+    # what those from outside need (agents/pct/inside.py)
+
+    def life(self) -> Tuple[str, int]:
+        return self._config.boot_id, self._incarnation
+
+    def now(self) -> Optional[float]:
+        return self.mesh_time.now()
+
+    def hand_over(self, sock: socket.socket) -> bool:
+        accepts = self._config.system is None and self._beats.accepts_launches
+        return bool(accepts) and self._spares.take(sock, "far")
+
+    def begin_far(self, secured: Any, role: str, let_in: Any) -> None:
+        self._fork(secured, role, let_in)
+        secured.close()
+
+    def welcome_far(self, secured: Any, limit: int) -> Session:
+        return self._server.welcome(secured, limit)
+
+    def fork_courier(self, work: Callable[[], None]) -> None:
+        if self._hosted.couriers >= COURIERS:
+            self._log.write("too many couriers")  # who wants the image asks another node
+            return
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._log.write("cannot fork", error=error.strerror)
+            return
+        if pid == 0:
+            self._let_go()
+            work()
+        self._hosted.add_courier(pid)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         if not self._beats.accepts_launches:
             self._log.write("refused", reason="clearing")  # the parent sees a node that fails
-            sock.close()
             return
         try:
             ours, theirs = socket.socketpair()
@@ -216,10 +245,8 @@ class Pct:
         theirs.close()
         self._hosted.add(pid)
         self._spares.add(ours)
-        if let_in is not None:
-            sock.close()
-            if self._config.system is not None:
-                self._hosted.on_death[pid] = lambda: self._clean_up_behind(let_in.credential)
+        if let_in is not None and self._config.system is not None:
+            self._hosted.on_death[pid] = lambda: self._clean_up_behind(let_in.credential)
 
     def _clean_up_behind(self, credential: Any) -> None:
         # in system mode, for a launch child that was killed

@@ -17,14 +17,13 @@ from agents.wire.errors import Refusal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    import socket
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Loop
     from agents.link.server import Session
     from agents.link.tls import Secured
+    from agents.pct.inside import Inside
     from agents.pct.log import Log
-    from agents.pct.network import Pass
     from agents.wire.control import Message
     from agents.wire.credential import Credential
 
@@ -51,7 +50,7 @@ class OutsideConfig:
 
 
 class Outside:
-    """``begin(secured, role, admitted)``, ``welcome(secured, limit)`` and ``fork(work)`` are the PCT's."""
+    """The port of ``node``: certificates, admission, and who is brought to the PCT (``inside``) for what."""
 
     def __init__(
         self,
@@ -61,25 +60,29 @@ class Outside:
         node: str,
         config: OutsideConfig,
         log: Log,
-        life: Callable[[], Tuple[str, int]],
-        now: Callable[[], Optional[float]],
-        begin: Callable[[Secured, str, Pass], None],
-        welcome: Callable[[Secured, int], Session],
-        fork: Callable[[Callable[[], None]], None],
-        hand_over: Callable[[socket.socket], bool],
+        inside: Inside,
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
-        self._welcome, self._fork = welcome, fork
+        self._inside = inside
         self._launchers: List[Session] = []  # sessions of those who have no more than a credential
         trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trust.client()  # so that no launch child has to make it
         trusts.use(trust)
+        launch_keys = keys.KeyFile(self._file("launch.key")).read
         self._admission = Admission(
-            mesh, node, config.owner, life, keys.KeyFile(self._file("launch.key")).read, config.clock or now,
+            mesh, node, config.owner, inside.life, launch_keys, config.clock or inside.now,
             lambda launcher: os.path.exists(tombstone(run, node, launcher)),
         )  # fmt: skip
         self._network = Network(
-            loop, config.listen, trust, self._admission, log, begin, self._on_request, self._on_fetch, hand_over
+            loop,
+            config.listen,
+            trust,
+            self._admission,
+            log,
+            inside.begin_far,
+            self._on_request,
+            self._on_fetch,
+            inside.hand_over,
         )
 
     @property
@@ -91,7 +94,7 @@ class Outside:
         return os.path.join(self._config.trust, name)
 
     def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
-        session = self._welcome(secured, _LONGEST if credential is not None else 0)
+        session = self._inside.welcome_far(secured, _LONGEST if credential is not None else 0)
         session.state = credential
         if credential is not None:
             self._launchers = [one for one in self._launchers if one.open][-_MOST_LAUNCHERS:]
@@ -105,7 +108,7 @@ class Outside:
             secured.close()
             return
         path = launch_socket(self._run, self._node, launcher)
-        self._fork(lambda: be_courier(secured, path, message))
+        self._inside.fork_courier(lambda: be_courier(secured, path, message))
         secured.close()
 
     def answer(self, question: bytes) -> bytes:
