@@ -18,8 +18,11 @@ GATHER_S = 0.005
 class Upward:
     """The way up. ``is_last()``: whether no more ranks can end."""
 
-    def __init__(self, loop: Loop, parent: Link, greeting: bytes, is_last: Callable[[], bool]) -> None:
+    def __init__(
+        self, loop: Loop, parent: Link, greeting: bytes, is_last: Callable[[], bool], gather_s: float = GATHER_S
+    ) -> None:
         self._loop, self._parent, self._greeting, self._is_last = loop, parent, greeting, is_last
+        self._gather_s = gather_s
         self._exits: List[List[Any]] = []
         self._closed: List[int] = []
         self._timer: Optional[Timer] = None
@@ -47,7 +50,7 @@ class Upward:
 
     def _gather(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.after(0 if self._is_last() else GATHER_S, self.flush)
+            self._timer = self._loop.after(0 if self._is_last() else self._gather_s, self.flush)
 
     def flush(self, more: bytes = b"") -> None:
         """What has been gathered goes up, ``more`` behind it."""

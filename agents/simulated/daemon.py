@@ -108,7 +108,7 @@ class StandIn:
             {
                 "launcher": launcher,
                 "pid": os.getpid(),
-                "state": here[0].state,
+                "state": next(iter(here)).state,
                 "ranks": [pair for one in here for pair in one.ranks],
             }
             for launcher, here in self._host.launches.items()

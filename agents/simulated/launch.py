@@ -5,16 +5,20 @@ The states are those of a launch child (agents/pct/launch_states.py); a rank is 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
 
 from agents.link.link import Link
-from agents.link.loop import Loop, Timer
+from agents.link.loop import READ, Loop
+from agents.link.sockets import listen
 from agents.pct.errors import LoadFailed
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.outputs import Relay
 from agents.pct.plan import Load, Program, child_load, child_window, read_load, runs
 from agents.pct.subtree import Child
+from agents.pct.upward import Upward
 from agents.simulated.programs import Behaviour, behaviour
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
@@ -40,11 +44,34 @@ class Host:
 
     def __init__(self, loop: Loop, names: frozenset[str], address: str) -> None:
         self.loop, self.names, self.address = loop, names, address
-        self.launches: dict[int, list[Launch]] = {}
+        self.launches: dict[int, set[Launch]] = {}
+        self._signs: dict[int, socket.socket] = {}
         self.killed: dict[int, float] = {}
         self.connect: Callable[[], socket.socket] = socket.socket
         self._common: bytes = b""
         self._program: Program | None = None
+
+    def begun(self, launcher: int, launch: Launch) -> None:
+        """It lives: with the first of a launcher stands a socket as launch children have, by which the keeper knows."""
+        self.launches.setdefault(launcher, set()).add(launch)
+        if launcher not in self._signs:
+            sign = self._signs[launcher] = listen(self._sign(launcher))
+            self.loop.watch(sign.fileno(), READ, lambda _events: _knocked(sign))
+
+    def ended(self, launcher: int, launch: Launch) -> None:
+        """It is over."""
+        here = self.launches.get(launcher, set())
+        here.discard(launch)
+        if not here and self.launches.pop(launcher, None) is not None:
+            sign = self._signs.pop(launcher)
+            self.loop.unwatch(sign.fileno())
+            sign.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._sign(launcher))
+
+    def _sign(self, launcher: int) -> str:
+        run, name = os.path.split(self.address.removesuffix(".sock"))
+        return f"{run}/launch-{name}-{launcher}.sock"
 
     def program(self, payload: bytes) -> Program:
         """The common part as a Program: read once for all nodes that get the same."""
@@ -53,6 +80,11 @@ class Host:
         if self._program is None or payload != self._common:
             self._common, self._program = payload, read_program(payload)
         return self._program
+
+
+def _knocked(sign: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sign.accept()[0].close()  # that it answers is all there is to know
 
 
 class Below(Child):
@@ -81,17 +113,15 @@ class Launch:
         self._living: dict[int, Behaviour] = {}
         self._children: list[Below] = []
         self._ready: list[Any] = []
-        self._exits: list[Any] = []
-        self._closed: list[int] = []
         self._unclean: list[Any] = []
         self._failure: Message = {}
         self._relay: Relay | None = None
-        self._timer: Timer | None = None
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
-        self._greeting = control(hello("child"))
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
+        greeting = control(hello("child"))
+        self._up = Upward(self._loop, self._parent, greeting, lambda: not self._children, GATHER_S)
         if role == "launcher":
-            self._send_up(b"")
+            self._up.send(b"")
 
     @property
     def node(self) -> str:
@@ -120,7 +150,7 @@ class Launch:
         if kind == COMMON:
             self._on_common(payload)
         elif kind == STDIN:
-            self._send_up(control({"op": "credit", "bytes": len(payload)}))  # read by nobody, and gone
+            self._up.send(control({"op": "credit", "bytes": len(payload)}))  # read by nobody, and gone
         elif kind == CONTROL:
             message = decode(payload)
             if self._message is None:
@@ -142,7 +172,7 @@ class Launch:
         elif op == "kill":
             self._handle(Event.KILL)
         elif op == "ping":
-            self._send_up(control({"op": "pong"}))
+            self._up.send(control({"op": "pong"}))
         elif op == "done":
             self._handle(Event.DONE)
 
@@ -173,33 +203,8 @@ class Launch:
             self._living.clear()
             self._handle(Event.FAILED)
             return
-        self._host.launches.setdefault(load.launcher, []).append(self)
+        self._host.begun(load.launcher, self)
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
-
-    # to above
-
-    def _send_up(self, data: bytes) -> None:
-        if self._greeting:
-            data, self._greeting = self._greeting + data, b""
-        self._parent.send_raw(data)
-
-    def _news(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.after(GATHER_S if self._children else 0.0, self._report)
-
-    def _report(self, more: bytes = b"") -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        data = b""
-        if self._exits:
-            data += control({"op": "exits", "ranks": self._exits})
-            self._exits = []
-        if self._closed:
-            data += control({"op": "closed", "ranks": self._closed})
-            self._closed = []
-        if data or more:
-            self._send_up(data + more)
 
     # the ranks
 
@@ -228,13 +233,12 @@ class Launch:
         for rank, what in ended:
             if status is None and what.output:
                 self._relay.push(STDOUT, rank, what.output, lambda _count: None)
-            self._exits.append([rank, what.status if status is None else status, what.seconds])
         if ended:
+            self._up.ended([[rank, what.status if status is None else status, what.seconds] for rank, what in ended])
             self._relay.barrier(lambda: self._close_ranks([rank for rank, _ in ended]))
 
     def _close_ranks(self, ranks: list[int]) -> None:
-        self._closed += ranks
-        self._news()
+        self._up.closed(ranks)
         if not self._living and self._machine.state is State.RUNNING:
             self._handle(Event.DRAINED)
 
@@ -261,20 +265,15 @@ class Launch:
             self._handle(Event.FAILED)
         elif op == "exits":
             child.exited.update(entry[0] for entry in message["ranks"])
-            self._exits += message["ranks"]
-            self._news()
+            self._up.ended(message["ranks"])
         elif op == "closed":
-            self._behind(lambda: self._child_closed(message["ranks"]))
+            self._behind(lambda: self._up.closed(message["ranks"]))
         elif op == "finished":
             child.over = True
             self._unclean += message.get("unclean", [])
             self._behind(lambda: self._do(self._machine.child_over()))
         else:
-            self._send_up(control(message))
-
-    def _child_closed(self, ranks: list[int]) -> None:
-        self._closed += ranks
-        self._news()
+            self._up.send(control(message))
 
     def _behind(self, call: Callable[[], None]) -> None:
         assert self._relay is not None
@@ -293,7 +292,7 @@ class Launch:
             self._handle(Event.FAILED)
         elif not self._failure:
             nodes = [[place, [rank for rank in ranks if rank not in child.exited]] for place, ranks in child.nodes]
-            self._send_up(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
+            self._up.send(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
         self._behind(lambda: self._do(self._machine.child_over()))
 
     # what the machine asks for
@@ -320,11 +319,11 @@ class Launch:
         self._loop.after(0, self._begin)
 
     def _report_ready(self) -> None:
-        self._send_up(control({"op": "ready", "ranks": self._ready}))
+        self._up.send(control({"op": "ready", "ranks": self._ready}))
         self._ready = []
 
     def _report_failed(self) -> None:
-        self._send_up(control(self._failure))
+        self._up.send(control(self._failure))
 
     def _pass_on(self, data: bytes) -> None:
         for child in self._children:
@@ -349,7 +348,7 @@ class Launch:
         self._loop.after(0, lambda: self._handle(Event.SWEPT))
 
     def _report_finished(self) -> None:
-        self._report(control({"op": "finished", "unclean": self._unclean}))
+        self._up.flush(control({"op": "finished", "unclean": self._unclean}))
 
     def _forward_done(self) -> None:
         self._pass_on(control({"op": "done"}))
@@ -363,8 +362,7 @@ class Launch:
 
     def _end(self) -> None:
         self._deadline.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._up.flush()
         for child in self._children:
             # what it has been sent is on its way; it has nothing more to say
             if child.link is not None:
@@ -372,11 +370,7 @@ class Launch:
                 child.link.close(flush=True)
         self._parent.close(flush=True)
         if self._load is not None:
-            here = self._host.launches.get(self._load.launcher, [])
-            if self in here:
-                here.remove(self)
-            if not here:
-                self._host.launches.pop(self._load.launcher, None)
+            self._host.ended(self._load.launcher, self)
 
 
 _DO = {

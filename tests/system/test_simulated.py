@@ -72,6 +72,29 @@ def test_statuses_signals_and_interrupts_are_those_of_processes(machine: Private
     wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again")
 
 
+def test_mesh_down_is_refused_while_something_runs(machine: PrivateMesh) -> None:
+    yod = running(machine, "-sz", "20", "sleep", "100")
+    refused = machine.run("mesh", "down")
+    assert refused.returncode != 0 and "runs on this mesh" in refused.stderr and yod.poll() is None
+    yod.send_signal(signal.SIGINT)
+    yod.wait(20)
+    wait_until(lambda: machine.run("mesh", "down").returncode == 0, "nothing runs any more")
+
+
+def test_somebody_elses_placement(mesh: MakeMesh, tmp_path: Path) -> None:
+    (tmp_path / "backwards.py").write_text("def place(free, count, geometry):\n    return list(free)[-count:][::-1]\n")
+    info = tmp_path / "backwards-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: backwards\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[redmesh.placement]\nbackwards = backwards:place\n")
+    made = mesh(4, 4, up=False, PYTHONPATH=str(tmp_path))
+    made.up()
+    names = made.run("yod", "--placement", "backwards", "-sz", "2", "-label", "printenv", "YOD_NODE", check=False)
+    list_of = made.run("yod", "--dry-run", "--placement", "backwards", "-sz", "2", "true", check=True).stdout
+    assert list_of.index("n3") < list_of.index("n2"), (names, list_of)
+    assert "backwards" in made.run("yod", "--placement", "nonsense", "true").stderr
+
+
 def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> None:
     yod = running(machine, "-sz", "64", "sleep", "1000")
     os.kill(yod.pid, signal.SIGKILL)

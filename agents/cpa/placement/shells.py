@@ -1,9 +1,12 @@
 """Placements that grow shells around centres: MC1x1, Gen-Alg and MM.
 
-All three look at every centre there is, which takes seconds on a large machine; they are here as the measure of
-the quick ones. Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contention", PDCS 1997 (MC1x1);
-S. Krumke et al., "Compact location problems", TCS 181 (1997) (Gen-Alg); M. Bender et al., "Communication-aware
-processor allocation for supercomputers", Algorithmica 50 (2008) (MM).
+All three look at every centre there is, which would take seconds on a large machine, while nobody else is served: past
+MOST_WORK they look at as many as that allows, evenly spread. They are here as the measure of the quick ones, which is
+taken with all centres.
+
+Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contention", PDCS 1997 (MC1x1); S. Krumke et al.,
+"Compact location problems", TCS 181 (1997) (Gen-Alg); M. Bender et al., "Communication-aware processor allocation for
+supercomputers", Algorithmica 50 (2008) (MM).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +16,16 @@ from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
 from db.topology import Mesh
 
+#: Centres times free processors of a decision: all centres of 2,000 free processors, 400 of 10,368 (a tenth of a second
+#: or two); a fifth as many for boxes, whose distances cost that much more. None: all, whatever it takes.
+MOST_WORK: int | None = 4_000_000
+BOXES_COST = 5
+
 #: Distances are one byte each, so that C adds and counts thousands of them at once.
 FARTHEST = 255
+
+
+Centre = tuple[int, int, int]
 
 
 class Shells:
@@ -32,6 +43,11 @@ class Shells:
         self.y = bytes(map(ys.__getitem__, self.free))
         self.z = bytes(map(zs.__getitem__, self.free))
         self._tables = _distances(layout, self.mesh)
+
+    @property
+    def centres(self) -> list[Centre]:
+        """Where the free processors are."""
+        return list(zip(self.x, self.y, self.z, strict=True))
 
     def manhattan(self, x: int, y: int, z: int) -> bytes:
         """Hops from (x, y, z) to every free processor."""
@@ -77,7 +93,14 @@ class Shells:
         """The chosen, in the order of the curve."""
         return list(compress(self.free, chosen))
 
-    def tightest(self, centres: Iterable[tuple[int, int, int]], count: int) -> list[int]:
+    def some(self, centres: Sequence[Centre], cost: int = 1) -> Sequence[Centre]:
+        """As many of these as there is time for."""
+        if MOST_WORK is None:
+            return centres
+        most = max(1, MOST_WORK // (cost * max(1, len(self.free))))
+        return centres[:: -(-len(centres) // most)]
+
+    def tightest(self, centres: Iterable[Centre], count: int) -> list[int]:
         """The least pairwise hops among the L1-nearest of each centre (the first of equals)."""
         best: bytes = b""
         least = -1
@@ -100,21 +123,21 @@ _INSIDE = [bytes(1 if one < radius else 2 if one == radius else 0 for one in ran
 def gen_alg(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Around each free processor the L1-nearest; the set with the fewest pairwise hops."""
     shells = Shells(need(geometry, "gen_alg"), free, "gen_alg")
-    return shells.tightest(zip(shells.x, shells.y, shells.z, strict=True), count)
+    return shells.tightest(shells.some(shells.centres), count)
 
 
 def mm(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """As Gen-Alg, with centres wherever coordinates of free processors cross."""
     shells = Shells(need(geometry, "mm"), free, "mm")
     xs, ys, zs = sorted(set(shells.x)), sorted(set(shells.y)), sorted(set(shells.z))
-    return shells.tightest(((x, y, z) for x in xs for y in ys for z in zs), count)
+    return shells.tightest(shells.some([(x, y, z) for x in xs for y in ys for z in zs]), count)
 
 
 def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Around each free processor shells of boxes; the set with the least sum of shell numbers."""
     shells = Shells(need(geometry, "mc1x1"), free, "mc1x1")
     best, least = b"", -1
-    for centre in zip(shells.x, shells.y, shells.z, strict=True):
+    for centre in shells.some(shells.centres, BOXES_COST):
         chosen, total = shells.nearest(shells.largest(*centre), count)
         if least < 0 or total < least:
             best, least = chosen, total
