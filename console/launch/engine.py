@@ -15,6 +15,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.access import user, yod_socket
+from console.launch.dealings import Dealings, told
 from console.launch.forming import Do, Event, State
 from console.launch.interrupts import take_signals
 from console.launch.machine import Launch
@@ -36,14 +37,12 @@ if TYPE_CHECKING:
     from console.launch.request import Request
     from console.launch.typed import TypedInput
 
-#: Seconds for which CPAs are asked before a request is given up.
-STARTED_S, FINISH_S = 15.0, 3.0
 _TICK_S = 0.5
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 
 
-class Engine:
+class Engine(Dealings):
     """One launch from its request to its exit status."""
 
     def __init__(
@@ -157,7 +156,7 @@ class Engine:
     def allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         """The CPA's answer to the request for processors, which was sent before we were made."""
         if reply is None or error is not None:
-            self.handle(Event.REFUSED, *_told(error))
+            self.handle(Event.REFUSED, *told(error))
             return
         self._reply = reply
         self._rca.launcher(reply["launcher"])
@@ -338,17 +337,6 @@ class Engine:
             self.front.output_ended()
             self.handle(Event.FINISHED, message.get("unclean", []))
 
-    def _confirm(self) -> None:
-        assert self._plan is not None
-        started = self._cookied("started", ranks=self._plan.first_processor, root=self._plan.nodes[0].name)
-        self._cpa.ask(started, self._confirmed, STARTED_S, patient=True)
-
-    def _confirmed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        if error is None:
-            self.handle(Event.CONFIRMED)
-        else:
-            self.handle(Event.UNCONFIRMED, *_told(error))
-
     def _go(self) -> None:
         ranks = self.launch.ranks
         self._down({"op": "go", "ranks": ranks.pids})
@@ -397,50 +385,7 @@ class Engine:
         self._wait_anew()
         self._down({"op": "kill"})
 
-    def _node_failed(self, node: str, reason: str) -> None:
-        self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
-        if self._plan is not None:
-            from console.launch.sweeping import tell_failed
-
-            tell_failed(self._loop, self._plan, node, self._reply, reason[:200])
-
     # the end
-
-    def _cookied(self, op: str, **members: Any) -> dict[str, Any]:
-        return {"op": op, "launcher": self._reply["launcher"], "cookie": self._reply["cookie"], **members}
-
-    def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
-        status = self.launch.exit_status
-        told = self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
-        plan = self._plan
-        if self.launch.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
-            told["lost"] = self.launch.lost_nodes  # on this machine the PCTs themselves see to it
-        return told
-
-    def _free(
-        self,
-        processor_error: bool,
-        reason: str,
-        then: Callable[[dict[str, Any] | None, AgentError | None], None] | None = None,
-    ) -> None:
-        if self._feeder is not None:
-            self._feeder.close()
-        self._cpa.ask(self._finish(processor_error, reason), then or self._freed, FINISH_S, patient=True)
-
-    def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
-            self.handle(Event.FREED)
-        else:
-            self.handle(Event.NOT_FREED, error.message)
-
-    def _hand(self, processor_error: bool, reason: str) -> None:
-        self._rca.hand(self._finish(processor_error, reason), self._handed)
-
-    def _handed(self, error: AgentError | None) -> None:
-        if error is None:
-            self.handle(Event.HANDED)
-        else:
-            self.handle(Event.NOT_HANDED, error.message)
 
     def _start_grace(self, seconds: float) -> None:
         if self._grace is not None:
@@ -531,7 +476,3 @@ class Engine:
         from console.launch.progress import outstanding
 
         return outstanding(self.launch, self._request)
-
-
-def _told(error: AgentError | None) -> tuple[str, str, int]:
-    return (error.message, error.hint, error.exit_status) if error is not None else ("no answer", "", 125)
