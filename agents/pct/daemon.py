@@ -257,20 +257,6 @@ class Pct(Inside):
         if pid:
             self._hosted.add_courier(pid)
 
-    def _fork_courier(self, work: Callable[[], None]) -> None:
-        if self._hosted.couriers >= COURIERS:
-            self._log.write("too many couriers")  # who wants the image asks another node
-            return
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._log.write("cannot fork", error=error.strerror)
-            return
-        if pid == 0:
-            self._let_go()
-            work()
-        self._hosted.add_courier(pid)
-
     def _let_go(self) -> None:
         # In a forked child: what is the PCT's alone.
         self._loop.abandon()
@@ -298,12 +284,6 @@ class Pct(Inside):
             self._log.write("internal", error=repr(error))
         finally:
             os._exit(status)
-
-    def _hand_over(self, sock: socket.socket) -> bool:
-        return self._config.system is None and self._spares.take(sock, "far")
-
-    def _welcome_far(self, secured: Any, limit: int) -> Session:
-        return self._server.welcome(secured, limit)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if self._outside is not None:
