@@ -69,6 +69,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("epilog", PATH, "", 0, "system mode: what root runs on every node after a launch"),
     ("prolog_s", SECONDS, 60.0, 1, "seconds that prolog or epilog may take"),
     ("allow_root", COUNT, 0, 0, "system mode: 1 lets root launch too"),
+    ("mpi", TEXT, "auto", 0, "what `--mpi` is for scripts and programs that name no MPI: auto, pmi1, pmi2, pmix, none"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
 )
@@ -117,6 +118,7 @@ class Settings:
     failed_s: float
     placement: str
     login: str
+    mpi: str
     system: str
     system_run: str
     prolog: str

@@ -37,7 +37,7 @@ DOWN_OPS = ("fenced", "answer", "give", "found")
 #: The kinds of ``--mpi`` that are served, and the version that each is limited to.
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
 #: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
-LOOK_S = 1.0
+LOOKS_S = (0.3, 1.0)
 _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
 
 
@@ -69,6 +69,7 @@ class Parallel:
         self._world: "Optional[World]" = None
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
+        self._looked = False  # and found an MPI alone
         self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
@@ -156,11 +157,12 @@ class Parallel:
     def released(self, ranks: "Callable[[], List[List[int]]]") -> None:
         """GO has come. ``ranks()``: rank and pid of the living."""
         if self._tree.is_root and self._kind == "auto" and self._load.size > 1:
-            self._loop.after(LOOK_S, lambda: self._look(ranks()))
+            for delay_s in LOOKS_S:
+                self._loop.after(delay_s, lambda: self._look(ranks()))
 
     def _look(self, living: "List[List[int]]") -> None:
         rank, pid = living[0] if living else (-1, 0)
-        if rank < 0 or rank in self._clients:
+        if rank < 0 or rank in self._clients or self._looked:
             return
         try:
             with open(f"/proc/{pid}/maps", "rb") as file:
@@ -168,6 +170,7 @@ class Parallel:
         except OSError:
             return
         if any(name in loaded for name in _ALONE):
+            self._looked = True
             self._tree.note(
                 f"rank {rank} has loaded Open MPI, which needs PMIx and was offered PMI: every rank believes that it is"
                 " alone; say --mpi=pmix, or --mpi=none if that is meant"

@@ -275,7 +275,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.front import Front, JsonFront
     from console.launch.mpi import choose
 
-    choose(request)
+    choose(request, settings.mpi)
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)

@@ -17,9 +17,10 @@ _MPICH = (b"libmpich.so.", b"libmpi.so.12")
 _HEAD, _TAIL = 1 << 20, 256 << 10
 
 
-def choose(request: Request) -> None:
+def choose(request: Request, default: str) -> None:
     """Which process manager the ranks are offered, where nobody said: PMIx to who is linked against Open MPI.
 
+    ``default``: the site's, for scripts, interpreters and whatever names no MPI.
     Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
     """
     if request.mpi not in ("auto", "pmi1", "pmi2"):
@@ -32,6 +33,8 @@ def choose(request: Request) -> None:
             request.mpi = "open-mpi"
             request.pmix_library = _library_of(os.fsdecode(path), request)
             return
+    if request.mpi == "auto" and not request.hwloc:
+        request.mpi = default
 
 
 def told(request: Request, size: int) -> dict[str, Any]:

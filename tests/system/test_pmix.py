@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import OPEN_MPICC, compiled, needs_open_mpi
 from tests.support.waiting import wait_until
@@ -61,6 +63,26 @@ def test_a_rank_that_dies_ends_the_launch_with_its_cause(
         assert f"yod: {cause}" in done.stderr.splitlines()
     else:
         assert "SIGTERM" not in done.stderr, "who has finalised holds nobody up"
+
+
+def test_over_two_hosts(netns_hosts: MakeHosts, ranks: str) -> None:
+    mesh = FarMesh(netns_hosts(2), processors=4)
+    try:
+        mesh.up()
+        done = mesh.run("yod", "-sz", "8", "--bcast=always", ranks, check=True)
+        assert sorted(done.stdout.splitlines()) == [line.replace("8 share", "4 share") for line in told(8)]
+        died = mesh.run("yod", "-sz", "8", "--bcast=always", ranks, "in", "s9")
+        assert died.returncode == 137
+        assert "yod: rank 1 on h1 died of SIGKILL between MPI_Init and MPI_Finalize" in died.stderr.splitlines()
+    finally:
+        left = mesh.close()
+    assert not left
+
+
+def test_what_the_site_says_of_scripts(yods: PrivateMesh, ranks: str) -> None:
+    script = "env | grep -c ^PMIX_RANK; true"
+    told_by_site = yods.run("yod", "-sz", "2", "sh", "-c", script, env={"REDMESH_MPI": "pmix"}, check=True)
+    assert told_by_site.stdout.split() == ["1", "1"]
 
 
 def test_a_load_file_is_one_world(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
