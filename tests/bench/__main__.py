@@ -7,6 +7,7 @@ from tests.bench import (
     beating,
     consoles,
     deploying,
+    far_launching,
     imaging,
     inspecting,
     launching,
@@ -39,6 +40,7 @@ SECTIONS = {
     "console_map": consoles.console_map,
     "beats": beating.beats,
     "up_hosts": deploying.up_hosts,
+    "hosts": far_launching.hosts,
 }
 
 

@@ -1,0 +1,42 @@
+"""Launches over hosts with a network between them: namespace hosts, TLS, against mpiexec.hydra over ssh on the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.bench.ratios import Bar, Row, in_turn, seconds
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import LOGIN_ADDRESS, NamespaceHosts
+
+HOSTS = 16
+PROGRAM = "/usr/bin/hostname"
+
+
+def hosts() -> list[Row]:
+    """16 processes over 16 hosts; needs root, for the hosts."""
+    made = NamespaceHosts(HOSTS)
+    try:
+        mesh = FarMesh(made, processors=1)
+        try:
+            mesh.up()
+            mine, other = in_turn(
+                lambda: seconds(made.command("yod", "-sz", str(HOSTS), PROGRAM), mesh.env),
+                lambda: seconds(made.command(*_hydra(mesh, made), PROGRAM), mesh.env),
+            )
+        finally:
+            mesh.close()
+    finally:
+        made.close()
+    what = f"{HOSTS} processes over {HOSTS} namespace hosts, TLS (s)"
+    return [Row(what, "mpiexec.hydra over ssh, same hosts", mine, other, Bar(0.35, 0.2))]
+
+
+def _hydra(mesh: FarMesh, made: NamespaceHosts) -> list[str]:
+    # ssh looks for its configuration in the account's own home, whatever HOME says
+    ssh = Path(mesh.home) / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec ssh -F {made.keys.config} "$@"\n')
+    os.chmod(ssh, 0o755)
+    names = ",".join(host.address for host in made)
+    return ["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", str(ssh), "-localhost", LOGIN_ADDRESS, "-hosts", names,
+            "-ppn", "1", "-n", str(HOSTS)]  # fmt: skip
