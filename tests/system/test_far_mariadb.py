@@ -1,0 +1,44 @@
+"""The system database of a mesh over many hosts dies: no node goes down by it, and what runs runs on."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts
+from tests.support.mariadb import Server
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
+    made = FarMesh(netns_hosts(2), suspect_s=1.5, down_s=3.0, database=sql_server.new_database())
+    try:
+        made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+def test_the_database_is_killed_while_a_launch_runs(mesh: FarMesh, sql_server: Server) -> None:
+    yod = mesh.start("yod", "-sz", "4", "sleep", "987654", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "it runs", 20.0, 0.1)
+    (launcher,) = mesh.json("showmesh")["launchers"]
+    sql_server.kill()
+    time.sleep(4.0)  # longer than a node may be silent
+    sql_server.start()
+    wait_until(lambda: mesh.run("showmesh", "--json").returncode == 0, "the database is back", 20.0, 0.2)
+    assert set(mesh.states().values()) == {"up"}
+    assert mesh.json("showmesh")["states"]["busy"] == 4
+    log = (mesh.state / "log" / "rca.jsonl").read_text()
+    assert "node_suspect" not in log and "node_down" not in log
+    os.kill(int(launcher["pid"]), signal.SIGTERM)
+    _, said = yod.communicate(timeout=30)
+    assert yod.returncode == 128 + signal.SIGTERM, said
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "all is free", 20.0, 0.1)
+    assert mesh.run("yod", "-sz", "4", "true").returncode == 0
