@@ -38,5 +38,5 @@ def _hydra(mesh: FarMesh, made: NamespaceHosts) -> list[str]:
     ssh.write_text(f'#!/bin/sh\nexec ssh -F {made.keys.config} "$@"\n')
     os.chmod(ssh, 0o755)
     names = ",".join(host.address for host in made)
-    return ["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", str(ssh), "-localhost", LOGIN_ADDRESS, "-hosts", names,
-            "-ppn", "1", "-n", str(HOSTS)]  # fmt: skip
+    words = ["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", str(ssh), "-localhost", LOGIN_ADDRESS]
+    return [*words, "-hosts", names, "-ppn", "1", "-n", str(HOSTS)]
