@@ -36,6 +36,7 @@ class Inspection:
         self._loop, self._node, self._children, self._ranks, self._tell = loop, node, children, ranks, tell
         self._gatherings: Dict[int, Gathering] = {}
         self._snapshots: List[Snapshot] = []
+        self._later: List[Callable[[], None]] = []
         self._sessions: Optional[Sessions] = None
         self._tools = Tools(loop, f"{node}-{os.getpid()}", tell)
 
@@ -76,10 +77,16 @@ class Inspection:
     def _look(self, number: int, wanted: int, which: str, tools: Dict[str, str]) -> None:
         living = [[rank.number, rank.pid] for rank in self._ranks.living if wanted >> rank.number & 1]
 
+        if self._snapshots:  # a process has one tracer at a time
+            self._later.append(lambda: self._look(number, wanted, which, tools))
+            return
+
         def told(tree: merged.Tree, missing: List[List[Any]]) -> None:
             if snapshot in self._snapshots:
                 self._snapshots.remove(snapshot)
             self._take(number, _HERE, tree, missing)
+            if self._later and not self._snapshots:
+                self._later.pop(0)()
 
         snapshot = Snapshot(self._loop, self._node, living, which, tools, told, self._tools.want)
         self._snapshots.append(snapshot)
@@ -125,6 +132,7 @@ class Inspection:
         self._tools.close()
         if self._sessions is not None:
             self._sessions.cancel()
+        self._later = []
         for snapshot in self._snapshots:
             snapshot.cancel()
         self._snapshots = []

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 #: Seconds for one tool on one rank; less on one that sleeps in the kernel, where no tool can stop it.
 RANK_S, ASLEEP_S = 5.0, 1.0
 _MOST = 1 << 20  # bytes of a tool's output
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "busybox"))
+#: What only begins the program that a rank is about: shells, and the strace of ``yod -strace``.
+_AROUND = frozenset(("sh", "bash", "dash", "zsh", "ksh", "busybox", "strace"))
 _INSTALL = "install elfutils (eu-stack) or gdb there"
 _NO_PY_SPY = "Python's own calls need py-spy, which is neither there nor beside yod (pip install py-spy)"
 
@@ -422,7 +423,7 @@ def program_of(pid: int) -> int:
             name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
         except OSError:
             return pid
-        below = processes.children(pid) if name in _SHELLS else []
+        below = processes.children(pid) if name in _AROUND else []
         if len(below) != 1:
             return pid
         pid = below[0]
@@ -435,9 +436,17 @@ def unreadable(pid: int) -> str:
     if state in ("", "Z", "X"):
         return "its process has ended"
     tracer = int(backtrace.field(pid, "TracerPid") or 0)
-    if tracer and processes.parent(tracer) != os.getpid():
-        return f"it is traced by process {tracer}" if tracer != os.getpid() else "it is watched for faults (yod -bt)"
+    if (tracer and _session(tracer) != os.getsid(0)) or tracer == os.getpid():  # tools of ours are of our session
+        name = backtrace.read(f"/proc/{tracer}/comm").strip()
+        return f"it is traced by {name} {tracer}" if tracer != os.getpid() else "it is watched for faults (yod -bt)"
     return ""
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
 
 
 def _standing(pid: int) -> str:

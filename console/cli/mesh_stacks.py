@@ -20,7 +20,9 @@ def stacks(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(told))
     else:
-        print("\n".join(lines(told, whole=options.whole)))
+        for line in lines(told, whole=options.whole):
+            print(line)
+        sys.stdout.flush()
         for line in remarks(told):
             print(f"mesh: {line}", file=sys.stderr)
     return 0 if told["tree"] else 1

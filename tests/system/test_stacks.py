@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -83,12 +84,25 @@ def test_ranks_that_cannot_be_read(yods: PrivateMesh, begin: Begin, places: str)
         assert strace.stderr is not None and strace.stderr.readline()
         told = taken(yods, launcher)
         assert {(one["ranks"], one["why"]) for one in told["missing"]} == {
-            ("2", f"it is traced by process {strace.pid}"), ("3", "it has ended"),
+            ("2", f"it is traced by strace {strace.pid}"), ("3", "it has ended"),
         }  # fmt: skip
         assert paths(told["tree"])["main/wait_here"] == "0"
     finally:
         strace.terminate()
         strace.communicate()
+
+
+def test_ranks_that_yod_itself_watches(yods: PrivateMesh, begin: Begin, places: str, tmp_path: Path) -> None:
+    for word, why in (("-bt", "it is watched for faults (yod -bt)"), (f"-strace={tmp_path}", "it is traced by strace")):
+        launcher = begin(word, "-sz", "2", places)
+        wait_until(lambda: why in yods.run("mesh", "stacks", launcher).stderr, "they are watched", 30)  # noqa: B023
+        done = yods.run("mesh", "stacks", launcher, "--json")
+        told = json.loads(done.stdout)
+        assert done.returncode == 1, "nothing could be read"
+        assert told["tree"] == [] and told["missing"], told
+        assert all(one["why"].startswith(why) for one in told["missing"]), told["missing"]
+        plain = yods.run("mesh", "stacks", launcher)
+        assert plain.stdout == "" and why in plain.stderr
 
 
 def test_while_it_is_held(yods: PrivateMesh, begin: Begin, places: str) -> None:
