@@ -5,6 +5,7 @@ import sys
 from tests.bench import (
     allocating,
     beating,
+    console_output,
     consoles,
     deploying,
     far_launching,
@@ -38,6 +39,7 @@ SECTIONS = {
     "broadcast": imaging.broadcast,
     "files": imaging.files,
     "console_map": consoles.console_map,
+    "console_output": console_output.console_output,
     "beats": beating.beats,
     "up_hosts": deploying.up_hosts,
     "hosts": far_launching.hosts,

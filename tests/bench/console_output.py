@@ -1,0 +1,115 @@
+"""The console's run view under output that comes faster than anybody reads."""
+
+import contextlib
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.wire import control, frames, messages
+from console.launch.spool import spool_path
+from console.settings import load
+from tests.bench.consoles import Screen, screen
+from tests.bench.ratios import Bar, Row
+from tests.support.fixed_database import FixedDatabase
+from tests.support.fixed_database import Row as Launch
+
+RANKS, A_SECOND, ALL = 16, 50_000, 10_000_000
+_HELLO = {"event": "hello", "at": 1.0, "launcher": 1, "command": "./flood", "size": RANKS, "user": "ada",
+          "state": "running"}  # fmt: skip
+_STARTED = {"event": "started", "at": 1.0, "ranks": [[900 + rank, "n0"] for rank in range(RANKS)]}
+_LINE = b"step %9d  residual 1.234567e-08\n"
+
+
+def flood(path: str) -> None:
+    """Is a yod whose ranks write ``A_SECOND`` lines, to one observer, until it is killed."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(path)
+        door.listen()
+        observer, _ = door.accept()
+        observer.sendall(control.control(messages.hello("yod")))
+        observer.sendall(control.control(_HELLO) + control.control(_STARTED))
+        each, number, due = A_SECOND // 100, 0, time.monotonic()
+        while True:
+            lines = b"".join(_LINE % (number + at) for at in range(each))
+            observer.sendall(frames.output(frames.STDOUT, number % RANKS, lines))
+            number += each
+            due += 0.01
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+@contextlib.contextmanager
+def flooding(home: Path) -> Iterator[None]:
+    """Meanwhile there is such a yod for launcher 1."""
+    run = Path(load(environ={"XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home)}).new_run_dir)
+    run.mkdir(parents=True, mode=0o700)
+    code = "import sys; from tests.bench.console_output import flood; flood(sys.argv[1])"
+    path = run / "yod-1.sock"
+    yod = subprocess.Popen([sys.executable, "-c", code, str(path)])
+    try:
+        while not path.exists():
+            time.sleep(0.02)
+        yield
+    finally:
+        yod.kill()
+        yod.wait()
+
+
+def console_output() -> list[Row]:
+    """Keys under a flood, and what is left in memory after ten million lines."""
+    with tempfile.TemporaryDirectory(prefix="redmesh-bench-") as folder:
+        home = Path(folder)
+        database = FixedDatabase(home)
+        database.put(Launch(tuple(range(RANKS)), "./flood"))
+        with flooding(home), screen(database.url, home) as one:
+            rows = [_keys(one)]
+        write_spool(Path(spool_path(f"{home}/redmesh", 1)))
+        with screen(database.url, home) as one:
+            rows.append(_memory(one))
+    return rows
+
+
+def _keys(one: Screen) -> Row:
+    """From a key to what it changes: the cursor moves over the ranks, and their output follows its end."""
+    one.key("a", "16 ranks")
+    one.key("\x1b[Z", "0 n0 running")  # back-tab: the ranks
+    time.sleep(3.0)
+    chance, took, cpu, began = random.Random(3), [], one.cpu_s, time.perf_counter()
+    one.key("l", "1 n0 running")
+    for _ in range(150):
+        for key, text in (("l", "2 n0 running"), ("h", "1 n0 running")):
+            time.sleep(chance.uniform(0.01, 0.06))
+            took.append(1000 * one.key(key, text))
+    share = 100 * (one.cpu_s - cpu) / (time.perf_counter() - began)
+    p99 = sorted(took)[int(0.99 * len(took))]
+    print(f"under a flood: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms, {share:.0f} % of a core",
+          file=sys.stderr)  # fmt: skip
+    return Row(f"key to changed screen, {A_SECOND:,} lines/s, p99 (ms)", "1 ms", p99, 1.0, Bar(50, 20))
+
+
+def write_spool(path: Path) -> None:
+    """Ten million lines of a launch that has ended."""
+    path.parent.mkdir(parents=True)
+    each = 2_000
+    with path.open("wb") as file:
+        file.write(control.control(_HELLO) + control.control(_STARTED))
+        for number in range(0, ALL, each):
+            lines = b"".join(_LINE % (number + at) for at in range(each))
+            file.write(frames.output(frames.STDOUT, number // each % RANKS, lines))
+        file.write(control.control({"event": "end", "at": 2.0, "exit_status": 0, "elapsed_s": 1.0}))
+
+
+def _memory(one: Screen) -> Row:
+    """Resident after all of it was read, scrolled to its beginning and back."""
+    began = time.perf_counter()
+    one.key("a", "10,000,000 lines", 600.0)
+    took = time.perf_counter() - began
+    oldest = one.key("g", f"step {0:9}")
+    one.key("G", f"step {ALL - 1:9}")
+    print(f"{ALL:,} lines in {took:.0f} s; the oldest shown after {1000 * oldest:.0f} ms", file=sys.stderr)
+    return Row("console's memory after 10 million lines (MiB)", "1 MiB", one.memory_mib, 1.0, Bar(200, 120))
