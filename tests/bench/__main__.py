@@ -8,6 +8,7 @@ from tests.bench import (
     console_output,
     consoles,
     deploying,
+    far_hosts,
     far_launching,
     imaging,
     inspecting,
@@ -43,6 +44,8 @@ SECTIONS = {
     "beats": beating.beats,
     "up_hosts": deploying.up_hosts,
     "hosts": far_launching.hosts,
+    "far_image": far_hosts.far_image,
+    "idle_pct": far_hosts.idle_pct,
 }
 
 
