@@ -13,6 +13,7 @@ import socket
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
+from agents.pct import rank_sets
 from agents.pct.errors import LoadFailed
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.outputs import Relay
@@ -175,6 +176,16 @@ class Launch:
             self._up.send(control({"op": "pong"}))
         elif op == "done":
             self._handle(Event.DONE)
+        elif op in ("stacks", "debug"):
+            self._up.send(control(self._nothing_inside(op, message)))
+
+    def _nothing_inside(self, op: str, message: Message) -> Message:
+        # The root is asked, and speaks for all below it.
+        why = "simulated nodes run no processes"
+        if op == "debug":
+            return {"op": "debug_over", "session": message["session"], "message": why}
+        everybody = message.get("ranks") or rank_sets.text((1 << (self._load.size if self._load else 1)) - 1)
+        return {"op": "stacks", "number": message["number"], "calls": [], "missing": [[everybody, "", why]]}
 
     def _on_parent_end(self, _link: Link, _reason: str) -> None:
         if self._relay is not None:

@@ -122,3 +122,13 @@ def test_a_cluster_can_be_simulated_too(mesh: MakeMesh) -> None:
     assert len(names) == 80 and len(racks) == 1  # packed into one rack
     shown = made.run("showmesh", check=True).stdout
     assert shown.splitlines()[0].split() == ["r1", "r2"]
+
+
+def test_nobody_looks_into_a_simulated_program(machine: PrivateMesh) -> None:
+    launcher = machine.run("yod", "-detach", "-sz", "24", "sleep", "600", check=True).stdout.strip()
+    wait_until(lambda: (machine.run_dir / f"yod-{launcher}.sock").exists(), "it can be observed")
+    done = machine.run("mesh", "stacks", launcher)
+    assert done.returncode == 1 and done.stderr == "mesh: rank 0-23: simulated nodes run no processes\n"
+    done = machine.run("mesh", "debug", launcher, "3")
+    assert done.returncode == 125 and "simulated nodes run no processes" in done.stderr
+    machine.run("yod", "-signal", "KILL", launcher, check=True)
