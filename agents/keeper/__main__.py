@@ -1,4 +1,4 @@
-"""``python -m agents.keeper --config keeper.json [--detach]``"""
+"""``python -m agents.keeper --config keeper.json [--detach] [--ready FD]``"""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import List
 
-_USAGE = "usage: python -m agents.keeper --config keeper.json [--detach]"
+_USAGE = "usage: python -m agents.keeper --config keeper.json [--detach] [--ready FD]"
 
 
 def main(arguments: List[str]) -> int:
-    """Keep the mesh until it is told to end; the exit status."""
+    """Keep the mesh until it is told to end; the exit status. ``--ready``: where to write our pid when we listen."""
     detach = "--detach" in arguments
     words = [word for word in arguments if word != "--detach"]
+    ready = int(words.pop()) if len(words) == 4 and words[2] == "--ready" and words[3].isdigit() else -1
+    words = words[:2] if ready >= 0 else words
     if len(words) != 2 or words[0] != "--config":
         print(_USAGE, file=sys.stderr)
         return 2
@@ -34,6 +36,9 @@ def main(arguments: List[str]) -> int:
         keeper = Keeper(config, path)
         if detach:
             detach_stdio(os.path.join(str(config["state"]), "log", "keeper.stderr"))
+        if ready >= 0:
+            os.write(ready, b"%d" % os.getpid())
+            os.close(ready)
         keeper.run()
     except KeyError as error:
         return _complain(KeeperError(f"{path} lacks {error}", "run mesh down and mesh up", exit_status=2))

@@ -51,6 +51,8 @@ class Keeper:
         self._lock = self._take_lock()
         kernel.become_subreaper()
         kernel.set_name(b"redmesh-keeper")
+        if not config["login"]:
+            kernel.set_title(f"redmesh-keeper {config['nodes'][0]['name']} ({self._state})")
         self._log = Journal(os.path.join(self._state, "log", "keeper.jsonl"), "keeper")
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
+from _json import encode_basestring_ascii, make_encoder
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any
 
 MAX_BYTES = 16 << 20  # then the file is kept once as .1
+
+
+#: What json.dumps(…, default=str) does; the module json has regular expressions loaded, which no daemon needs.
+_encode = make_encoder(None, str, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
 
 class Journal:
@@ -30,7 +34,7 @@ class Journal:
         """One line: ``at`` (UTC seconds), daemon, event, then the fields."""
         if self._fd < 0:
             return
-        line = json.dumps(dict(at=round(time.time(), 3), daemon=self.daemon, event=event, **fields), default=str)
+        line = "".join(_encode(dict(at=round(time.time(), 3), daemon=self.daemon, event=event, **fields), 0))
         try:
             self._size += os.write(self._fd, line.encode("utf-8", "backslashreplace") + b"\n")
             if self._size > MAX_BYTES:

@@ -165,7 +165,7 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
     own_directory(os.path.join(base(), "nodes"))
     own_directory(state)
     path = os.path.join(directory, sha + ".pyz")
-    if "agent" in blobs:
+    if "agent" in blobs and not os.path.exists(path):  # hosts may share a home, and one was first
         import zlib
 
         try:
@@ -214,6 +214,7 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
     pid = keeper(state, run)
     if pid:
         if mesh_boot(config) == mesh_boot(read(os.path.join(state, "keeper.json"))):
+            renew(state, files)  # keys may have changed while it could not be told
             return {"keeper": pid, "already": True}
         end(state, run, 10)  # of a mesh that is no more
     check_port(listen)
@@ -222,10 +223,15 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
     own_directory(run)
     for name in ("log", "trust"):
         own_directory(os.path.join(state, name))
-    for name, content in files.items():
-        write(os.path.join(state, "trust", name), content)
+    renew(state, files)
     write(os.path.join(state, "keeper.json"), config.encode())
     return {"keeper": begin(state, run, path), "already": False}
+
+
+def renew(state: str, files: Blobs) -> None:
+    """Put keys and certificates in place; whoever uses them reads them again."""
+    for name, content in files.items():
+        write(os.path.join(state, "trust", name), content)
 
 
 def mesh_boot(config: str) -> str:
@@ -265,37 +271,40 @@ def begin(state: str, run: str, path: str) -> int:
     if child == 0:
         try:
             os.setsid()
-            pid = os.fork()
-            if pid:
-                os.write(writer, b"%d" % pid)
-                os._exit(0)
-            become(state, path, log)
+            if os.fork() == 0:
+                become(state, path, log, writer)
         finally:
             os._exit(127)
     os.close(writer)
     os.waitpid(child, 0)
-    pid = int(os.read(reader, 16) or b"0")
+    import select
+
+    # it says its pid when it listens, and nothing when it ends before
+    told = os.read(reader, 16) if select.select([reader], [], [], 20)[0] else b"0"
     os.close(reader)
-    deadline = time.monotonic() + 10
-    while not listener(os.path.join(run, "keeper.sock")):
-        if not os.path.exists("/proc/%d" % pid):
-            raise Trouble("agent", "the agent did not start%s" % said(log), "its log is in %s/log" % state)
-        if time.monotonic() > deadline:
-            raise Trouble("agent", "the agent does not answer%s" % said(log), "its log is in %s/log" % state)
-        time.sleep(0.005)
-    return pid
+    if not told:
+        raise Trouble("agent", "the agent did not start%s" % said(log), "its log is in %s/log" % state)
+    if told == b"0":
+        raise Trouble("agent", "the agent does not answer%s" % said(log), "its log is in %s/log" % state)
+    return int(told)
 
 
-def become(state: str, path: str, log: str) -> None:
+#: Instead of running the archive, which has Python load what it runs archives with.
+BEGIN = "import sys;sys.path.insert(0,sys.argv[1]);from agents.keeper.__main__ import main;sys.exit(main(sys.argv[2:]))"
+
+
+def become(state: str, path: str, log: str, ready: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for fd, number in ((null, 0), (null, 1), (errors, 2)):
+    for fd, number in ((null, 0), (null, 1), (errors, 2), (ready, 3)):
         os.dup2(fd, number)
-    os.closerange(3, 256)
+    os.closerange(4, 256)
     os.chdir("/")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_", "REDMESH_", "YOD_"))}
-    words = [sys.executable, "-I", "-S", path, "keeper", "--config", os.path.join(state, "keeper.json")]
-    os.execve(sys.executable, words, environ)
+    config = os.path.join(state, "keeper.json")
+    os.execve(
+        sys.executable, [sys.executable, "-I", "-S", "-c", BEGIN, path, "--config", config, "--ready", "3"], environ
+    )
 
 
 def said(path: str) -> str:
@@ -410,8 +419,7 @@ def trust(node: str, files: Blobs, blobs: Blobs) -> Answer:
     state, run = place(node)
     if not os.path.isdir(os.path.join(state, "trust")):
         raise Trouble("agent", "no agent runs there", "mesh up")
-    for name, content in files.items():
-        write(os.path.join(state, "trust", name), content)
+    renew(state, files)
     return {"keeper": keeper(state, run)}
 
 
