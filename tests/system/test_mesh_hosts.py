@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from console.deploy.trust import authority
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN
@@ -242,3 +243,17 @@ def test_the_table_on_a_terminal(loopback: MakeLoopback) -> None:
     words = ["script", "-qec", f"{BIN}/mesh up", "/dev/null"]
     shown = mesh.run(*words, check=True, env={"TERM": "xterm", "COLUMNS": "100"}).stdout
     assert "hosts:" in shown and "mesh up: 4 processors on 4 nodes" in shown
+
+
+def test_a_node_that_was_not_told_of_new_keys_gets_them_from_up(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo[1-2]", "address": "127.0.1.[1-2]", "processors": 1})
+    mesh.run("mesh", "up", check=True)
+    config = json.loads((mesh.state / "keeper.json").read_text())
+    keys = authority(str(mesh.state), config["mesh"])
+    keys.rotate(lambda now: now.equip_login(config["login"], ["127.0.0.1"], config["run"]))
+    assert mesh.run("yod", "-sz", "2", "hostname").returncode == 125
+    mesh.run("mesh", "up", check=True)
+    wait_until(lambda: mesh.run("yod", "-sz", "2", "hostname").returncode == 0, "launches again", 20)
+    told = mesh.run("mesh", "trust", "rotate", check=True).stdout.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["2 nodes"] * 3
+    assert mesh.run("yod", "-sz", "2", "hostname").returncode == 0
