@@ -136,10 +136,10 @@ def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
 
 
 def reach(mesh: Mesh) -> dict[int, frozenset[int]]:
-    """For every cabinet column, the service columns whose users reach it."""
+    """For every cabinet column, the columns whose users reach it: of service, and the first, where login stands."""
     found = {}
     for side in mesh.sides:
-        service = frozenset(column for column in mesh.service_columns if column in side)
+        service = frozenset(column for column in (0, *mesh.service_columns) if column in side)
         found.update(dict.fromkeys(range(side.first, side.last + 1), service))
     return found
 

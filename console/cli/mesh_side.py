@@ -4,16 +4,18 @@ import argparse
 import json
 import time
 
+from agents.link.trust import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.cpas import ask_cpa
-from console.errors import UsageError
+from console.errors import ConsoleError, UsageError
 from console.settings import Settings
-from db.sides import mesh_of, shown
+from db.sides import TO_BE_WIPED, mesh_of, shown
 from db.topology import Mesh
 from db.views import open_viewer
 
 _AGAIN_S = 0.5
 _SET_S = 60.0
+_BACK_S = 30.0  # for wiped nodes to begin anew
 OPEN, CLOSED = "open", "closed"
 
 
@@ -58,10 +60,40 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
                     ask_cpa(settings, {"op": "set_switches", "open": sorted(mesh.open)}, _SET_S)
                 raise
         time.sleep(_AGAIN_S)
-    print(f"open switches: {', '.join(names) or 'none'}; {reply['wiped']} nodes changed sides and were wiped")
+    was = "was" if reply["wiped"] == 1 else "were"
+    print(f"open switches: {', '.join(names) or 'none'}; {_nodes(reply['wiped'])} changed sides and {was} wiped")
     for name, why in list(reply["left"].items())[:5]:
         print(f"{name} stays down: {why}")
+    if reply["wiped"]:
+        _new_keys(settings)
     return 0
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _new_keys(settings: Settings) -> None:
+    """What nodes on other machines knew on their former side opens nothing any more; those of this one have no keys."""
+    deadline = time.monotonic() + _BACK_S
+    while True:
+        with open_viewer(settings.database) as viewer:
+            far = [node for node in viewer.read().nodes if node.address.startswith(SCHEME)]
+        if not far:
+            return
+        if not any(node.state == "down" and node.reason == TO_BE_WIPED for node in far) or time.monotonic() > deadline:
+            break
+        time.sleep(_AGAIN_S)
+    from console.deploy.rotation import rotate  # cryptography, for machines that have keys
+
+    try:
+        absent = rotate(settings, print)
+    except AgentError as error:
+        raise ConsoleError(
+            f"the sides are set, but keys are the former ones: {error.message}", "mesh trust rotate"
+        ) from None
+    if absent:
+        print(f"{_nodes(len(absent))} down now: mesh up brings the keys")
 
 
 def _wanted(mesh: Mesh, words: list[str]) -> list[str]:

@@ -1,6 +1,8 @@
 """Red Storm's side changes, step by step as the patent (US 7,454,595) has them, with launches on both sides."""
 
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,10 +151,31 @@ def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
     made.up()
     made.run("yod", "-sz", "8", "true", check=True)
     assert made.run("mesh", "side", "set", "nonsense=open").returncode == 2
-    made.run("mesh", "side", "set", "cut=open", check=True)
+    assert "; 1 node changed sides and was wiped" in made.run("mesh", "side", "set", "cut=open", check=True).stdout
     assert made.run("yod", "-sz", "8", "true").returncode == 125
     made.run("yod", "-sz", "4", "true", check=True)
     # n1 is no login processor, and nobody logs in where there is no such node
     for name in ("n1", "nowhere"):
         refused = made.run("yod", "-sz", "4", "true", env={"REDMESH_LOGIN": name})
         assert refused.returncode == 125 and name in refused.stderr
+
+
+def test_a_node_on_another_machine_gets_new_keys(mesh: MakeMesh) -> None:
+    made = mesh(8, 2, up=False)
+    (made.work / "mesh.toml").write_text(
+        '[topology]\nkind = "mesh"\nrows = 1\ncolumns = 2\ncages = 1\nboards = 1\n'
+        'switches = [{ name = "cut", after = 0 }]\n'
+    )
+    root = Path(__file__).parents[2]
+    made.run(
+        sys.executable, "-m", "tests.support.far_up", "--processors", "8", "--nodes", "2", check=True,
+        env={"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    keys = sorted(made.state.glob("nodes/*/trust/launch.key"))
+    before = [key.read_bytes() for key in keys]
+    assert len(before) == 2
+    told = made.run("mesh", "side", "set", "cut=open", check=True).stdout
+    assert "the former ones are gone" in told
+    assert not {key.read_bytes() for key in keys} & set(before)
+    wait_until(lambda: made.json("showmesh")["states"]["down"] == 0, "all are up again")
+    made.run("yod", "-sz", "4", "true", check=True)
