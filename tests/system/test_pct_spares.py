@@ -58,10 +58,10 @@ def test_a_rank_inherits_nothing_of_the_line_to_the_pct(machine: Machine) -> Non
 
 
 def test_launches_side_by_side_have_a_child_each_and_leave_one(machine: Machine) -> None:
-    both = [Launcher(machine, ["sleep", "0.3"]) for _ in range(2)]
+    both = [Launcher(machine, ["sleep", "2"]) for _ in range(2)]
     for launcher in both:
         launcher.go()
-    assert [len(machine.launch_children(f"n{n}")) for n in range(3)] == [2, 2, 2]
+    wait_until(lambda: [len(machine.launch_children(f"n{n}")) for n in range(3)] == [2, 2, 2], "a child for each")
     for launcher in both:
         assert set(launcher.finish().values()) == {0}
     one_each(machine)
