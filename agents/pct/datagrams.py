@@ -50,7 +50,7 @@ class DatagramBeats:
         self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
         self._keys, self._mesh_time = keys, mesh_time
         self._rcas = [_resolved(one) for one in rcas]
-        self._at = 0
+        self._at, self._connected = 0, -1
         self._epochs: Dict[int, int] = {}
         self._sent: Dict[int, Tuple[int, int]] = {}  # sequence -> (which RCA, flags), the last few
         self._sequence = 0
@@ -102,7 +102,10 @@ class DatagramBeats:
         while len(self._sent) > _OUTSTANDING:
             del self._sent[next(iter(self._sent))]
         try:
-            self._sock.sendto(told.encode(self._keys()[0]), self._rcas[self._at][1])
+            if self._connected != self._at:  # so that nobody else's datagrams arrive, and no port stands open
+                self._sock.connect(self._rcas[self._at][1])
+                self._connected = self._at
+            self._sock.send(told.encode(self._keys()[0]))
         except OSError:
             pass  # no route, no buffer, nobody there: the same as a datagram that is lost
 
