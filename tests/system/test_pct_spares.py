@@ -116,3 +116,16 @@ def test_a_node_at_rest_has_none() -> None:
         launcher.go()
         launcher.finish()
         wait_until(lambda: not never.launch_children("n0"), "it ends with its launch")
+
+
+def test_shared_input_leaves_nothing_open(machine: Machine) -> None:
+    run(machine, ["true"])
+    was = [describe(pid) for pid in one_each(machine)]
+    for _ in range(2):
+        launcher = Launcher(machine, ["sh", "-c", "[ $YOD_RANK = 2 ] && exec cat; sleep 0.2"], input="shared")
+        launcher.go()
+        launcher.feed(b"x" * 5000)
+        launcher.send({"op": "eof"})
+        launcher.finish()
+        assert launcher.stdout(2) == b"x" * 5000
+    assert [describe(pid) for pid in one_each(machine)] == was
