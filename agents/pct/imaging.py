@@ -15,7 +15,7 @@ from agents.pct import image as store_of_images
 from agents.pct.digests import Digests
 from agents.pct.errors import LoadFailed
 from agents.pct.image import Arriving, Damaged, ImageError, NoRoom, Store
-from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors
+from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors, width
 from agents.pct.in_place import runs_in_place
 from agents.pct.places import launch_socket
 from agents.pct.plan import Load, Program
@@ -209,9 +209,10 @@ class Images:
         if self._around.is_root:
             self._around.send_up(control({"op": "want", "number": image.number}))
             return
+        children = width(image.size, len(self._addresses)) if self._addresses else 2
         image.pull = Pull(
             self._around.loop,
-            Sources(ancestors(self._around.load.place)),
+            Sources(ancestors(self._around.load.place, children)),
             self._source,
             description(image, self._around.load.launcher),
             lambda: image.received,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.link.loop import Loop
 from agents.link.sockets import listen
-from agents.pct.image_states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors
+from agents.pct.image_states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
 from agents.pct.in_place import identity, plain
 from agents.pct.plan import Program, Segment
 from agents.pct.pulling import PIECE, Pull, Reader, piece, read_piece
@@ -230,3 +230,10 @@ def test_a_link_is_what_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "job").write_bytes(b"x")
     (tmp_path / "link").symlink_to("job")
     assert identity(os.fsencode(tmp_path / "link")) == identity(os.fsencode(tmp_path / "job")) != []
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "children"), [(16 << 20, 16, 1), (16 << 20, 64, 1), (16 << 20, 65, 2), (1 << 20, 8, 2)]
+)
+def test_a_chain_where_its_length_costs_less_than_a_second_transfer(size: int, nodes: int, children: int) -> None:
+    assert width(size, nodes) == children
