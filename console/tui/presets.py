@@ -88,4 +88,4 @@ def write_json(path: str, value: Any) -> None:
 def _form(value: object) -> Form:
     if not isinstance(value, dict):
         return {}
-    return {name: text for name, text in value.items() if name in _IDS and isinstance(text, str)}
+    return {name: clean(text) for name, text in value.items() if name in _IDS and isinstance(text, str)}

@@ -1,6 +1,7 @@
 """Escape sequences from programs, users and nodes, through every field of the real console on a real terminal."""
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -35,14 +36,15 @@ FORBIDDEN = (
 
 
 class Terminal:
-    """``mesh console`` on a pseudo-terminal of 160 by 60; ``stream`` is every byte it wrote."""
+    """``mesh console`` on a pseudo-terminal of 200 by 60; ``stream`` is every byte it wrote."""
 
     def __init__(self, home: Path, url: str) -> None:
         self.stream = b""
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 160, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "XDG_"))}
-        env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home), "REDMESH_DATABASE": url,
+        env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home),
+               "XDG_CONFIG_HOME": str(home / "config"), "REDMESH_DATABASE": url,
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
         command = [sys.executable, "-c", "import sys; from console.cli.mesh import main; sys.exit(main())", "console"]
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
@@ -123,6 +125,65 @@ def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
         terminal.keys("attach")
         terminal.until(*(f"CMD{number}" for number in range(1, 9)))
         terminal.stream = before + terminal.stream
+        for forbidden in FORBIDDEN:
+            found = terminal.stream.find(forbidden)
+            assert found < 0, terminal.stream[max(0, found - 80) : found + 40]
+
+
+def test_no_escape_of_a_launch_reaches_the_terminal(tmp_path: Path) -> None:
+    """Stacks of the dead, filters and searches that were pasted, launches of before, names of files."""
+    every = "".join(PAYLOADS.values())
+    database = FixedDatabase(tmp_path)
+    database.put(Row((0,), "./x"))
+    state = tmp_path / "redmesh"
+    state.mkdir()
+    before = [{"launcher": 7, "form": {"command": f"{PAYLOADS['c1']}BEFORE", "size": f"{PAYLOADS['dcs']}9"}}]
+    (state / "console-launches.json").write_text(json.dumps(before))
+    (tmp_path / "config/redmesh").mkdir(parents=True)
+    (tmp_path / "config/redmesh/presets.json").write_text(json.dumps({f"{PAYLOADS['title']}NAMED": {"command": every}}))
+    frame = [f"{every}FRAME", every, every, 1]
+    stack = {"signal": 6, "tool": every, "note": f"{every}REMARK", "threads": [[7, every, [frame]]]}
+    spool = Path(spool_path(str(state), 1))
+    spool.parent.mkdir()
+    event = control.control
+    spool.write_bytes(
+        event({"event": "hello", "at": 1.0, "launcher": 1, "command": "./x", "size": 1, "user": "ada"})
+        + event({"event": "started", "at": 1.0, "ranks": [[5, "n0"]]})
+        + frames.output(2, 0, f"a {every}LINE\n".encode())
+        + event({"event": "backtrace", "at": 1.0, "rank": 0, "node": every, **stack})
+        + event({"event": "aborted", "at": 1.0, "rank": 0, "node": every, "text": f"{every}ABORT"})
+        + event({"event": "exit", "at": 2.0, "rank": 0, "node": "n0", "status": 0, "signal": 6})
+        + event({"event": "end", "at": 2.0, "exit_status": 134, "elapsed_s": 1.0})
+    )
+    paste = "\x1b[200~\x9b31m\x07PASTED\x1b[201~"  # what has ESC in it, Textual takes for keys
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("./x")
+        terminal.keys("a")
+        terminal.until("LINE", "ABORT", "shows the stacks")
+        terminal.keys("\t\r")
+        terminal.until("FRAME", "REMARK")
+        terminal.keys("q")
+        stream = b""
+        for key, asks in (("f", "filter "), ("/", "look for"), ("w", "save what")):
+            stream, terminal.stream = stream + terminal.stream, b""
+            terminal.keys(key)
+            terminal.until(asks)
+            time.sleep(0.2)
+            terminal.keys(paste)
+            terminal.until("PASTED")
+            terminal.keys("\x1b")
+            time.sleep(0.5)
+        terminal.stream = stream + terminal.stream
+        terminal.keys("=n")
+        terminal.until("new launch")
+        terminal.keys("\x0f")
+        terminal.until("NAMED", "BEFORE")
+        terminal.keys("\r")
+        time.sleep(0.5)
+        terminal.keys(paste)
+        terminal.until("Preview")
+        time.sleep(0.5)
+        terminal.until("the same in a shell")
         for forbidden in FORBIDDEN:
             found = terminal.stream.find(forbidden)
             assert found < 0, terminal.stream[max(0, found - 80) : found + 40]

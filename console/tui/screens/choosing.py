@@ -15,6 +15,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from console.tui.actions.registry import bindings
+from console.tui.widgets.clean_input import CleanInput
 from console.tui.widgets.titles import set_subtitle, set_title
 
 
@@ -40,7 +41,7 @@ class Choosing(ModalScreen[Any]):
         with Vertical(id="choosing") as frame:
             set_title(frame, self._title)
             set_subtitle(frame, "enter takes it, escape closes" + (", delete forgets" if self._forget else ""))
-            yield Input(placeholder="type to narrow the list", compact=True)
+            yield CleanInput(placeholder="type to narrow the list", compact=True)
             yield OptionList()
 
     def on_mount(self) -> None:

@@ -23,12 +23,13 @@ from console.tui.screens.choosing import Choosing
 from console.tui.screens.frame import Framed
 from console.tui.screens.page import Page
 from console.tui.widgets.choice import Choice
+from console.tui.widgets.clean_input import CleanInput
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.titles import set_subtitle
 from console.tui.words import several
 
 
-class Field(Input):
+class Field(CleanInput):
     """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("field")

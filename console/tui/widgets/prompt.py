@@ -14,9 +14,10 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Label
 
 from console.tui.actions.registry import bindings
+from console.tui.widgets.clean_input import CleanInput
 
 
-class _Line(Input):
+class _Line(CleanInput):
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     def action_leave(self) -> None:

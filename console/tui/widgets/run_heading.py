@@ -23,12 +23,13 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
     elif run.phase is Phase.GONE and trouble:
         what = trouble
     right = Content.assemble(("  ", ""), (what, style))
+    left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
+    wanted = min(left.cell_length, room * 2 // 3)  # the command comes before what else there is to say
     facts = [several(run.size, "rank"), run.user, f"partition {run.partition}" if run.partition else ""]
     for fact in filter(None, facts):
         more = right.append(Content.styled(f"  {fact}", "$quiet"))
-        if more.cell_length < room - 24:
+        if more.cell_length <= room - wanted:
             right = more
-    left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
     if left.cell_length > (space := max(8, room - right.cell_length)):
         left = left.truncate(space, ellipsis=True)
     return left.append(right)
