@@ -13,7 +13,7 @@ import signal
 
 from agents.link.loop import READ
 from agents.pct import backtrace, calls, merged, processes, rank_sets, stacks
-from agents.pct.unwinding import Unwinder
+from agents.pct.unwinding import Unwinder, may_help
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class Snapshot:
         self._tools.append(unwinder)
 
     def _look_native(self, rank: Rank) -> None:
-        if not rank.unwound and processes.state(rank.pid) != "D":
+        if not rank.unwound and processes.state(rank.pid) != "D" and may_help():
             self._to_unwind.append(rank)
             self._busy -= 1
             self._go_on()

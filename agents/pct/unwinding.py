@@ -1,7 +1,8 @@
 """Stacks of many processes by libdw (elfutils) in one forked helper: what eu-stack does, without starting it each time.
 
-Starting eu-stack costs ten times what reading a stack does. The helper reads files that belong to the user, so it has
-given up every privilege before, and it may crash or be killed without harm to the launch child.
+Starting eu-stack costs ten times what reading a stack does. The helper may crash or be killed without harm to the
+launch child. It is a copy of it, and reads files that belong to the user: so there is none in system mode, where a
+launch child knows secrets (``may_help``); tools are started there, with nothing but the user's in their memory.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ _FRAMES = 64
 _THREADS = 1024
 _pointer = ctypes.c_void_p
 _visit = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer)
+
+
+def may_help() -> bool:
+    """Whether this process is nothing but its user, as a launch child in system mode is not."""
+    _, user, saved = os.getresuid()
+    return user == saved
 
 
 class Unwinder:
@@ -113,7 +120,6 @@ def _help(pids: List[int], writer: int) -> NoReturn:
         os.dup2(writer, 3)
         os.closerange(4, 1 << 16)
         os.set_blocking(3, True)
-        _drop()
         kernel.die_with_parent()
         stacks = _Stacks()
         for pid in pids:
@@ -122,16 +128,6 @@ def _help(pids: List[int], writer: int) -> NoReturn:
                 line = line[os.write(3, line) :]
     finally:
         os._exit(0)
-
-
-def _drop() -> None:
-    """Be the user for good: a launch child that acts for one can become root again, and this must not."""
-    _, group, saved_group = os.getresgid()
-    if saved_group != group:
-        os.setresgid(group, group, group)
-    _, user, saved = os.getresuid()
-    if saved != user:
-        os.setresuid(user, user, user)
 
 
 class _Callbacks(ctypes.Structure):

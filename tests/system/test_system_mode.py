@@ -150,6 +150,31 @@ grep -E '^Uid' /proc/$pid/status
     assert done.stdout.split() == ["Uid:", "21001", "21001", "0", "21001"]
 
 
+def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
+    """Stack tools and debuggers run as the user for good, with nothing of the launch child's in their hands."""
+    launcher = mesh.as_user("ada", "yod", "-detach", "-sz", "4", "sleep", "600", check=True).stdout.strip()
+    try:
+        told: list[object] = []
+
+        def there() -> bool:
+            done = mesh.as_user("ada", "mesh", "stacks", launcher, "--json")
+            told[:] = [done.stdout, done.stderr]
+            return "clock_nanosleep" in done.stdout and '"ranks": "0-3"' in done.stdout
+
+        wait_until(there, "stacks of both hosts", 30.0, 0.2)
+        assert '"missing": []' in str(told[0])
+        script = "grep -E '^(Uid|Gid|Groups|CapPrm|CapEff):' /proc/self/status; ls -l /proc/self/fd; echo $HOME"
+        said = mesh.as_user("ada", "mesh", "debug", launcher, "3", "--", "sh", "-c", script, check=True).stdout
+        words = {line.split(":")[0]: line.split(":")[1].split() for line in said.splitlines() if ":\t" in line}
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert words["CapPrm"] == words["CapEff"] == ["0" * 16]
+        assert "socket:" not in said and "/home/ada" in said
+        refused = mesh.as_user("bob", "mesh", "debug", launcher, "0", "--", "id")
+        assert refused.returncode == 125 and "uid=" not in refused.stdout
+    finally:
+        mesh.as_user("ada", "yod", "-signal", "KILL", launcher)
+
+
 def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
     done = mesh.run("yod", "-sz", "1", "true")
     assert done.returncode == 125 and "launches of root are refused" in done.stderr and "allow_root" in done.stderr
