@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
 from textual.signal import Signal
@@ -28,6 +27,7 @@ from console.tui.debugging import TOOLS, lend
 from console.tui.launching import Form
 from console.tui.machine import Changed, Launcher, Machine, State
 from console.tui.navigation import Navigator
+from console.tui.painting import PromptApp
 from console.tui.palette import ActionCommands
 from console.tui.preferences import preferences
 from console.tui.reading import MachineReader
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 READ_HZ = 4
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(PromptApp):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each launch that is watched."""
 
     TITLE = "Redmesh"
@@ -366,7 +366,7 @@ def run(
     theme: str = "",
     make: Callable[[Settings], ConsoleApp] = ConsoleApp,
 ) -> int:
-    """``mesh console``: runs until it is quit. Returns the exit status. ``make``: another application than the usual."""
+    """``mesh console``: runs until it is quit; the exit status. ``make``: another application than the usual."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # what Textual draws on
         raise ConsoleError(

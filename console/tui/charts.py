@@ -172,7 +172,7 @@ def groups(found: Sequence[Group], width: int, height: int, *, whole: bool = Tru
         if fits and len(lines) <= height:
             return Chart(density, lines, members)
     if whole:
-        for density in (Density(3, 1, 0, 0), TIGHTEST):
+        for density in (one for some in DENSITIES for one in some):
             lines, members, fits = _grouped([_one_block(group) for group in found], width, density)
             if fits and len(lines) <= height:
                 return Chart(density, lines, _members(found))

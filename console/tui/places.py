@@ -83,12 +83,13 @@ class Structure:
         return MACHINE
 
     def path(self, place: Place, cell: int | None) -> str:
-        """``cabinet c3-1 › node c3-1c0s7n2``; empty for the machine."""
+        """``rack r3 › node node051``; empty for the machine. The nodes of a mesh of cabinets tell where they are."""
         if place.kind == "machine":
             return ""
         if place.kind == "cabinet":
             return f"{self.word} {place.name}"
-        above = f"{self.word} {self.cabinet(cell)} › " if self.has_cabinets and cell is not None else ""
+        told = not self.has_cabinets or isinstance(self._topology, Mesh) or cell is None
+        above = "" if told or cell is None else f"{self.word} {self.cabinet(cell)} › "
         return f"{above}node {place.name}"
 
     def chart(self, place: Place, width: int, height: int, *, whole: bool = True) -> Chart:

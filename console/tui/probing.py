@@ -57,7 +57,7 @@ class Probe:
 
 def _ask(path: str) -> Told:
     try:
-        with Client(path, "console", _ANSWER_S) as client:
+        with Client(path, "admin", _ANSWER_S) as client:
             reply = client.call({"op": "status"})
     except Unreachable:
         return Told(trouble="its PCT does not answer")

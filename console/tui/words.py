@@ -33,7 +33,7 @@ def clock(at: float) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """``1 node``, ``3 nodes``, ``2 processes``."""
+    """``1 node``, ``3 nodes``, ``2 processes``, ``4 launches``."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"

@@ -1,15 +1,13 @@
 """The console as a person uses it: keys into a real terminal, over a real mesh with real launches."""
 
-import itertools
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.tmux import Tmux
 
 PROGRAM = """
 import os, signal, sys, time
@@ -20,64 +18,6 @@ end = time.monotonic() + 60
 while time.monotonic() < end:
     time.sleep(0.05)
 """
-
-
-_numbers = itertools.count()
-
-
-class Tmux:
-    """A tmux server of its own with ``mesh console`` in its one window; ended by its socket, never by name."""
-
-    def __init__(self, mesh: PrivateMesh, columns: int = 100, lines: int = 30) -> None:
-        self._mesh = mesh
-        self._socket = str(mesh.home / f"tmux-{next(_numbers)}")
-        size = ("-x", str(columns), "-y", str(lines))
-        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "mesh console; echo ended with $?; exec cat")
-
-    def _tmux(self, *words: str) -> str:
-        env = {**self._mesh.env, "TERM": "xterm-256color"}
-        done = subprocess.run(
-            ["tmux", "-S", self._socket, *words],
-            env=env,
-            cwd=self._mesh.work,
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def screen(self) -> str:
-        """What stands on the terminal."""
-        return self._tmux("capture-pane", "-p")
-
-    def type(self, text: str) -> None:
-        """Text as it is."""
-        self._tmux("send-keys", "-l", text)
-
-    def press(self, *keys: str) -> None:
-        """Keys by tmux's names."""
-        self._tmux("send-keys", *keys)
-
-    def until(self, *words: str, timeout_s: float = 60.0) -> str:
-        """Waits until all words stand on the screen together; the screen."""
-
-        def shown() -> str:
-            screen = self.screen()
-            return screen if all(word in screen for word in words) else ""
-
-        try:
-            return wait_until(shown, f"{words} on the screen", timeout_s, 0.1)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.screen()}") from None
-
-    def resize(self, columns: int, lines: int) -> None:
-        """Another size of the terminal."""
-        self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
-
-    def close(self) -> None:
-        """Ends the server and what runs in it."""
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, timeout=20)
 
 
 @pytest.fixture

@@ -13,6 +13,24 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
+from console.tui.widgets.clean_input import CleanInput
+
+
+class Line(CleanInput):
+    """Where it is typed. Enter takes what stands there now, however soon more keys come; those are for what follows."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        screen = self.screen
+        if isinstance(screen, Entry) and (screen.answered or event.key == "enter"):
+            event.stop()
+            event.prevent_default()
+            if screen.answered:
+                self.app.simulate_key(event.key)
+            else:
+                screen.submit(self.value)
+            return
+        await super()._on_key(event)
+
 
 class Entry(ModalScreen[str | None]):
     """What was typed, or None when it was given up.
@@ -51,7 +69,7 @@ class Entry(ModalScreen[str | None]):
         self._placeholder = placeholder
         self._offered: list[str] = []  # what tab goes round through
         self._nth = -1
-        self._answered = False
+        self.answered = False
 
     def compose(self) -> ComposeResult:
         """The line, and what is said about it above."""
@@ -59,7 +77,7 @@ class Entry(ModalScreen[str | None]):
             yield Static(id="entry-told")
             with Horizontal(id="entry-row"):
                 yield Label(Content(self._label), id="entry-label")
-                yield Input(self._value, placeholder=self._placeholder, compact=True, select_on_focus=bool(self._value))
+                yield Line(self._value, placeholder=self._placeholder, compact=True, select_on_focus=bool(self._value))
 
     def on_mount(self) -> None:
         """Says what there is to say about the empty line."""
@@ -95,11 +113,10 @@ class Entry(ModalScreen[str | None]):
             field.value = self._offered[self._nth]
             field.cursor_position = len(field.value)
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self._say(event.value):
-            self._end(event.value)
+    def submit(self, text: str) -> None:
+        """Takes it, where it can be taken."""
+        if self._say(text):
+            self._end(text)
 
     def action_give_up(self) -> None:
         """Leaves without an answer."""
@@ -111,6 +128,6 @@ class Entry(ModalScreen[str | None]):
             self._end(None)
 
     def _end(self, answer: str | None) -> None:
-        if not self._answered:
-            self._answered = True
+        if not self.answered:
+            self.answered = True
             self.dismiss(answer)

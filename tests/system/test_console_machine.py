@@ -1,0 +1,106 @@
+"""The console's hold on the machine: nodes drained and put back, launches killed, what happened recorded and replayed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def console(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
+    private = mesh(processors=8, nodes=4)
+    tmux = Tmux(private, 110, 32)
+    yield private, tmux
+    tmux.close()
+
+
+def test_nodes_are_drained_and_put_back_and_launches_killed(console: tuple[PrivateMesh, Tmux]) -> None:
+    mesh, tmux = console
+    launcher = mesh.run("yod", "--detach", "-sz", "3", "sleep", "600", check=True).stdout.strip()
+    tmux.until("4 nodes, 8 processors", "busy 3", "free 5")
+
+    tmux.press("Enter")
+    tmux.until("node n0", "load", "memory")  # its PCT was asked
+    tmux.press("Escape")  # by itself: with what follows at once it would be alt and that
+    tmux.until("4 nodes, 8 processors")
+    tmux.press("e")
+    tmux.type("n[2-3] & free")
+    tmux.until("4 processors on 2 nodes selected")
+    tmux.press("Enter")
+    tmux.press("D")
+    tmux.until("Drain n[2-3]?", "pingd -gone -list 'n[2-3]'", "Cancel")
+    tmux.press("Enter")  # Cancel
+    tmux.until("4 processors on 2 nodes selected", "free 5")
+    tmux.press("D")
+    tmux.until("Drain n[2-3]?")
+    tmux.press("y")
+    tmux.until("drained 4", "free 1")
+    tmux.press("R")
+    tmux.until("Resume n[2-3]?")
+    tmux.press("y")
+    tmux.until("free 5")
+
+    tmux.press("Escape")
+    tmux.until("4 nodes, 8 processors")
+    tmux.press("g", "o", "K")
+    tmux.until(f"Kill launcher {launcher}", "sleep 600", "pingd -kill -list 0..2")
+    tmux.press("y")
+    tmux.until("free 8", "nothing runs")
+    tmux.press("4")
+    tmux.until("events", "drain", "n3")
+    tmux.press("3")
+    tmux.until("nodes (5)", "n2", "up")
+    tmux.press("q")
+    tmux.until("ended with 0")
+
+
+def test_the_console_outlives_database_and_cpa(console: tuple[PrivateMesh, Tmux]) -> None:
+    mesh, tmux = console
+    tmux.until("4 nodes, 8 processors")
+    mesh.kill("cpa-0")
+    mesh.run("yod", "--detach", "-sz", "2", "sleep", "600", check=True)  # waits for the CPA's successor
+    tmux.until("busy 2")
+    path = Path(mesh.database.removeprefix("sqlite://"))
+    away = path.with_name("away.db")
+    path.rename(away)
+    try:
+        tmux.until("picture is")
+        tmux.resize(80, 24)
+        tmux.press("j", "l")
+        tmux.until("picture is", "n0")
+    finally:
+        away.rename(path)
+    tmux.until("of 8 free")
+
+
+def test_what_happened_is_recorded_and_replayed(mesh: MakeMesh) -> None:
+    private = mesh(processors=4, nodes=2)
+    tape = private.work / "tape.jsonl"
+    recorder = private.start("mesh", "record", str(tape), "--every", "0.05")
+    wait_until(lambda: tape.exists() and tape.stat().st_size > 100, "the first reading")
+    private.run("yod", "-sz", "3", "sleep", "0.5", check=True)
+    wait_until(lambda: b'"ended"' in tape.read_bytes(), "the launch's end in the recording")
+    recorder.terminate()
+    assert recorder.wait(20) == 0
+    tmux = Tmux(private, 110, 32, f"mesh console --replay {tape} --speed 0.25")
+    try:
+        tmux.until("▸", "%", "nothing runs")
+        tmux.press("p")
+        tmux.until("❚❚")
+        tmux.press("@")
+        tmux.until("12:30:00")
+        tmux.type("100%")
+        tmux.press("Enter")
+        tmux.until("100 %", "free 4")
+        tmux.press("1", "e")
+        tmux.until("sleep 0.5", "ended")
+        tmux.press("m", "D", "K")  # nothing happens
+        tmux.until("free 4")
+        tmux.press("q")
+        tmux.until("ended with 0")
+    finally:
+        tmux.close()

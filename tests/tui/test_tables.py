@@ -1,0 +1,144 @@
+"""Tables, places by name, and back."""
+
+import json
+from pathlib import Path
+
+from textual.widgets import Input
+
+from console.tui.places import MACHINE
+from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.tables import TableScreen
+from console.tui.widgets.machine_map import MachineMap
+from tests.support.big_machine import racks, storm
+from tests.support.console import opened, screen_text, until
+from tests.support.fixed_database import busy_machine
+
+
+async def test_four_tables(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        for key, words in (
+            ("1", ("launchers (4)", "./simulate --steps", "4242.pbs", "pending")),
+            ("2", ("partitions (4)", "4242.pbs", "interactive", "12,13,14,15")),
+            ("3", ("nodes (5)", "suspect", "no beat for 5 s", "login1", "8/8")),
+            ("4", ("events", "node_suspect", "n3")),
+        ):
+            await pilot.press(key)
+            await until(pilot, lambda words=words: all(word in screen_text(app) for word in words), f"{words}")
+
+
+async def test_sorting_filtering_and_marking(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("1")
+        await until(pilot, lambda: "launchers (4)" in screen_text(app), "the table")
+        screen = app.screen
+        assert isinstance(screen, TableScreen)
+        assert screen.rows.order == [1, 2, 3, 4]
+        await pilot.press("s", "s", "s")
+        await until(pilot, lambda: screen.rows.order == [3, 2, 4, 1] or screen.rows.order == [3, 4, 2, 1], "by size")
+        await pilot.press("r")
+        assert screen.rows.order[0] == 1
+        await pilot.press("slash", *"!ada")
+        await until(pilot, lambda: "launchers (2 of 4) /!ada" in screen_text(app), "while it is typed")
+        await pilot.press("enter", "space", "space")
+        assert screen.view.marked == {2, 3}
+        await pilot.press("escape")
+        assert not screen.view.marked
+        await pilot.press("escape")
+        await until(pilot, lambda: "launchers (4)" in screen_text(app), "no filter")
+        await pilot.press("slash", *"n[")
+        await until(pilot, lambda: "unterminated" in screen_text(app), "what is wrong with it")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: app.current_mode == "mesh", "the map")
+
+
+async def test_the_cursor_stays_on_its_row(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("1", "j", "j")
+        screen = app.screen
+        assert isinstance(screen, TableScreen)
+        await until(pilot, lambda: screen.view.key == 3, "the third")
+        database.end(1)
+        await until(pilot, lambda: screen.rows.order == [2, 3, 4], "one has ended")
+        assert screen.view.key == 3 and screen.view.cursor == 1
+        await pilot.press("e")
+        await until(pilot, lambda: screen.rows.order == [1, 2, 3, 4], "the ended one too")
+        assert "ended" in screen_text(app) and screen.view.key == 3
+
+
+async def test_places_by_name_and_back(tmp_path: Path) -> None:
+    database = racks(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("colon", *"n node0", "tab", "enter")
+        await until(pilot, lambda: "rack rack1 › node node001" in screen_text(app), "a node")
+        await pilot.press("colon", *"rack rack3", "enter")
+        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[1], "a rack")
+        await pilot.press("colon", *"launcher 4", "enter")
+        await until(pilot, lambda: app.current_mode == "launchers" and app.screen.view.key == 4, "a row")  # type: ignore[attr-defined]
+        await pilot.press("colon", *"user mary", "enter")
+        await until(pilot, lambda: "/\\bmary\\b" in screen_text(app), "what one user has")
+        await pilot.press("colon", *"select down", "enter")
+        await until(pilot, lambda: len(app.screen.query_one(MachineMap).selected) == 8, "a selection")
+        await pilot.press("escape", *["left_square_bracket"] * 4)
+        await until(pilot, lambda: "node node001" in screen_text(app), "where one was first")
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[1], "and forth again")
+        await pilot.press("colon", *"node nowhere", "enter")
+        await until(pilot, lambda: any("no node nowhere" in n.message for n in app._notifications), "that it is not")
+        await pilot.press("colon", *"weird")
+        await until(pilot, lambda: "no place called weird" in screen_text(app), "what is wrong")
+        await pilot.press("escape")
+
+
+async def test_from_a_table_to_the_map(tmp_path: Path) -> None:
+    database = racks(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("3")
+        await until(pilot, lambda: "nodes (97)" in screen_text(app), "the table")
+        await pilot.press("slash", *"node05[12]", "enter", "ctrl+a", "M")
+        await until(pilot, lambda: isinstance(app.screen, MeshScreen), "the map")
+        assert sorted(app.screen.query_one(MachineMap).selected) == [*range(400, 416)]
+        await pilot.press("escape", "3", "escape", "enter")
+        await until(pilot, lambda: app.screen.query(MachineMap) and "node node051" in screen_text(app), "its node")
+        assert app.screen.query_one(MachineMap).place != MACHINE
+
+
+async def test_export(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("1", "x")
+        for name in ("out.csv", "out.json"):
+            if not app.screen.query(Input):
+                await pilot.press("x")
+            app.screen.query_one(Input).value = str(tmp_path / name)
+            await pilot.press("enter")
+            await until(pilot, (tmp_path / name).exists, name)
+        assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith("2,grace,busy,4,")
+        assert [row["user"] for row in json.loads((tmp_path / "out.json").read_text())] == [
+            "ada",
+            "grace",
+            "lin",
+            "ada",
+        ]
+        await pilot.press("x")
+        app.screen.query_one(Input).value = str(tmp_path / "out.csv")
+        await until(pilot, lambda: "is there already" in screen_text(app), "nothing is overwritten")
+        await pilot.press("enter", "escape")
+
+
+async def test_ten_thousand_rows(tmp_path: Path) -> None:
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("3")
+        await until(pilot, lambda: "nodes (11,137)" in screen_text(app), "all nodes")
+        drawn: list[int] = []
+        view = app.screen.view  # type: ignore[attr-defined]
+        draw = view.render_line
+        view.render_line = lambda y: drawn.append(y) or draw(y)
+        await pilot.press("G")
+        await until(pilot, lambda: view.cursor == 11_136, "the last row")
+        await pilot.press("k")
+        await pilot.pause(0.2)
+        assert len(drawn) < 400  # a screen or a few, never the table
