@@ -76,7 +76,7 @@ def login_name(settings: Settings) -> str:
 
 
 def yod_socket(run: str, launcher: int) -> str:
-    """Where the yod of ``launcher`` listens for observers: in RUN, or, where that is root's, in its user's part of it."""
+    """Where the yod of ``launcher`` listens for observers: in RUN, or in its user's part of one that is root's."""
     name = f"yod-{launcher}.sock"
     users = f"{run}/users"
     if not os.path.isdir(users):
