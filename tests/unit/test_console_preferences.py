@@ -7,6 +7,7 @@ import pytest
 
 from console.settings import ConfigurationError, load
 from console.tui.actions.action import command_line
+from console.tui.actions.page import updated
 from console.tui.actions.registry import ALL, bindings
 from console.tui.clipboard import sequence
 from console.tui.preferences import preferences
@@ -105,3 +106,8 @@ def test_bars_of_use() -> None:
         usage.add(busy, 8)
     usage.add(0, 0)
     assert usage.bars(10) == "▁▅█▁" and usage.bars(2) == "█▁" and usage.bars(0) == ""
+
+
+def test_the_page_has_every_action() -> None:
+    page = (Path(__file__).parents[2] / "docs/console.md").read_text()
+    assert updated(page) == page, "python -m console.tui.actions.page docs"
