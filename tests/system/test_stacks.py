@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,20 @@ def test_what_a_script_runs(yods: PrivateMesh, begin: Begin, places: str) -> Non
     assert paths(until_there(yods, launcher, "main/wait_here", "0")["tree"])["main/compute"] == "1"
 
 
+def test_a_node_that_stands_still_holds_nobody_up(yods: PrivateMesh, begin: Begin, places: str) -> None:
+    launcher = begin("-sz", "8", places)
+    until_there(yods, launcher, "main/wait_here", "0,2,4,6")
+    child = processes.parent(pid_of(yods, launcher, 6))
+    os.kill(child, signal.SIGSTOP)
+    try:
+        told = taken(yods, launcher, "--limit", "1.5")
+    finally:
+        os.kill(child, signal.SIGCONT)
+    assert {"ranks": "6-7", "node": "n3", "why": "no answer in time"} in told["missing"]
+    assert paths(told["tree"])["main/wait_here"] == "0,2,4"
+    until_there(yods, launcher, "main/wait_here", "0,2,4,6")
+
+
 def test_several_ask_at_once(yods: PrivateMesh, begin: Begin, places: str) -> None:
     launcher = begin("-sz", "8", places)
     until_there(yods, launcher, "main/wait_here", "0,2,4,6")
@@ -133,6 +148,7 @@ def test_several_ask_at_once(yods: PrivateMesh, begin: Begin, places: str) -> No
     assert ends.returncode in (0, 1, 125), "the end of the launch is the end of the question"
 
 
+PY_SPY = Path(sys.executable).parent / "py-spy"
 SCRIPT = """
 import os, threading, time
 
@@ -175,14 +191,13 @@ def travelled() -> set[str]:
 
 
 def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
-    spy = Path(sys.executable).parent / "py-spy"
-    if not spy.exists():
+    if not PY_SPY.exists():
         pytest.skip("no py-spy here (pip install py-spy)")
     (tmp_path / "work.py").write_text(SCRIPT)
     before = travelled()
     launcher = begin("-sz", "8", sys.executable, str(tmp_path / "work.py"))
     kept = tmp_path / "py-spy"
-    shutil.copy(spy, kept)
+    shutil.copy(PY_SPY, kept)
     kept.chmod(0o644)  # nodes cannot run it where it stands
 
     def ask(path: Path) -> Any:
@@ -197,6 +212,27 @@ def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, t
     assert len(new) == 4, "one on each node"
     yods.run("yod", "-signal", "KILL", launcher, check=True)
     wait_until(lambda: not new & travelled(), "gone with the launch")
+
+
+def test_through_a_narrow_tree(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
+    """What is asked, told, fetched and typed passes through the nodes between."""
+    if not PY_SPY.exists():
+        pytest.skip("no py-spy here (pip install py-spy)")
+    (tmp_path / "work.py").write_text(SCRIPT)
+    launcher = begin("--fanout", "2", "-sz", "8", sys.executable, str(tmp_path / "work.py"))
+    told = until_there(yods, launcher, "<module>", "0-7", "--python")
+    assert not told["missing"]
+    said = yods.run(
+        "mesh", "debug", launcher, "7", "--", "sh", "-c", "echo {pid}; read line; echo $line", input="yes\n"
+    )
+    assert said.stdout.split()[0] == str(pid_of(yods, launcher, 7)) and "yes" in said.stdout.split()
+    kept = tmp_path / "py-spy"
+    shutil.copy(PY_SPY, kept)
+    kept.chmod(0o644)
+    with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
+        client.tell({"op": "stacks", "limit_s": 30, "tools": {"py-spy": str(kept)}})
+        told = as_told(client.receive())
+    assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-7", told["missing"]
 
 
 def test_no_py_spy_anywhere(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
