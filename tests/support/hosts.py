@@ -41,7 +41,7 @@ mount -t proc proc /proc
 mount --bind "$H/boot_id" /proc/sys/kernel/random/boot_id
 hostname "$NAME"
 ip link set lo up; ip link set eth0 up; ip addr add "$ADDRESS/24" dev eth0
-[ -z "$RATE" ] || tc qdisc add dev eth0 root tbf rate "$RATE" burst 64kb latency 50ms
+[ -z "$RATE" ] || tc qdisc add dev eth0 root tbf rate "$RATE" burst 256kb latency 50ms
 mount -t sysfs sysfs /sys
 mkdir -p /sys/fs/cgroup 2>/dev/null && mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
 for f in hosts passwd group; do mount --bind "$H/$f" /etc/$f; done
@@ -180,7 +180,7 @@ class NamespaceHost:
         ]
         self.hosts.ip(*batch)
         if self.hosts.rate:
-            limit = ["root", "tbf", "rate", self.hosts.rate, "burst", "64kb", "latency", "50ms"]
+            limit = ["root", "tbf", "rate", self.hosts.rate, "burst", "256kb", "latency", "50ms"]
             run(*self.hosts.enter, "tc", "qdisc", "add", "dev", port, *limit)
         self._starter.stdin.write(b"go\n")
         self._starter.stdin.close()
