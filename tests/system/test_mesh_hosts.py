@@ -85,11 +85,11 @@ def _look_at_ports(mesh: LoopbackMesh) -> None:
 
 
 def _look_at_daemons(mesh: LoopbackMesh) -> None:
-    agents = mesh.agents()
-    for pid in agents:
-        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        assert not [entry for entry in environ if entry.startswith((b"SSH_", b"REDMESH_"))]
+    for pid in _daemons(mesh):
         assert os.readlink(f"/proc/{pid}/cwd") == "/" and os.getsid(pid) != os.getsid(0)
+        open_here = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        pipes = [name for name in open_here if name.startswith("pipe:")]
+        assert all(pipes.count(name) == 2 for name in pipes)  # its own: nothing of the connection is held
 
 
 def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
