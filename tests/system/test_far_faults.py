@@ -292,6 +292,23 @@ def test_a_pct_that_stands_still_for_longer_begins_anew(mesh: FarMesh) -> None:
     wait_until(lambda: mesh.states()["h2"] == "up", "h2 is up", 10.0, 0.05)
 
 
+def test_an_rca_that_stands_still_for_longer_than_any_lease_ends_no_job(mesh: FarMesh) -> None:
+    lives = [boot_of(mesh, node.name) for node in mesh.hosts]
+    with run_everywhere(mesh, "-sz", "8") as yod:
+        until_it_runs(mesh)
+        mesh.kill("rca", signal.SIGSTOP)
+        try:
+            wait_until(lambda: all("lease lapsed" in mesh.node_log(host) for host in mesh.hosts), "they feel it", 10.0)
+            time.sleep(2.0)
+        finally:
+            mesh.kill("rca", signal.SIGCONT)
+        wait_until(lambda: all("held again" in mesh.node_log(host) for host in mesh.hosts), "they are heard", 5.0)
+        assert all(len(naps(mesh, host)) == 2 for host in mesh.hosts)
+        os.kill(yod_of(mesh), signal.SIGTERM)
+        assert end_of(yod)[0] == 128 + signal.SIGTERM
+    assert [boot_of(mesh, node.name) for node in mesh.hosts] == lives
+
+
 # --- a host that boots
 
 
