@@ -1,0 +1,129 @@
+"""Keys of one's own, themes, the session, copying, notes about what ended, many launches, small and large terminals."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from textual.widgets import Static
+
+from agents.wire import control
+from console.launch.spool import spool_path
+from console.tui.app import ConsoleApp
+from console.tui.run import Phase
+from tests.support.console import Keyboard, opened, screen_text, until
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.scripted_yod import ScriptedYod
+
+
+def console(url: str, folder: Path, section: dict[str, Any] | None = None) -> ConsoleApp:
+    settings: Any = SimpleNamespace(database=url, run_dir=str(folder), state_dir=str(folder), console=section)
+    return ConsoleApp(settings)
+
+
+async def test_keys_of_ones_own(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    app = console(database.url, tmp_path, {"keys": {"app.launch": "ctrl+n", "app.help": "f1"}})
+    async with app.run_test(size=(120, 40)) as pilot:
+        keys = Keyboard(pilot)
+        await until(keys, lambda: "^n Launch" in screen_text(app) and "f1 Help" in screen_text(app), "the footer")
+        await keys.press("n")
+        assert app.current_mode == "mesh"
+        await keys.press("f1")
+        await until(keys, lambda: app.screen.query("#help-text Static"), "help")
+        assert "^n" in str(app.screen.query_one("#help-text Static", Static).visual)
+        await keys.press("escape", "ctrl+n")
+        await until(keys, lambda: app.current_mode == "launch", "the form")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "contrast", "mono"])
+async def test_every_theme_draws_every_screen(tmp_path: Path, theme: str) -> None:
+    database = busy_machine(tmp_path)
+    app = console(database.url, tmp_path, {"theme": theme})
+    async with app.run_test(size=(80, 24)) as pilot:
+        keys = Keyboard(pilot)
+        await until(keys, lambda: "./ring" in screen_text(app), "the map")
+        assert app.theme == f"redmesh-{theme}"
+        await keys.press("n")
+        await until(keys, lambda: "new launch" in screen_text(app), "the form")
+        colours = {
+            style.color.triplet
+            for strip in app.screen._compositor.render_strips()
+            for _, style, _ in strip
+            if style is not None and style.color is not None and style.color.triplet is not None
+        }
+        assert len(colours) > 2
+
+
+async def test_tabs_and_theme_are_there_again(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    spool = Path(spool_path(str(tmp_path), 1))
+    spool.parent.mkdir()
+    spool.write_bytes(
+        control.control({"event": "hello", "at": 1.0, "launcher": 1, "command": "./solve", "size": 1, "user": "ada"})
+        + control.control({"event": "end", "at": 2.0, "exit_status": 0, "elapsed_s": 1.0})
+    )
+    async with opened(database.url, tmp_path) as (app, pilot):
+        app.attach(1)
+        app.attach(4)  # of which nothing is left by then
+        app.theme = "redmesh-light"
+        await until(pilot, lambda: app.runs[1].phase is Phase.ENDED, "its end")
+    async with opened(database.url, tmp_path) as (app, pilot):
+        assert list(app.runs) == [1] and app.theme == "redmesh-light" and app.current_mode == "mesh"
+        await until(pilot, lambda: "✓ 1 solve" in screen_text(app), "its tab")
+
+
+async def test_an_end_that_nobody_looks_at_is_told(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        yod.hello("./solve", 1)
+        yod.started(["n0"])
+        app.attach(1)
+        await until(pilot, lambda: app.runs[1].phase is Phase.RUNNING, "it runs")
+        await pilot.press("m")
+        yod.exit(0, 3)
+        yod.event("end", exit_status=3, elapsed_s=7.0)
+        await until(pilot, lambda: "solve (1): exit 3 after 7s" in screen_text(app), "the note")
+
+
+async def test_copying_is_bounded(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        app.copy_to_clipboard("x" * 80_000)
+        await until(pilot, lambda: "too much to copy" in screen_text(app), "that it is too much")
+        app.copy_to_clipboard("one")
+        assert app.clipboard == "one"
+
+
+async def test_two_hundred_launches_at_once(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path, nodes=16, slots=16)
+    async with opened(database.url, tmp_path, size=(120, 40)) as (app, pilot):
+        for number in range(200):
+            database.put(Row((number,), f"./job {number}"))
+        await until(pilot, lambda: "launchers (200)" in screen_text(app), "all of them")
+        for number in range(1, 201):
+            app.attach(number, show=False)
+        await until(pilot, lambda: all(run.phase is Phase.GONE for run in app.runs.values()), "none takes observers")
+        await pilot.press("greater_than_sign")
+        await until(pilot, lambda: app.current_mode == "run-1", "the first tab")
+        await pilot.press("less_than_sign", "less_than_sign")
+        await until(pilot, lambda: "200 job" in screen_text(app), "the last one's tab is in sight")
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (400, 100)])
+async def test_a_run_loses_nothing_when_the_terminal_changes(tmp_path: Path, size: tuple[int, int]) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, size=(120, 40)) as (app, pilot):
+        yod.hello("./solve", 8)
+        yod.started(["n0"] * 8)
+        yod.output(3, b"".join(b"line %d\n" % number for number in range(500)))
+        app.attach(1)
+        await until(pilot, lambda: "line 499" in screen_text(app), "the output")
+        await pilot.press("f", *"rank:3 9$", "enter")
+        await until(pilot, lambda: "line 498" not in screen_text(app), "filtered")
+        await pilot.resize_terminal(*size)
+        await until(pilot, lambda: "line 499" in screen_text(app), "its end")
+        await pilot.press("s")
+        await pilot.press("escape")
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: "line 489" in screen_text(app) and "filtered" in screen_text(app), "as before")
