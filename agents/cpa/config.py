@@ -32,6 +32,12 @@ class Config(NamedTuple):
     nice_grace_s: float
     mesh: str
     public: bool  # system mode: every user of this processor may come
+    listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
+
+    def place(self, name: str) -> str:
+        """Where the CPA called ``name`` is reached from other login processors; empty for nowhere."""
+        host, _, port = self.listen.rpartition(":")
+        return f"{host}:{int(port) + int(name.rpartition('-')[2])}" if self.listen else ""
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -57,6 +63,7 @@ def read(path: str) -> Config:
             placement=str(whole.get("placement") or "default"),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
             mesh=str(whole["mesh"]),
+            listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
         )
     except OSError as error:

@@ -4,6 +4,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
 
 from agents.cpa.cleanups import Cleanups
 from agents.cpa.config import Config
@@ -17,8 +18,9 @@ from agents.cpa.operations import Answer, Operations
 from agents.cpa.outage import Outage
 from agents.cpa.presence import is_there
 from agents.cpa.queue import Queue
-from agents.cpa.rights import Rights
+from agents.cpa.rights import Denied, Rights
 from agents.cpa.switching import OP, Switching
+from agents.cpa.vouching import VOUCH, vouched
 from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
@@ -61,6 +63,7 @@ class Cpa:
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.queue.make_room = self.giving_way.make_room
+        self.afar: Any = None  # where other login processors come
         self._requests: deque[tuple[Session, str, Message]] = deque()
         self._of_session: Counter[Session] = Counter()  # how many of them are whose
         self._undo: deque[Callable[[], object]] = deque()  # what has no owner any more, while the database is away
@@ -71,7 +74,12 @@ class Cpa:
             self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name,
             public=self.config.public,
         )  # fmt: skip
-        self.journal.write("started", socket=self.config.socket(self.name), database=self.store.url)
+        place = self.config.place(self.name)
+        if place:
+            from agents.cpa.afar import Afar  # a mesh of one machine never loads TLS
+
+            self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
+        self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._every(EXPIRE_S, self._expire)
         self._every(KEEP_UP_S, self.operations.keep_up)
         self._every(CHECKPOINT_S, self.store.checkpoint)
@@ -82,11 +90,21 @@ class Cpa:
         self.journal.write("stopped")
         self.lost.stop()
         self.server.close()
+        if self.afar is not None:
+            self.afar.close()
         self.loop.stop()
 
     # --- requests
 
+    def _welcome_afar(self, secured: Any) -> Session:
+        return self.server.welcome(secured)
+
     def _arrived(self, session: Session, op: str, message: Message) -> None:
+        if op == VOUCH:
+            session.peer = vouched(session.peer, message)
+            return
+        if session.peer.uid < 0:
+            raise Denied("an RCA says whose requests it brings before it brings one")
         self._requests.append((session, op, message))
         self._of_session[session] += 1
         if self._of_session[session] >= AHEAD:

@@ -32,6 +32,8 @@ class Config(NamedTuple):
     trust: str  # the directory of our keys
     hosts: tuple[str, ...]  # nodes on other machines
     public: bool  # system mode: every user of this processor may come
+    mesh: str = ""
+    cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, where this processor has none
 
     @property
     def socket(self) -> str:
@@ -64,6 +66,8 @@ def read(path: str) -> Config:
             trust=str(whole.get("trust") or os.path.join(str(whole["state"]), "trust")),
             hosts=tuple(str(node["name"]) for node in whole.get("nodes", ()) if node.get("address")),
             public=bool(whole.get("users")),
+            mesh=str(whole["mesh"]),
+            cpas_afar=tuple(map(str, whole.get("cpas_afar", ()))),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -45,11 +46,12 @@ class Rca:
         self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
         self.nodes: dict[str, KnownNode] = {}
         self.far: FarNodes | None = None  # nodes on other machines
+        self.relays: list[Any] = []  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
         self.cpas = Cpas(
             loop,
-            [config.cpa_socket(number) for number in range(max(1, config.cpas))],
+            [config.cpa_socket(number) for number in range(max(1, config.cpas, len(config.cpas_afar)))],
             self._on_cpa_connected,
             self._on_cpa_lost,
         )
@@ -63,14 +65,26 @@ class Rca:
             public=self.config.public,
         )  # fmt: skip
         self._listen_afar()
+        self._relay_to_cpas()
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
+
+    def _relay_to_cpas(self) -> None:
+        if self.config.cpas_afar:
+            from agents.rca.relay import Relay
+
+            trust.use_login(self.config.mesh, self.config.state)
+            for number, address in enumerate(self.config.cpas_afar):
+                path = self.config.cpa_socket(number)
+                self.relays.append(Relay(self.loop, path, address, self.journal, public=self.config.public))
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
         self.journal.write("stopped")
         self.cpas.close()
+        for relay in self.relays:
+            relay.close()
         self.server.close()
         if self.far is not None:
             self.far.close(self.loop)

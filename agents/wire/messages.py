@@ -124,6 +124,7 @@ CPA: Dict[str, Shape] = {
     "nodes_out": _shape(failed_s=_num),
     "set_switches": _shape({"drain": _bool}, open=_list),
     "idle": _shape(),
+    "vouch": _shape(pid=_int, uid=_int, gid=_int),
     "mesh_down": _shape(boot_id=_str, reason=_str),
 }
 

@@ -13,7 +13,10 @@ from console.deploy import personal
 from console.deploy.trust import authority, write_private
 from console.settings import Settings
 
-_write = personal.write_config
+#: A login processor without daemons of its own, for tests that start some.
+OTHER_LOGIN = "login2"
+
+_write, _define = personal.write_config, personal.define_mesh
 
 
 def free_port(host: str) -> int:
@@ -22,6 +25,12 @@ def free_port(host: str) -> int:
         sock.bind((host, 0))
         port: int = sock.getsockname()[1]
         return port
+
+
+def with_other_login(settings: Settings, config: dict[str, Any]) -> None:
+    """The machine has one more login processor than there are keepers for."""
+    other = {"id": len(config["nodes"]) + 1, "name": OTHER_LOGIN, "role": "login", "processors": []}
+    _define(settings, {**config, "nodes": [*config["nodes"], other]})
 
 
 def far(settings: Settings, config: dict[str, Any]) -> None:
@@ -38,9 +47,10 @@ def far(settings: Settings, config: dict[str, Any]) -> None:
         os.makedirs(node["trust"], mode=0o700, exist_ok=True)
         for name, content in ours.node_files(str(node["name"]), [host]).items():
             write_private(os.path.join(node["trust"], name), content)
+    config["cpa_listen"] = f"127.0.0.1:{free_port('127.0.0.1')}"
     _write(settings, config)
 
 
 if __name__ == "__main__":
-    personal.write_config = far
+    personal.write_config, personal.define_mesh = far, with_other_login
     sys.exit(mesh.main(["up", *sys.argv[1:]]))

@@ -1,0 +1,73 @@
+"""A CPA's port for login processors that have none: their RCAs come over TLS and say whose requests they bring (A12).
+
+An RCA vouches for the uids of its own processor, once for each connection; which processor it is, its certificate says.
+"""
+
+from collections.abc import Callable
+
+from agents.link import tls, trust
+from agents.link.journal import Journal
+from agents.link.loop import READ, Loop, Timer
+from agents.link.server import Session
+from agents.wire.roles import roles_of
+
+#: Seconds for a handshake; connections whose handshake is not over.
+PATIENCE_S, MOST = 5.0, 64
+
+
+class Afar:
+    """Listens at ``place`` (HOST:PORT) and gives ``welcome`` every connection of an RCA of this mesh."""
+
+    def __init__(
+        self, loop: Loop, place: str, mesh: str, welcome: Callable[[tls.Secured], Session], journal: Journal
+    ) -> None:
+        self._loop, self._mesh, self._welcome, self._journal = loop, mesh, welcome, journal
+        self._shaking: dict[tls.Secured, Timer] = {}
+        host, _, port = place.rpartition(":")
+        self._sock = tls.listen(host.strip("[]"), int(port))
+        loop.watch(self._sock.fileno(), READ, self._on_accept)
+
+    def _on_accept(self, _events: int) -> None:
+        try:
+            sock, _place = self._sock.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        tls.tune(sock)
+        secured = tls.Secured(sock, trust.ours(), server=True)
+        if len(self._shaking) >= MOST:
+            self._drop(next(iter(self._shaking)), "too_slow", "others came")
+        late = lambda: self._drop(secured, "too_slow", "no handshake in time")  # noqa: E731
+        self._shaking[secured] = self._loop.after(PATIENCE_S, late)
+        self._loop.watch(secured.fileno(), READ, lambda _events: self._shake(secured))
+
+    def _shake(self, secured: tls.Secured) -> None:
+        try:
+            secured.shake()
+        except BlockingIOError:
+            self._loop.watch(secured.fileno(), secured.wants, lambda _events: self._shake(secured))
+            return
+        except OSError as error:
+            self._drop(secured, "handshake", error.strerror or str(error))
+            return
+        roles = roles_of(secured.peer.names, self._mesh)
+        if "rca" not in roles:
+            reason = "wrong_role" if roles else "no_certificate"
+            self._drop(secured, reason, f"a CPA serves RCAs alone, not {'/'.join(sorted(roles)) or 'anybody'}")
+            return
+        self._shaking.pop(secured).cancel()
+        self._loop.unwatch(secured.fileno())
+        self._welcome(secured)
+
+    def _drop(self, secured: tls.Secured, reason: str, message: str) -> None:
+        self._shaking.pop(secured).cancel()
+        self._journal.write("refused", reason=reason, message=message)
+        self._loop.unwatch(secured.fileno())
+        secured.close()
+
+    def close(self) -> None:
+        """Listen no more."""
+        for secured in list(self._shaking):
+            self._drop(secured, "closing", "the CPA ends")
+        self._loop.unwatch(self._sock.fileno())
+        self._sock.close()

@@ -1,0 +1,213 @@
+"""A login processor without a CPA (row A12): its RCA brings requests to the CPA of another one, over TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.link.client import Client, Unreachable
+from agents.link.trust import Trust, use
+from agents.wire.errors import AgentError
+from console.deploy.trust import Authority, authority, identity, write_private
+from tests.support.far_up import OTHER_LOGIN
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class OtherLogin:
+    """The keeper and the RCA of a login processor that has no CPA, and commands run there."""
+
+    def __init__(self, mesh: PrivateMesh) -> None:
+        self.mesh = mesh
+        config = json.loads((mesh.state / "keeper.json").read_text())
+        self.address = f"tls://{config['cpa_listen']}/cpa/{config['login']}"
+        self.keys: Authority = authority(str(mesh.state), config["mesh"])
+        self.home = mesh.home / "other"
+        self.state = self.home / "state" / "redmesh"
+        self.run_dir = self.home / "run" / "redmesh" / config["mesh"]
+        for path in (self.home, self.home / "state", self.state, self.state / "trust", self.run_dir):
+            path.mkdir(mode=0o700, parents=True)
+        (self.state / "run").symlink_to(self.run_dir)
+        write_private(str(self.state / "trust" / "ca.pem"), self.keys.ca_pem)
+        write_private(str(self.run_dir / "ca.pem"), self.keys.ca_pem)
+        own = self.keys.issue([identity(config["mesh"], "rca", OTHER_LOGIN)], [])
+        write_private(str(self.state / "trust" / "login.pem"), own)
+        keeper = {
+            **{key: config[key] for key in ("mesh", "boot_id", "fanout")}, "login": OTHER_LOGIN, "auto": False,
+            "run": str(self.run_dir), "state": str(self.state), "nodes": [], "cpas": 0, "cpas_afar": [self.address],
+        }  # fmt: skip
+        (self.state / "keeper.json").write_text(json.dumps(keeper))
+        self.env = {
+            **mesh.env, "XDG_STATE_HOME": str(self.home / "state"), "XDG_RUNTIME_DIR": str(self.home / "run"),
+            "REDMESH_DATABASE": mesh.database,
+        }  # fmt: skip
+        self.keeper = self.start()
+
+    def start(self) -> subprocess.Popen[Any]:
+        """Start its keeper."""
+        command = [sys.executable, "-m", "agents.keeper", "--config", str(self.state / "keeper.json")]
+        keeper = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, start_new_session=True)
+        wait_until(lambda: (self.run_dir / "cpa-0.sock").exists(), "the RCA listens as a CPA")
+        return keeper
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command on this login processor."""
+        return self.mesh.run(*command, env=self.env)
+
+    def close(self) -> None:
+        """End its keeper."""
+        self.keeper.terminate()
+        self.keeper.wait(20)
+        shutil.rmtree(self.home)
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[PrivateMesh]:
+    mesh = PrivateMesh(processors=4, nodes=2, PYTHONPATH=ROOT)
+    try:
+        mesh.run(sys.executable, "-m", "tests.support.far_up", "--processors", "4", "--nodes", "2", check=True)
+        yield mesh
+    finally:
+        mesh.close()
+
+
+@pytest.fixture(scope="module")
+def other(mesh: PrivateMesh) -> Iterator[OtherLogin]:
+    other = OtherLogin(mesh)
+    yield other
+    other.close()
+
+
+def _launchers(mesh: PrivateMesh) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = mesh.json("showmesh")["launchers"]
+    return found
+
+
+def _all_free(mesh: PrivateMesh) -> None:
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "all is free")
+
+
+def test_launches_from_there(mesh: PrivateMesh, other: OtherLogin) -> None:
+    done = other.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; exit 3")
+    assert (sorted(done.stdout.split()), done.returncode) == (["0", "1", "2", "3"], 3), done.stderr
+    _all_free(mesh)
+
+
+def test_launches_from_both_at_once(mesh: PrivateMesh, other: OtherLogin) -> None:
+    here = mesh.start("yod", "-sz", "2", "sleep", "1")
+    assert other.run("yod", "-sz", "2", "--wait-for-nodes=10", "hostname").returncode == 0
+    assert here.wait(20) == 0
+    _all_free(mesh)
+
+
+def test_a_yod_there_that_is_killed_leaves_nothing(mesh: PrivateMesh, other: OtherLogin) -> None:
+    yod = mesh.start("yod", "-sz", "3", "sleep", "600", env=other.env)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 3, "it runs")
+    yod.kill()
+    _all_free(mesh)
+
+
+def test_it_is_shown_where_it_was_launched(mesh: PrivateMesh, other: OtherLogin) -> None:
+    yod = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    asked = [line for line in (mesh.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"allocate"' in line]
+    assert json.loads(asked[-1])["login"] == OTHER_LOGIN
+    yod.send_signal(signal.SIGTERM)
+    yod.wait(20)
+    _all_free(mesh)
+
+
+def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) -> None:
+    yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
+    os.kill(next(d["pid"] for d in mesh.keeper()["daemons"] if d["name"] == "cpa-0"), signal.SIGKILL)
+    assert yod.communicate(timeout=30)[0] == b"over\nover\n"
+    assert yod.returncode == 0
+    _all_free(mesh)
+    assert other.run("yod", "-sz", "1", "hostname").returncode == 0
+
+
+def test_an_rca_there_that_dies_takes_no_launch_with_it(mesh: PrivateMesh, other: OtherLogin) -> None:
+    yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
+    with Client(str(other.run_dir / "keeper.sock"), "admin") as keeper:
+        (rca,) = [one for one in keeper.call({"op": "status"})["daemons"] if one["name"] == "rca"]
+    os.kill(rca["pid"], signal.SIGKILL)
+    assert yod.communicate(timeout=30)[0] == b"over\nover\n"
+    assert yod.returncode == 0
+    _all_free(mesh)
+
+
+class TestWhoMayVouch:
+    """The CPA's port."""
+
+    def _connect(self, other: OtherLogin, role: str, name: str = OTHER_LOGIN) -> Client:
+        directory = other.home / f"{role}-{name}"
+        directory.mkdir(exist_ok=True)
+        write_private(str(directory / "ca.pem"), other.keys.ca_pem)
+        own = ""
+        if role:
+            own = str(directory / "own.pem")
+            write_private(own, other.keys.issue([identity(other.keys.mesh, role, name)], []))
+        use(Trust(other.keys.mesh, str(directory / "ca.pem"), own))
+        try:
+            return Client(other.address, "rca")
+        finally:
+            use(None)
+
+    def _reasons(self, other: OtherLogin) -> list[str]:
+        lines = (other.mesh.state / "log" / "cpa-0.jsonl").read_text().splitlines()
+        return [line["reason"] for line in map(json.loads, lines) if line["event"] == "refused"]
+
+    @pytest.mark.parametrize(("role", "reason"), [("", "no_certificate"), ("pct", "wrong_role"), ("cpa", "wrong_role")])
+    def test_only_an_rca(self, other: OtherLogin, role: str, reason: str) -> None:
+        before = len(self._reasons(other))
+        with pytest.raises(Unreachable), self._connect(other, role) as client:
+            client.call({"op": "idle"})
+        wait_until(lambda: self._reasons(other)[before:] == [reason], "the reason is logged")
+
+    def test_not_before_it_has_said_for_whom(self, other: OtherLogin) -> None:
+        with self._connect(other, "rca") as client, pytest.raises(AgentError, match="whose requests"):
+            client.call({"op": "idle"})
+
+    def test_once(self, other: OtherLogin) -> None:
+        with self._connect(other, "rca") as client:
+            client.tell({"op": "vouch", "pid": 1, "uid": 65534, "gid": 65534})
+            with pytest.raises(AgentError, match="administrators"):
+                client.call({"op": "drain", "nodes": ["n0"]})
+            with pytest.raises(AgentError, match="known already"):
+                client.call({"op": "vouch", "pid": 1, "uid": 0, "gid": 0})
+
+    def test_for_its_own_processor_alone(self, other: OtherLogin, mesh: PrivateMesh) -> None:
+        login = json.loads((mesh.state / "keeper.json").read_text())["login"]
+        with self._connect(other, "rca") as client:
+            client.tell({"op": "vouch", "pid": 1, "uid": os.geteuid(), "gid": os.getegid()})
+            with pytest.raises(AgentError, match=f"this is login processor {OTHER_LOGIN}"):
+                client.call({"op": "launchers_of", "login": login})
+
+    def test_nobody_over_a_unix_socket(self, mesh: PrivateMesh) -> None:
+        with Client(str(mesh.run_dir / "cpa-0.sock"), "admin") as client, pytest.raises(AgentError, match="already"):
+            client.call({"op": "vouch", "pid": 1, "uid": 0, "gid": 0})
+
+    def test_half_open_connections_hold_up_nobody(self, mesh: PrivateMesh, other: OtherLogin) -> None:
+        import socket
+
+        host, port = other.address[6:].partition("/")[0].rsplit(":", 1)
+        held = [socket.create_connection((host, int(port))) for _ in range(150)]
+        began = time.monotonic()
+        assert other.run("yod", "-sz", "1", "hostname").returncode == 0
+        assert time.monotonic() - began < 5.0
+        for sock in held:
+            sock.close()
