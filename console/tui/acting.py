@@ -58,16 +58,17 @@ class Verb(NamedTuple):
     of: str  # nodes or processors
     effect: str
     needs_launch: bool = False
-    needs_user: bool = False
+    asks: str = ""  # what has to be typed: a user, or a reason (which may be left out)
     ends_launches: bool = False
 
 
 VERBS = {
     verb.name: verb
     for verb in (
-        Verb("drain", "Drain", ("pingd", "-gone"), "nodes", "What runs there runs on; nothing new starts there."),
-        Verb("resume", "Resume", ("pingd", "-reset"), "nodes", "Their PCTs clean up, and they are used again."),
-        Verb("reserve", "Reserve", ("pingd", "-reserve"), "processors", "Nobody else gets them.", needs_user=True),
+        Verb("drain", "Drain", ("mesh", "drain"), "nodes", "What runs there runs on; nothing new starts there.",
+             asks="reason"),
+        Verb("resume", "Resume", ("mesh", "resume"), "nodes", "Their PCTs clean up, and they are used again."),
+        Verb("reserve", "Reserve", ("pingd", "-reserve"), "processors", "Nobody else gets them.", asks="user"),
         Verb("unreserve", "Unreserve", ("pingd", "-unreserve"), "processors", "Everybody may have them."),
         Verb("term", "Send TERM", ("pingd", "-interrupt"), "processors", "Their ranks may clean up and end.", True,
              ends_launches=True),
@@ -114,16 +115,15 @@ def problem(verb: Verb, chosen: Target) -> str:
         return "nothing is selected"
     if verb.needs_launch and not chosen.launchers:
         return "nothing runs there"
-    if verb.name == "resume" and chosen.launchers:
-        numbers = ", ".join(str(row.id) for row in chosen.launchers[:5])
-        return f"launcher {numbers} still runs there: wait, or choose nodes where nothing runs"
     return ""
 
 
-def command(verb: Verb, chosen: Target, user: str = "") -> list[str]:
-    """The line that does it; a shell's is asked first, ours has been."""
+def command(verb: Verb, chosen: Target, answer: str = "") -> list[str]:
+    """The line that does it; a shell's asks first, ours has been asked. ``answer``: the user, or the reason."""
     names = chosen.node_list if verb.of == "nodes" else chosen.processor_list
-    return [*verb.words, *([user] if verb.needs_user else []), "-list", names]
+    if verb.words[0] == "mesh":
+        return [*verb.words, names, *(["--reason", answer] if answer else [])]
+    return [*verb.words, *([answer] if verb.asks == "user" else []), "-list", names]
 
 
 def line(words: Sequence[str]) -> str:

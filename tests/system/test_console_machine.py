@@ -1,4 +1,4 @@
-"""The console's hold on the machine: nodes drained and put back, launches killed, what happened recorded and replayed."""
+"""The console over a real mesh: nodes drained and put back, launches killed, what happened recorded and replayed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,13 +32,22 @@ def test_nodes_are_drained_and_put_back_and_launches_killed(console: tuple[Priva
     tmux.until("4 processors on 2 nodes selected")
     tmux.press("Enter")
     tmux.press("D")
-    tmux.until("Drain n[2-3]?", "pingd -gone -list 'n[2-3]'", "Cancel")
+    tmux.until("why?")
+    tmux.type("bad fan")
+    tmux.press("Enter")
+    tmux.until("Drain n[2-3]?", "mesh drain 'n[2-3]' --reason 'bad fan'", "Cancel")
     tmux.press("Enter")  # Cancel
     tmux.until("4 processors on 2 nodes selected", "free 5")
     tmux.press("D")
+    tmux.until("why?")
+    tmux.type("bad fan")
+    tmux.press("Enter")
     tmux.until("Drain n[2-3]?")
     tmux.press("y")
     tmux.until("drained 4", "free 1")
+    tmux.press("3")
+    tmux.until("bad fan")  # everybody is shown why
+    tmux.press("m")
     tmux.press("R")
     tmux.until("Resume n[2-3]?")
     tmux.press("y")

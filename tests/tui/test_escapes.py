@@ -35,10 +35,13 @@ FORBIDDEN = (
 )
 
 
+START = "import sys; from console.cli.mesh import main; sys.exit(main())"
+
+
 class Terminal:
     """``mesh console`` on a pseudo-terminal of 200 by 60; ``stream`` is every byte it wrote."""
 
-    def __init__(self, home: Path, url: str) -> None:
+    def __init__(self, home: Path, url: str, *options: str) -> None:
         self.stream = b""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
@@ -46,7 +49,7 @@ class Terminal:
         env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home),
                "XDG_CONFIG_HOME": str(home / "config"), "REDMESH_DATABASE": url,
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
-        command = [sys.executable, "-c", "import sys; from console.cli.mesh import main; sys.exit(main())", "console"]
+        command = [sys.executable, "-c", START, "console", *options]
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
         os.close(slave)
 
@@ -125,9 +128,62 @@ def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
         terminal.keys("attach")
         terminal.until(*(f"CMD{number}" for number in range(1, 9)))
         terminal.stream = before + terminal.stream
-        for forbidden in FORBIDDEN:
-            found = terminal.stream.find(forbidden)
-            assert found < 0, terminal.stream[max(0, found - 80) : found + 40]
+        harmless(terminal)
+
+
+def harmless(terminal: Terminal) -> None:
+    for forbidden in FORBIDDEN:
+        found = terminal.stream.find(forbidden)
+        assert found < 0, terminal.stream[max(0, found - 80) : found + 40]
+
+
+def test_no_escape_reaches_the_terminal_from_tables_places_and_questions(tmp_path: Path) -> None:
+    database = poison(tmp_path)
+    every = "".join(PAYLOADS.values())
+    change = f"{every}EVENTTEXT"
+    database.store.run(lambda t: t.change("UPDATE event SET text = ?, kind = ?", (change, f"{PAYLOADS['c1']}KIND")))
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("MESHNAME", "U5")
+        for key, words in (
+            ("1", ("CMD8", "U8", "JOB8")),
+            ("2", ("U7", "JOB7")),
+            ("3", ("REASON", "NODE", "n0")),
+            ("4", ("EVENTTEXT", "KIND")),
+        ):
+            terminal.stream = terminal.stream[-100:]
+            terminal.keys(key)
+            terminal.until(*words)
+        terminal.keys(":")
+        terminal.until("EXPRESSION")
+        terminal.keys("user ")  # completion names users
+        terminal.until("U8")
+        terminal.keys("\x1b")
+        terminal.until("partition")
+        terminal.keys("3")
+        terminal.keys("\r")  # that node on the map, and in its title
+        terminal.keys("m")
+        terminal.keys("K")  # the question names launchers, users and commands
+        terminal.until("Kill launcher", "CMD0")
+        terminal.keys("n")
+        terminal.keys("e")
+        terminal.until("select")
+        terminal.keys("user=")
+        terminal.until("needs a value")
+        harmless(terminal)
+
+
+def test_no_escape_reaches_the_terminal_from_a_recording(tmp_path: Path) -> None:
+    database = poison(tmp_path)
+    tape = tmp_path / "tape.jsonl"
+    env = {**os.environ, "REDMESH_DATABASE": database.url, "XDG_STATE_HOME": str(tmp_path)}
+    mesh = [sys.executable, "-c", START, "record", str(tape), "--seconds", "0.1"]
+    subprocess.run(mesh, env=env, check=True, timeout=60, capture_output=True)
+    with Terminal(tmp_path, "sqlite:///nowhere.db", "--replay", str(tape)) as terminal:
+        terminal.until("MESHNAME", "CMD5")
+        for key, word in (("1", "JOB8"), ("3", "REASON"), ("4", "node_down")):
+            terminal.keys(key)
+            terminal.until(word)
+        harmless(terminal)
 
 
 def test_no_escape_of_a_launch_reaches_the_terminal(tmp_path: Path) -> None:

@@ -114,7 +114,6 @@ async def test_clicks_and_drags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "question", "command"),
     [
-        ("D", "Drain n[0-1]?", "pingd -gone -list 'n[0-1]'"),
         ("X", "Reset n[0-1]?", "pingd -reset -list 'n[0-1]'"),
         ("K", "Kill launchers 1 (ada: hostname -f), 2", "pingd -kill -list 0..15"),
         ("T", "Send TERM to launchers 1", "pingd -interrupt -list 0..15"),
@@ -144,6 +143,14 @@ async def test_what_destroys_asks_and_shows_its_command(
         await until(pilot, lambda: ran == [command], "it is done")
 
 
+async def test_draining_asks_why(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        await pilot.press("e", *"n[0-1]", "enter", "D", *"bad fan", "enter")
+        await until(pilot, lambda: isinstance(app.screen, Confirm), "a question")
+        await until(pilot, lambda: "mesh drain 'n[0-1]' --reason 'bad fan'" in screen_text(app), "the command")
+
+
 async def test_reserving_asks_for_whom(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
@@ -152,11 +159,11 @@ async def test_reserving_asks_for_whom(tmp_path: Path) -> None:
         await until(pilot, lambda: "pingd -reserve grace -list 0" in screen_text(app), "the command, completed")
 
 
-async def test_nothing_is_resumed_where_something_runs(tmp_path: Path) -> None:
+async def test_there_is_nothing_to_kill_where_nothing_runs(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
-        await pilot.press("R")
-        await until(pilot, lambda: any("still runs there" in n.message for n in app._notifications), "why not")
+        await pilot.press("G", "K")
+        await until(pilot, lambda: any("nothing runs there" in n.message for n in app._notifications), "why not")
         assert isinstance(app.screen, MeshScreen)
 
 

@@ -130,7 +130,7 @@ def test_commands_of_verbs() -> None:
     chosen = acting.target(made, [0, 1, 8])
     assert (chosen.processors, chosen.nodes) == ([0, 1, 8], ["n0", "n2"])
     words = {verb.name: acting.line(acting.command(verb, chosen, "ada")) for verb in acting.VERBS.values()}
-    assert words["drain"] == "pingd -gone -list n0,n2"
+    assert words["drain"] == "mesh drain n0,n2 --reason ada" and words["resume"] == "mesh resume n0,n2"
     assert words["reserve"] == "pingd -reserve ada -list 0..1,8"
     assert words["kill"] == "pingd -kill -list 0..1,8"
     assert acting.problem(acting.VERBS["kill"], chosen) == "nothing runs there"

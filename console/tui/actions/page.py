@@ -12,6 +12,7 @@ BEGIN, END = "<!-- keys: made from console/tui/actions -->\n", "<!-- end of keys
 _SHOWN = {
     "less_than_sign": "<", "greater_than_sign": ">", "comma": ",", "full_stop": ".", "question_mark": "?",
     "equals_sign": "=", "slash": "/", "colon": ":", "minus": "-", "plus": "+", "exclamation_mark": "!",
+    "at": "@", "left_parenthesis": "(", "right_parenthesis": ")",
     "left_square_bracket": "[", "right_square_bracket": "]", "pageup": "page up", "pagedown": "page down",
 }  # fmt: skip
 

@@ -32,27 +32,29 @@ class Doing(Framed):
         wrong = acting.problem(verb, found)
         if wrong:
             self.notify(f"{verb.label}: {wrong}", severity="warning", markup=False)
-        elif verb.needs_user:
-            self._ask_user(verb, found)
+        elif verb.asks:
+            self._ask_more(verb, found)
         else:
             self._ask(verb, found, "")
 
-    def _ask_user(self, verb: acting.Verb, found: acting.Target) -> None:
-        users = sorted({row.user for row in self.console.machine.launchers.values()})
+    def _ask_more(self, verb: acting.Verb, found: acting.Target) -> None:
+        """For whom, or why."""
+        whom = verb.asks == "user"
+        users = sorted({row.user for row in self.console.machine.launchers.values()}) if whom else []
 
-        def answered(user: str | None) -> None:
-            if user and user.strip():
-                self._ask(verb, found, user.strip())
+        def answered(text: str | None) -> None:
+            if text is not None and (text.strip() or not whom):
+                self._ask(verb, found, text.strip())
 
         entry = Entry(
-            f"{verb.label} for user",
-            lambda text: acting.line(acting.command(verb, found, text.strip() or "USER")),
+            f"{verb.label} for user" if whom else f"{verb.label}: why? (may be empty)",
+            lambda text: acting.shortened(acting.line(acting.command(verb, found, text.strip() or "USER" * whom)), 110),
             offers=lambda text: [user for user in users if user.startswith(text)],
         )
         self.app.push_screen(entry, answered)
 
-    def _ask(self, verb: acting.Verb, found: acting.Target, user: str) -> None:
-        words = acting.command(verb, found, user)
+    def _ask(self, verb: acting.Verb, found: acting.Target, answer: str) -> None:
+        words = acting.command(verb, found, answer)
 
         def answered(yes: bool | None) -> None:
             if yes and self.console.may_change():
