@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 
 from console.cli.host_progress import as_rows, progress
@@ -12,6 +13,8 @@ from console.settings import Settings
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Bring hosts up; status 1 when one of them could not be had."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
+        signal.signal(number, signal.default_int_handler)
     try:
         with progress(options.json) as report:
             done = far_mesh.up(settings, report, options.only, options.label, accept_new=options.accept_new)

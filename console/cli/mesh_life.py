@@ -1,6 +1,7 @@
 """``mesh up`` and ``mesh down``."""
 
 import argparse
+import json
 import os
 import sys
 
@@ -29,7 +30,9 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
     done = personal.up(settings, auto=options.auto, simulation=simulation)
     if options.auto:
         return 0  # yod speaks for itself
-    if done.started:
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": []}))
+    elif done.started:
         print(f"mesh up: {done.size} ({done.took_s:.1f} s)")
     elif done.adopted:
         print(f"mesh up: {done.size}, under a new keeper ({done.took_s:.1f} s)")
@@ -53,5 +56,8 @@ def down(settings: Settings, options: argparse.Namespace) -> int:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             return 1
         was_up = personal.down(settings, force=True)
-    print("mesh down" if was_up else "no mesh is up")
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "was_up": was_up, "hosts": []}))
+    else:
+        print("mesh down" if was_up else "no mesh is up")
     return 0

@@ -57,10 +57,10 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     begun = time.monotonic()
     if settings.system:
         far_plan.need_system(settings)
-    hosts = read_hosts(settings)
+    hosts = [host for host in read_hosts(settings) if host.role != "login"]  # nothing is deployed to those
     chosen = selected(hosts, only, labels)
     if not chosen:
-        raise ConsoleError("no host has these labels", "mesh nodes list", exit_status=2)
+        raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
     personal.make_directories(settings)
     with personal.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
         config = _living(settings)
@@ -69,8 +69,9 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         workers.each(errands, workers.look)
         workers.each(errands, lambda errand: _check(errand, settings))
         _refuse_one_place_for_two(errands, settings)
-        _need_one(errands)
         started = config is None
+        if started:
+            _need_one(errands)
         if config is None:
             config = _begin(settings, hosts, errands, ledger)
         else:
@@ -80,7 +81,8 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         try:
             _place_all(workers, settings, config, errands, ledger)
             await_nodes(cpa_url(settings), config, errands)
-            _need_one(errands)
+            if started:
+                _need_one(errands)
         except BaseException:  # an interrupt too: no half of a mesh stays
             if started:
                 _undo(workers.quiet(), ledger)

@@ -112,6 +112,8 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
         assert told.returncode == 1 and "1 of 8 hosts are well" in told.stdout
         assert re.search(r"changed: NOT WELL\n  host_key_changed: .*SHA256:\S{43}.* – .*ssh-keygen -R", told.stdout)
         assert re.search(r"taken: NOT WELL .*\n(  .*\n)?  port: another program listens at 127.0.1.4", told.stdout)
+    alone = mesh.run("mesh", "up", "--only", "changed,noname")
+    assert alone.returncode == 1 and "2 of 2 hosts could not be had" in alone.stdout  # the mesh is up all the same
     again = mesh.outcome("mesh", "up", "--accept-new")
     assert (again["unknown"]["state"], again["taken"]["state"]) == ("up", "up")
     assert again["changed"]["code"] == "host_key_changed"  # --accept-new is for keys of hosts that have none

@@ -21,6 +21,9 @@ def test_sixteen_hosts_from_nothing_to_nothing(netns_hosts: Any) -> None:
         for host in hosts:
             shown = host.run("ss", "-ltnuH").stdout.splitlines()
             assert sorted(line.split()[4] for line in shown) == [f"{host.address}:22", f"{host.address}:7117"]
+        hosts[2].reboot()  # its agent is gone, with all that was in memory
+        assert mesh.up().stderr.count(": up (") == HOSTS
+        mesh.run("yod", "-sz", str(HOSTS * EACH), "true", check=True)
         assert mesh.run("mesh", "down", check=True).stdout == "mesh down\n"
         for host in hosts:
             wait_until(lambda host=host: not host.processes(), f"nothing runs on {host.name}: {host.processes()}")
