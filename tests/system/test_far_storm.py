@@ -1,0 +1,136 @@
+"""Launches without pause while hosts, links and daemons fail at random: no processor is ever in two launches.
+
+Every host has one processor, and every rank takes a lock of its host for as long as it lives, orphan or not: a rank
+that finds the lock taken has found another launch on its processor. REDMESH_STORM_S makes the storm longer,
+REDMESH_STORM_SEED repeats one.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.waiting import wait_until
+
+STORM_S = float(os.environ.get("REDMESH_STORM_S", "12"))
+SEED = int(os.environ.get("REDMESH_STORM_SEED", "0")) or random.randrange(1 << 30)
+HOSTS, AT_ONCE, SETTLED_S = 4, 3, 40.0
+RANK = 'flock -n /tmp/held sleep {} || echo "$YOD_LAUNCHER_ID" >> /tmp/twice'
+
+
+@pytest.fixture
+def mesh(netns_hosts: MakeHosts) -> Iterator[FarMesh]:
+    made = FarMesh(netns_hosts(HOSTS), processors=1, suspect_s=2.0, down_s=4.0, failed_s=1.0, fanout=2)
+    try:
+        made.up()
+        yield made
+    finally:
+        for host in made.hosts:
+            host.heal()
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+class Weather:
+    """One fault after another, and an end to each."""
+
+    def __init__(self, mesh: FarMesh, chance: random.Random) -> None:
+        self.mesh, self.chance = mesh, chance
+        self.said: list[str] = []
+        self._until: dict[NamespaceHost, float] = {}
+        self._ends: dict[NamespaceHost, Callable[[], object]] = {}
+
+    def strike(self) -> None:
+        """Something fails."""
+        host = self.chance.choice(list(self.mesh.hosts))
+        what = self.chance.choice(["cut", "cut", "stop", "stop", "pct", "launch", "cpa-0", "rca", "yod"])
+        if what in ("cut", "stop") and host in self._until:
+            return
+        seconds = self.chance.uniform(0.5, 9.0)
+        if what == "cut":
+            way = self.chance.choice(["both", "in", "out"])
+            self.said.append(f"{host.name} is cut off ({way}) for {seconds:.1f} s")
+            host.cut(way)
+            self._until[host], self._ends[host] = time.monotonic() + seconds, host.heal
+        elif what == "stop":
+            self.said.append(f"the PCT of {host.name} stands still for {seconds:.1f} s")
+            stopped = self.mesh.kill_on(host, "redmesh-pct", signal.SIGSTOP)
+            self._until[host], self._ends[host] = time.monotonic() + seconds, lambda: self._go_on(stopped)
+        else:
+            self.said.append(f"killed: {what} ({host.name})")
+            self._kill(what, host)
+
+    def _go_on(self, pids: list[int]) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+
+    def _kill(self, what: str, host: NamespaceHost) -> None:
+        try:
+            if what == "yod":
+                launchers = self.mesh.json("showmesh")["launchers"]
+                if launchers:
+                    os.kill(int(self.chance.choice(launchers)["pid"]), signal.SIGKILL)
+            elif what in ("pct", "launch"):
+                self.mesh.kill_on(host, f"redmesh-{what}")
+            else:
+                self.mesh.kill(what)
+        except (ProcessLookupError, AssertionError):
+            pass  # it is between two lives
+
+    def clear(self, *, all_: bool = False) -> None:
+        """What has lasted long enough is over."""
+        for host, until in list(self._until.items()):
+            if all_ or time.monotonic() >= until:
+                del self._until[host]
+                self._ends.pop(host)()
+
+
+def launch(mesh: FarMesh, chance: random.Random) -> "subprocess.Popen[Any]":
+    size, seconds = chance.randint(1, HOSTS), chance.uniform(0.1, 1.5)
+    words = ("yod", "-kill", "-sz", str(size), "sh", "-c", RANK.format(round(seconds, 2)))
+    return mesh.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def twice(mesh: FarMesh) -> list[str]:
+    return [host.name for host in mesh.hosts if host.run("cat", "/tmp/twice").stdout]
+
+
+def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
+    chance = random.Random(SEED)
+    weather = Weather(mesh, chance)
+    running: list[subprocess.Popen[Any]] = []
+    good = 0
+    until, next_strike = time.monotonic() + STORM_S, time.monotonic() + 1.0
+    while time.monotonic() < until:
+        good += sum(one.poll() == 0 for one in running)
+        running = [one for one in running if one.poll() is None]
+        while len(running) < AT_ONCE:
+            running.append(launch(mesh, chance))
+        if time.monotonic() >= next_strike:
+            weather.strike()
+            next_strike = time.monotonic() + chance.uniform(0.3, 1.5)
+        weather.clear()
+        time.sleep(0.05)
+    weather.clear(all_=True)
+    story = f"seed {SEED}:\n" + "\n".join(weather.said)
+    assert not twice(mesh), f"two launches on a processor of {twice(mesh)}; {story}"
+    for one in running:
+        one.wait(60)
+    try:
+        wait_until(lambda: mesh.json("showmesh")["states"]["free"] == HOSTS, "all is free", SETTLED_S, 0.2)
+    except AssertionError:
+        raise AssertionError(f"not settled: {mesh.json('showmesh')}; {story}\n{mesh.logs(20)}") from None
+    assert not twice(mesh), f"two launches on a processor of {twice(mesh)}; {story}"
+    assert not [words for host in mesh.hosts for words in host.processes().values() if "sleep" in words], story
+    assert good, f"no launch came to its end; {story}"
+    print(f"{good} launches came to their end, {len(weather.said)} faults")
