@@ -167,7 +167,7 @@ class Shots:
         await pilot.pause(0.5)
         self.write(app, "completion")
         app.screen.query_one(Completion).focus()
-        await pilot.press("enter")
+        await pilot.press("j", "enter")
         await pilot.pause(0.3)
         self.write(app, "stack")
         await pilot.press("escape")
@@ -177,6 +177,7 @@ class Shots:
         name = f"{name}-{self._suffix}" if self._suffix else name
         svg = app.export_screenshot(title="mesh console")
         svg = re.sub(r"\bterminal-\d+", "terminal", svg)  # a number drawn at random
+        svg = re.sub(r"/tmp/redmesh-t-\w{8}", "/home/ada/programs/mesh", svg)  # as long as what it replaces
         if self._svg:
             (self._folder / f"{name}.svg").write_text(svg)
         if not self._svg or not self._suffix:
