@@ -15,9 +15,11 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     int n = argc > 1 ? atoi(argv[1]) : 256, steps = argc > 2 ? atoi(argv[2]) : 500;
     if (n < size) {
-        if (rank == 0)
+        if (rank == 0) {
             fprintf(stderr, "heat: %d rows are not enough for %d ranks\n", n, size);
-        MPI_Abort(MPI_COMM_WORLD, 2);
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+        MPI_Barrier(MPI_COMM_WORLD); /* an abort of theirs could be quicker than the words of rank 0 */
     }
     int first = (int)((long)n * rank / size), rows = (int)((long)n * (rank + 1) / size) - first;
     int above = rank ? rank - 1 : MPI_PROC_NULL, below = rank < size - 1 ? rank + 1 : MPI_PROC_NULL;
