@@ -16,6 +16,7 @@ from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import connect_now, own_directory, peer
 from agents.pct import kernel, processes
+from agents.pct.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
@@ -113,6 +114,8 @@ class Keeper:
 
     def run(self) -> None:
         """Start or adopt every daemon, and keep them until the end."""
+        if self._config["login"]:  # PCTs share it; a node's one PCT registers first
+            prepare()
         kernel.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         for kept in self._kept:

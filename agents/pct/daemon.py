@@ -22,7 +22,7 @@ from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
 from agents.pct.places import pct_socket, tombstone
 from agents.pct.seat import Host
-from agents.pct.spares import Spares, serve_launches
+from agents.pct.spares import Spares, prepare, serve_launches
 from agents.wire.control import Message
 from agents.wire.messages import PCT
 
@@ -35,6 +35,7 @@ COURIERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
+_PREPARE_S = 0.5  # after our start: the mesh is to hear of us first
 _END_S = 5.0  # for launches to end before they are killed
 
 
@@ -128,6 +129,7 @@ class Pct(Inside):
         if config.outside is not None:
             self._outside = self._open(config)
             self._address = self._outside.address
+        self._loop.after(_PREPARE_S, prepare)  # whose keeper has not
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)

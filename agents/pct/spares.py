@@ -13,7 +13,6 @@ import signal
 import socket
 
 from agents.link.loop import READ, Loop, Timer
-from agents.pct.launch import Launch
 from agents.pct.seat import Host
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -118,8 +117,15 @@ class Spares:
             line.close()
 
 
+def prepare() -> None:
+    """Load what every launch needs, for all children that are forked from now on."""
+    import agents.pct.launch  # noqa: F401
+
+
 def serve_launches(host: Host, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass] = None) -> NoReturn:
     """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
+    from agents.pct.launch import Launch  # loaded before our fork (prepare), unless the first launch was faster
+
     before = -1
     while True:
         launch = Launch(host, sock, role, let_in)
