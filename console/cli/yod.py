@@ -106,7 +106,8 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         wanted = parse_list(given["list"])
     program, programs = _programs(rest, given, wanted)
     if programs is not None:
-        size, wanted = sum(one.size for one in programs), None
+        size = sum(one.size for one in programs)
+        wanted = wanted if "overcommit" in given else None
     elif size is None and "list" not in given:
         size = 1
     if "REDMESH_PARTITION" in os.environ:

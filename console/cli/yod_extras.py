@@ -147,9 +147,8 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
     path = os.fsencode(name)
     if not is_load_file(path):
         return None
-    for word in ("overcommit", "hostfile"):
-        if word in given:
-            raise UsageError(f"a load file and -{word} exclude each other")
+    if "hostfile" in given:
+        raise UsageError("a load file and -hostfile exclude each other")
     if len(rest) > 1:
         raise UsageError(f"{clean(name)} is a load file and takes no arguments", "its lines have their own")
     from console.launch.program import find
@@ -158,6 +157,9 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
     programs = []
     segments = read(path, wanted, given.get("cpus-per-task", 1))
     for segment in segments:
+        if "overcommit" in given and segment.wanted != wanted:
+            told = f"{clean(name)}:{segment.line}: a line with processors of its own and -overcommit exclude each other"
+            raise UsageError(told, "all lines share what there is, or the command line's -list")
         try:
             found = find(os.fsdecode(segment.argv[0]), os.environb)
         except ConsoleError as error:

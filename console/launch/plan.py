@@ -128,7 +128,7 @@ def _dealt(
 def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
     """Deal the ranks of a request over what the CPA gave. ConsoleError."""
     cpus, distribution = request.cpus_per_task, request.distribution
-    if request.segments is not None:
+    if request.segments is not None and not request.overcommit:
         from console.launch.dealing import place_segments
 
         plan = place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)

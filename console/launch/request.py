@@ -171,6 +171,6 @@ class Request:
             message.update(self.manner.allocation())
         if self.gpus_per_task:
             message["per_task"] = {"gpu": self.gpus_per_task}
-        if self.segments is not None:
+        if self.segments is not None and not self.overcommit:  # then all lines share what there is
             message["segments"] = [{"size": one.size, "wanted": one.wanted} for one in self.segments]
         return message

@@ -191,6 +191,28 @@ def test_variables_of_a_line_are_its_ranks_alone(mesh8: PrivateMesh) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "nodes"),
+    [
+        ((), ["n0"] * 3 + ["n1"] * 3 + ["n2"] * 3 + ["n3"] * 3),
+        (("-list", "2..5"), ["n1"] * 6 + ["n2"] * 6),
+        (("-distribution", "cyclic"), ["n0", "n1", "n2", "n3"] * 3),
+    ],
+)
+def test_the_lines_of_a_load_file_share_what_there_is(
+    mesh8: PrivateMesh, options: tuple[str, ...], nodes: list[str]
+) -> None:
+    told = "sh -c 'echo $0 $YOD_RANK $YOD_SEGMENT_RANK/$YOD_SEGMENT_SIZE $YOD_NODE'"
+    (mesh8.work / "many.load").write_text(f"-sz 9 {told} a\n-sz 3 {told} b\n")
+    done = mesh8.run("yod", "-overcommit", *options, "many.load", check=True)
+    lines = sorted((line.split() for line in done.stdout.splitlines()), key=lambda line: int(line[1]))
+    assert [line[:3] for line in lines] == [
+        *(["a", str(rank), f"{rank}/9"] for rank in range(9)),
+        *(["b", str(9 + rank), f"{rank}/3"] for rank in range(3)),
+    ]
+    assert [line[3] for line in lines] == nodes
+
+
+@pytest.mark.parametrize(
     ("text", "options", "status", "says"),
     [
         ("-sz 1 true\n-sz 1 nosuchprogram\n", (), 127, "bad.load:2: nosuchprogram"),
@@ -198,7 +220,8 @@ def test_variables_of_a_line_are_its_ranks_alone(mesh8: PrivateMesh) -> None:
         ("-sz 9 true\n", (), 125, "room for 8"),
         ("-sz x true\n", (), 2, "bad.load:1"),
         ("'true\n", (), 2, "has no end"),
-        ("true\n", ("-overcommit",), 2, "exclude each other"),
+        ("true\n-sz 9 -list 0..3 true\n", ("-overcommit",), 2, "bad.load:2: a line with processors of its own"),
+        ("-service true\n", ("-overcommit",), 2, "exclude each other"),
         ("true\n", ("-nodes", "1"), 2, "without -nodes"),
     ],
 )
