@@ -1,4 +1,8 @@
-"""A database that does not answer: found out once, remembered for a second, so that nobody waits behind a time-out."""
+"""A database that does not answer: found out once and remembered for a while, so that nobody waits behind a time-out.
+
+For as long as finding out took, many times over, so that it costs little of the CPA's time whoever asks; one that says
+at once that it cannot (a full disk) is asked again at once, and the first request after somebody made room succeeds.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,7 +10,9 @@ from typing import TypeVar
 from db.errors import DatabaseUnavailable
 
 T = TypeVar("T")
-REMEMBER_S = 1.0
+LONGEST_S = 1.0
+#: Remembered this many times as long as it took.
+TIMES = 20
 
 
 class Outage:
@@ -26,10 +32,12 @@ class Outage:
         """What ``work`` returns. DatabaseUnavailable, at once when the database was away a moment ago."""
         if self._error is not None and self._clock() < self._until:
             raise DatabaseUnavailable(self._error.message, self._error.hint)
+        began = self._clock()
         try:
             result = work()
         except DatabaseUnavailable as error:
-            self._error, self._until = error, self._clock() + REMEMBER_S
+            now = self._clock()
+            self._error, self._until = error, now + min(LONGEST_S, TIMES * (now - began))
             raise
         except Exception:
             self._error = None  # it answered, if only to refuse
