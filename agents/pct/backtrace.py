@@ -204,7 +204,14 @@ def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool
             threads, tool = python + threads, f"py-spy and {tool}"
         else:
             note = "; ".join(filter(None, (note, f"Python's own frames: {why}")))
+    elif _dies_in_go(threads):
+        note = "; ".join(filter(None, (note, "what Go called is in its traceback on the program's stderr")))
     return Backtrace(pid, tool, _first(threads, first or pid), note)
+
+
+def _dies_in_go(threads: List[Thread]) -> bool:
+    # Go raises the signal in its handler, on a stack of its own, which no tool gets past.
+    return any(frame.function.startswith("runtime.sigtramp") for thread in threads for frame in thread.frames)
 
 
 def _first(threads: List[Thread], tid: int) -> List[Thread]:

@@ -26,6 +26,15 @@ __attribute__((noinline)) static int inner(int *p) { return *p + 1; }
 __attribute__((noinline)) static int outer(int *p) { return inner(p) * 2; }
 int main(int argc, char **argv) { if (argc > 1 && !strcmp(argv[1], "abort")) abort(); return outer(0); }
 """
+GO = """package main
+import ("fmt"; "os"; "syscall"; "time")
+//go:noinline
+func deep(p *int) int {
+	if os.Args[1] == "abort" { syscall.Kill(os.Getpid(), syscall.SIGABRT); time.Sleep(time.Minute) }
+	return *p
+}
+func main() { fmt.Println(deep(nil)) }
+"""
 RUST = """
 #[inline(never)] fn deep(p: *const i32) -> i32 { unsafe { std::ptr::read_volatile(p) } }
 fn main() { println!("{}", deep(8 as *const i32)); }
@@ -78,6 +87,19 @@ def test_the_stack_of_a_rust_program(yods: PrivateMesh) -> None:
     subprocess.run(["rustc", "-g", "crash.rs", "-o", "crash-rs"], cwd=yods.work, check=True, capture_output=True)
     done = yods.run("yod", "-bt", "./crash-rs")
     assert done.returncode == 139 and "crash::deep" in done.stderr and "crash.rs:2" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("go") or not has_tool, reason="no Go here, or nothing that takes stacks")
+@pytest.mark.parametrize("how", ["segv", "abort"])
+def test_the_stack_of_a_go_program(yods: PrivateMesh, how: str) -> None:
+    (yods.work / "crash.go").write_text(GO)
+    build = {**os.environ, "GOCACHE": str(yods.home / "go"), "GO111MODULE": "off"}
+    subprocess.run(["go", "build", "crash.go"], cwd=yods.work, env=build, check=True, capture_output=True, timeout=120)
+    done = yods.run("yod", "-bt", "-sz", "2", "./crash", how)
+    assert done.returncode == 134
+    assert done.stderr.count("main.deep(") == 2 and "crash.go:" in done.stderr, "its run-time tells what it called"
+    ours = [line for line in done.stderr.splitlines() if line.startswith("yod:")]
+    assert any("runtime.sigtramp" in line for line in ours) and any("what Go called is in" in line for line in ours)
 
 
 def test_every_rank_crashes_and_the_stack_is_told_once(yods: PrivateMesh, crash: str) -> None:
