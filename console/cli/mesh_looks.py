@@ -163,6 +163,9 @@ def console(settings: Settings, options: argparse.Namespace) -> int:
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
+    import gc
+
+    gc.disable()  # until the first picture: nothing of what is made so far is garbage, and looking costs a fifth
     from console.tui.app import ConsoleApp, run
 
     make: Any = ConsoleApp

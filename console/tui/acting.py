@@ -122,7 +122,7 @@ def command(verb: Verb, chosen: Target, answer: str = "") -> list[str]:
     """The line that does it; a shell's asks first, ours has been asked. ``answer``: the user, or the reason."""
     names = chosen.node_list if verb.of == "nodes" else chosen.processor_list
     if verb.words[0] == "mesh":
-        return [*verb.words, names, *(["--reason", answer] if answer else [])]
+        return [*verb.words, names, *(["--reason", answer] if answer and verb.asks == "reason" else [])]
     return [*verb.words, *([answer] if verb.asks == "user" else []), "-list", names]
 
 

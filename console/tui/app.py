@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -28,7 +29,6 @@ from console.tui.launching import Form
 from console.tui.machine import Changed, Launcher, Machine, State
 from console.tui.navigation import Navigator
 from console.tui.painting import PromptApp
-from console.tui.palette import ActionCommands
 from console.tui.preferences import preferences
 from console.tui.reading import MachineReader
 from console.tui.run import Phase, Run
@@ -49,9 +49,17 @@ from console.tui.words import elapsed
 from db.errors import StoreError
 
 if TYPE_CHECKING:
+    from textual.command import Provider
+
     from console.settings import Settings
 
 READ_HZ = 4
+
+
+def _commands() -> type[Provider]:
+    from console.tui.palette import ActionCommands  # with what it needs a tenth of the start
+
+    return ActionCommands
 
 
 class ConsoleApp(PromptApp):
@@ -64,7 +72,7 @@ class ConsoleApp(PromptApp):
         *bindings("app"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
     ]
-    COMMANDS = {ActionCommands}
+    COMMANDS = {_commands}
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -165,6 +173,9 @@ class ConsoleApp(PromptApp):
                     self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
+            if not gc.isenabled():
+                gc.freeze()  # it stays as long as we do
+                gc.enable()
             await asyncio.sleep(1 / READ_HZ)
 
     def where_told(self) -> str:

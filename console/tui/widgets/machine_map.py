@@ -117,6 +117,8 @@ class MachineMap(CellGrid):
         self._drawn.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.scrollable_content_region.size
+        if not size:
+            return  # not on the screen yet: it is laid out when it gets its place
         self.lay_out(size.width, size.height)
         cell = machine.cell_of(self._processor) if self._processor is not None else 0
         tile = self._chart.tile_of.get(cell) if cell is not None else None
