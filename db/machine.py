@@ -14,6 +14,8 @@ from db.topology import Mesh
 
 LOST_IN_REBOOT = "lost in reboot"
 NOT_YET = "its PCT has not registered yet"
+#: Ids of login processors that were granted to be one (console/deploy/logins.py) begin here.
+FIRST_GRANTED = 1_000_000
 
 
 class NodeSpec(NamedTuple):
@@ -38,6 +40,7 @@ class NodeRow(NamedTuple):
     address: str
     agent: str
     state_at: float
+    by: str = ""  # who said so; of one that is up, the RCA that hears it, where there are several
 
     @property
     def is_there(self) -> bool:
@@ -150,7 +153,10 @@ def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int
     out_of_service = {
         row[0]: row[1:] for row in t.rows("SELECT name, reason, `by` FROM node WHERE state IN ('draining', 'drained')")
     }
-    t.change("DELETE FROM node")
+    t.change("DELETE FROM node WHERE id < ?", (FIRST_GRANTED,))
+    for (name,) in t.rows("SELECT name FROM node"):  # login processors elsewhere: they outlive a boot
+        if any(spec.name == name for spec in specs):
+            t.change("DELETE FROM node WHERE name = ?", (name,))
     t.change("DELETE FROM node_resource")
     rows = []
     for spec in specs:
@@ -180,17 +186,24 @@ def _replace_processors(t: Transaction, specs: Sequence[NodeSpec]) -> None:
     t.insert_rows("processor", columns, sorted(rows))
 
 
-def node_up(store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "") -> bool:
-    """A node's PCT registered; whether it is news. Invalid for a node that is not of this machine."""
-    return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent))
+def node_up(
+    store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "", rca: str = ""
+) -> bool:
+    """A node's PCT registered; whether it is news. Invalid for a node that is not of this machine, GivenUp.
+
+    ``rca``: who hears it from now on; what another RCA makes of its silence is no news.
+    """
+    return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent, rca))
 
 
-def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str) -> bool:
+def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "") -> bool:
     """A node's beats are late; whether it is news about its present life. Invalid."""
-    return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason))
+    return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason, rca))
 
 
-def node_down(store: Store, node: str, boot_id: str, incarnation: int, reason: str, wipe: bool = False) -> bool:
+def node_down(
+    store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "", wipe: bool = False
+) -> bool:
     """A node is gone: batch jobs with processors on it have their error set. As ``node_suspect``.
 
     ``wipe``: nobody can look what still runs there, so this life of the node is given up.
@@ -199,13 +212,18 @@ def node_down(store: Store, node: str, boot_id: str, incarnation: int, reason: s
     def work(t: Transaction) -> bool:
         if wipe:
             row = find_node(t, node)
-            if (row.boot_id, row.incarnation) == (boot_id, incarnation):
+            if (row.boot_id, row.incarnation) == (boot_id, incarnation) and not _is_anothers(row, rca):
                 _give_up(t, row)
-                return _gone(t, row, reason, "rca")
+                return _gone(t, row, reason, rca or "rca")
             return False
-        return _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason)
+        return _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason, rca)
 
     return store.run(work)
+
+
+def _is_anothers(row: NodeRow, rca: str) -> bool:
+    """Whether another RCA hears this node; then it is no matter that this one does not."""
+    return bool(rca and row.by) and row.state in (NodeState.UP, NodeState.SUSPECT) and row.by != rca
 
 
 def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> None:
@@ -258,7 +276,7 @@ def resume(store: Store, node: str, by: str) -> bool:
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
         event = NodeEvent.RESUME if row.is_there else NodeEvent.RESUME_ABSENT
-        return _move(t, row, event, "" if row.is_there else NOT_YET, by)
+        return _move(t, row, event, "" if row.is_there else NOT_YET, "" if row.is_there else by)
 
     return store.run(work)
 
@@ -273,14 +291,15 @@ def settle_drained(store: Store) -> None:
 def find_node(t: Transaction, name: str) -> NodeRow:
     """The node of that name. Invalid."""
     row = t.row(
-        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at FROM node WHERE name = ?", (name,)
+        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by` FROM node WHERE name = ?",
+        (name,),
     )
     if row is None:
         raise Invalid(f"there is no node {name!r} in this mesh", "showmesh shows those there are")
     return NodeRow(row[0], row[1], NodeState(row[2]), *row[3:])
 
 
-def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str) -> bool:
+def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str, rca: str) -> bool:
     row = find_node(t, node)
     if is_late(row.boot_id, row.incarnation, boot_id, incarnation, NodeEvent.REGISTERED):
         if row.incarnation >= GIVEN_UP:
@@ -291,18 +310,20 @@ def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, addre
             "UPDATE node SET boot_id = ?, incarnation = ?, address = ?, agent = ?, changed = ? WHERE id = ?",
             (boot_id, incarnation, address, agent, t.stamp, row.id),
         )
-    return _move(t, row, NodeEvent.REGISTERED, "", "") or t.changed
+    if rca and row.state is NodeState.UP and row.by != rca:
+        t.change("UPDATE node SET `by` = ?, changed = ? WHERE id = ?", (rca, t.stamp, row.id))
+    return _move(t, row, NodeEvent.REGISTERED, "", rca) or t.changed
 
 
-def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: NodeEvent, reason: str) -> bool:
+def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: NodeEvent, reason: str, rca: str) -> bool:
     row = find_node(t, node)
-    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event):
+    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event) or _is_anothers(row, rca):
         return False
     if event is NodeEvent.GONE:
         if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
             t.change("UPDATE node SET boot_id = '', changed = ? WHERE id = ?", (t.stamp, row.id))
-        return _gone(t, row, reason, "rca")
-    return _move(t, row, event, reason, "rca")
+        return _gone(t, row, reason, rca or "rca")
+    return _move(t, row, event, reason, rca or "rca")
 
 
 def _gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:

@@ -197,7 +197,7 @@ def _undrain(t: Transaction, by: str) -> None:
         t.change(
             "UPDATE node SET state = ?, reason = '', `by` = ?, state_at = ?, changed = ?"
             f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",
-            (state, by, t.now, t.stamp, DRAINED_FOR_SIDES),
+            (state, "" if state == "up" else by, t.now, t.stamp, DRAINED_FOR_SIDES),
         )
 
 

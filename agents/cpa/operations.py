@@ -297,7 +297,8 @@ class Operations:
         if "nodes" in message:
             many_nodes.nodes_up(self.store, _names(message), boot_id, message["incarnation"], address, agent)
         else:
-            machine.node_up(self.store, message["node"], boot_id, message["incarnation"], address, agent)
+            life = (boot_id, message["incarnation"])
+            machine.node_up(self.store, message["node"], *life, address, agent, message.get("rca", ""))
         return Answer({}, released=True)
 
     def _node_suspect(self, uid: int, message: Message) -> Answer:
@@ -323,7 +324,8 @@ class Operations:
         if known.incarnation == 0:
             # an RCA that has just started, and to which the node's PCT never spoke
             known = watching.present_life(self.store, node)
-        tell(self.store, node, known.boot_id, known.incarnation, message["reason"][:MAX_REASON])
+        reason = message["reason"][:MAX_REASON]
+        tell(self.store, node, known.boot_id, known.incarnation, reason, message.get("rca", ""))
         return Answer({})
 
     def _idle(self, uid: int, _message: Message) -> Answer:

@@ -344,6 +344,8 @@ class Rca:
             message["incarnation"] = facts["incarnation"]
             if "nodes" in facts:
                 message["nodes"] = facts["nodes"]
+            if isinstance(known, FarNode):
+                message["rca"] = self.config.login  # of several, the one that a node answers to counts
             if action is nodes.Action.TELL_UP:
                 message.update(
                     address=facts["address"], processors=facts["processors"], agent=str(facts.get("agent", ""))

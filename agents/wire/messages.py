@@ -117,7 +117,16 @@ CPA: Dict[str, Shape] = {
     "launchers_of": _shape(login=_str),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
     "node_up": _shape(
-        {"agent": _str, "nodes": _list}, node=_str, boot_id=_str, incarnation=_int, address=_str, processors=_int
+        {"agent": _str, "nodes": _list, "rca": _str},
+        node=_str,
+        boot_id=_str,
+        incarnation=_int,
+        address=_str,
+        processors=_int,
+    ),
+    "node_suspect": _shape({"nodes": _list, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
+    "node_down": _shape(
+        {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
     "node_suspect": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "node_down": _shape({"nodes": _list, "wipe": _bool}, node=_str, boot_id=_str, incarnation=_int, reason=_str),

@@ -6,13 +6,14 @@ import pytest
 
 from db import machine as machines
 from db.connection import Store
-from db.errors import Invalid
+from db.errors import GivenUp, Invalid
 from db.free import Machine
 from db.machine import (
     LOST_IN_REBOOT,
     NodeSpec,
     define_machine,
     drain,
+    give_up,
     node_down,
     node_failed,
     node_suspect,
@@ -22,6 +23,7 @@ from db.machine import (
 )
 from db.modes import reserve, set_mode
 from db.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
+from db.watching import given_up, nodes_out
 from tests.support.stores import LOGIN, define, give_back, take
 
 
@@ -183,3 +185,48 @@ def test_lateness() -> None:
     assert not is_late("b", 2, "b", 2, NodeEvent.REGISTERED)
     assert not is_late("b", 2, "c", 1, NodeEvent.REGISTERED)
     assert is_late("b", 2, "c", 2, NodeEvent.GONE) and is_late("b", 2, "b", 3, NodeEvent.SILENT)
+
+
+def test_a_life_that_is_given_up_never_comes_back(store: Store, machine: Machine) -> None:
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
+    assert node_down(store, "n1", "boot-1", 1, "no beat", wipe=True)
+    for incarnation in (1, 2, 1 << 30):
+        with pytest.raises(GivenUp):
+            node_up(store, "n1", "boot-1", incarnation, "tls://h:1/n1")
+    assert not node_suspect(store, "n1", "boot-1", 2, "late")
+    assert node_up(store, "n1", "boot-2", 1, "tls://h:1/n1")
+    assert state(store, "n1") == "up"
+
+
+def test_a_drained_node_that_is_given_up_is_put_back_cleared_alone(store: Store, machine: Machine) -> None:
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
+    drain(store, "n1", "bad fan", "root")
+    node_down(store, "n1", "boot-1", 1, "no beat", wipe=True)
+    with pytest.raises(GivenUp):
+        node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
+    resume(store, "n1", "root")
+    assert state(store, "n1") == "down"
+    node_up(store, "n1", "boot-2", 1, "tls://h:1/n1")
+    assert state(store, "n1") == "up"
+
+
+def test_what_a_launch_may_have_left_is_cleared_before_the_node_is_used(store: Store, machine: Machine) -> None:
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
+    give_up(store, "n1", 7, "lost by launcher 7", "cpa")
+    assert state(store, "n1") == "down" and given_up(store) == {"n1"}
+    assert nodes_out(store, 0.0).given_up == [("n1", "boot-1")]
+    give_up(store, "n1", 8, "once more", "cpa")  # no news
+    node_up(store, "n1", "boot-2", 1, "tls://h:1/n1")
+    assert given_up(store) == set() and nodes_out(store, 0.0).given_up == []
+
+
+def test_of_several_rcas_the_one_that_hears_a_node_counts(store: Store, machine: Machine) -> None:
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca="login1")
+    assert not node_down(store, "n1", "boot-1", 1, "not heard of", rca="login2", wipe=True)
+    assert not node_suspect(store, "n1", "boot-1", 1, "no beat", rca="login2")
+    assert state(store, "n1") == "up"
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca="login2")
+    assert not node_suspect(store, "n1", "boot-1", 1, "no beat", rca="login1")
+    assert node_suspect(store, "n1", "boot-1", 1, "no beat", rca="login2")
+    assert not node_down(store, "n1", "boot-1", 1, "no beat", rca="login1", wipe=True)
+    assert node_down(store, "n1", "boot-1", 1, "no beat", rca="login2", wipe=True)
