@@ -43,6 +43,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("hosts", HOSTS, (), 0, "machines of a mesh over SSH (docs/deployment.md); with any, yod starts no personal mesh"),
     ("login_address", TEXT, "", 0, "this machine's address for the hosts' agents; empty: the one that routes to them"),
     ("agent_port", COUNT, 7117, 1, "the TCP port that agents listen on, and the UDP port of the RCA"),
+    ("cpa_port", COUNT, 0, 0, "the TCP port of the first CPA, for login processors without one; 0: none listens"),
     ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),
     ("connect_s", SECONDS, 15.0, 1, "seconds that a host may take to let us in over SSH"),
     ("fanout", COUNT, 32, 2, "children of a node in the tree of a launch"),
@@ -104,6 +105,7 @@ class Settings:
     hosts: tuple[str, ...]  # their names, as they were written
     login_address: str
     agent_port: int
+    cpa_port: int
     ssh_config: str
     connect_s: float
     host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/description.py)

@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     _add_life(commands)
     _add_hosts(commands)
     _add_trust(commands)
+    _add_logins(commands)
     _add_looks(commands)
     _add_inspection(commands)
     _add_administration(commands)
@@ -139,6 +140,18 @@ def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
     for one, name in ((show, "show"), (rotate, "rotate")):
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(command=_lazily("mesh_trust", name))
+
+
+def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "login processors that have no CPA"
+    login = commands.add_parser("login", help=about, description=f"{about.capitalize()} (docs/deployment.md).")
+    which = login.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    grant = which.add_parser("grant", help="write the file that lets a machine be one")
+    grant.add_argument("name", metavar="NAME", help="what it is called")
+    join = which.add_parser("join", help="on that machine: be it")
+    for one, name in ((grant, "grant"), (join, "join")):
+        one.add_argument("file", metavar="FILE", help="with a private key in it")
+        one.set_defaults(command=_lazily("mesh_login", name))
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:

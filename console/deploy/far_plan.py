@@ -142,6 +142,8 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
     if any(node["name"] == name for node in nodes):
         name = f"{name}-login"
     far = {"nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
+    if settings.cpa_port:
+        far["cpa_listen"] = joined((listen.rpartition(":")[0].strip("[]"), settings.cpa_port))
     return {**config, **far, "users": bool(settings.system)}
 
 

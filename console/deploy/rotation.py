@@ -10,7 +10,7 @@ from agents.link.sockets import connect_now
 from agents.link.trust import SCHEME, parse
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from console.deploy import personal
+from console.deploy import logins, personal
 from console.deploy.plan import cpa_url
 from console.deploy.trust import Authority, Stage, TrustError, authority
 from console.errors import ConsoleError
@@ -71,6 +71,8 @@ def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
             say(f"{len(there)} nodes: {TOLD[now.stage]}")
 
         keys.rotate(tell)
+        for name in logins.granted(settings):
+            say(f"{name}: mesh login grant it again, and join there")
         return [node.name for node in nodes if not node.is_there]
 
 

@@ -13,10 +13,7 @@ from console.deploy import personal
 from console.deploy.trust import authority, write_private
 from console.settings import Settings
 
-#: A login processor without daemons of its own, for tests that start some.
-OTHER_LOGIN = "login2"
-
-_write, _define = personal.write_config, personal.define_mesh
+_write = personal.write_config
 
 
 def free_port(host: str) -> int:
@@ -25,12 +22,6 @@ def free_port(host: str) -> int:
         sock.bind((host, 0))
         port: int = sock.getsockname()[1]
         return port
-
-
-def with_other_login(settings: Settings, config: dict[str, Any]) -> None:
-    """The machine has one more login processor than there are keepers for."""
-    other = {"id": len(config["nodes"]) + 1, "name": OTHER_LOGIN, "role": "login", "processors": []}
-    _define(settings, {**config, "nodes": [*config["nodes"], other]})
 
 
 def far(settings: Settings, config: dict[str, Any]) -> None:
@@ -52,5 +43,5 @@ def far(settings: Settings, config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    personal.write_config, personal.define_mesh = far, with_other_login
+    personal.write_config = far
     sys.exit(mesh.main(["up", *sys.argv[1:]]))

@@ -19,15 +19,15 @@ from agents.link.client import Client, Unreachable
 from agents.link.trust import Trust, use
 from agents.wire.errors import AgentError
 from console.deploy.trust import Authority, authority, identity, write_private
-from tests.support.far_up import OTHER_LOGIN
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
+OTHER_LOGIN = "login2"
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class OtherLogin:
-    """The keeper and the RCA of a login processor that has no CPA, and commands run there."""
+    """A login processor that has no CPA, joined by the commands that people use; and commands run there."""
 
     def __init__(self, mesh: PrivateMesh) -> None:
         self.mesh = mesh
@@ -35,41 +35,27 @@ class OtherLogin:
         self.address = f"tls://{config['cpa_listen']}/cpa/{config['login']}"
         self.keys: Authority = authority(str(mesh.state), config["mesh"])
         self.home = mesh.home / "other"
-        self.state = self.home / "state" / "redmesh"
+        for path in (self.home, self.home / "state", self.home / "run"):
+            path.mkdir(mode=0o700)
         self.run_dir = self.home / "run" / "redmesh" / config["mesh"]
-        for path in (self.home, self.home / "state", self.state, self.state / "trust", self.run_dir):
-            path.mkdir(mode=0o700, parents=True)
-        (self.state / "run").symlink_to(self.run_dir)
-        write_private(str(self.state / "trust" / "ca.pem"), self.keys.ca_pem)
-        write_private(str(self.run_dir / "ca.pem"), self.keys.ca_pem)
-        own = self.keys.issue([identity(config["mesh"], "rca", OTHER_LOGIN)], [])
-        write_private(str(self.state / "trust" / "login.pem"), own)
-        keeper = {
-            **{key: config[key] for key in ("mesh", "boot_id", "fanout")}, "login": OTHER_LOGIN, "auto": False,
-            "run": str(self.run_dir), "state": str(self.state), "nodes": [], "cpas": 0, "cpas_afar": [self.address],
-        }  # fmt: skip
-        (self.state / "keeper.json").write_text(json.dumps(keeper))
         self.env = {
             **mesh.env, "XDG_STATE_HOME": str(self.home / "state"), "XDG_RUNTIME_DIR": str(self.home / "run"),
             "REDMESH_DATABASE": mesh.database,
         }  # fmt: skip
-        self.keeper = self.start()
-
-    def start(self) -> subprocess.Popen[Any]:
-        """Start its keeper."""
-        command = [sys.executable, "-m", "agents.keeper", "--config", str(self.state / "keeper.json")]
-        keeper = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, start_new_session=True)
-        wait_until(lambda: (self.run_dir / "cpa-0.sock").exists(), "the RCA listens as a CPA")
-        return keeper
+        self.file = self.home / "grant.json"
+        mesh.run("mesh", "login", "grant", OTHER_LOGIN, str(self.file), check=True)
+        assert self.file.stat().st_mode & 0o777 == 0o600
+        joined = self.run("mesh", "login", "join", str(self.file))
+        assert joined.returncode == 0, joined.stderr
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command on this login processor."""
         return self.mesh.run(*command, env=self.env)
 
     def close(self) -> None:
-        """End its keeper."""
-        self.keeper.terminate()
-        self.keeper.wait(20)
+        """It is no login processor any more."""
+        assert self.run("mesh", "down").returncode == 0
+        assert not self.run_dir.exists()
         shutil.rmtree(self.home)
 
 
@@ -211,3 +197,23 @@ class TestWhoMayVouch:
         assert time.monotonic() - began < 5.0
         for sock in held:
             sock.close()
+
+
+def test_joining_again_is_how_it_gets_new_keys(mesh: PrivateMesh, other: OtherLogin) -> None:
+    told = mesh.run("mesh", "trust", "rotate", check=True).stdout
+    assert f"{OTHER_LOGIN}: mesh login grant" in told
+    with pytest.raises(Unreachable), Client(str(other.run_dir / "cpa-0.sock"), "admin") as client:
+        client.call({"op": "idle"})
+    mesh.run("mesh", "login", "grant", OTHER_LOGIN, str(other.file), check=True)
+    assert other.run("mesh", "login", "join", str(other.file)).returncode == 0
+    done = other.run("yod", "-sz", "1", "hostname")
+    assert done.returncode == 0, (done.stderr, mesh.run("mesh", "status").stdout, mesh.run("showmesh").stdout)
+    _all_free(mesh)
+
+
+def test_what_cannot_be_granted_or_joined(mesh: PrivateMesh, other: OtherLogin, tmp_path: Path) -> None:
+    assert "compute node" in mesh.run("mesh", "login", "grant", "n0", str(tmp_path / "x")).stderr
+    assert "cannot be a node's name" in mesh.run("mesh", "login", "grant", "../x", str(tmp_path / "x")).stderr
+    (tmp_path / "none").write_text("{}")
+    assert "no file of mesh login grant" in other.run("mesh", "login", "join", str(tmp_path / "none")).stderr
+    assert "is up here" in mesh.run("mesh", "login", "join", str(other.file)).stderr

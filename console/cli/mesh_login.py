@@ -1,0 +1,22 @@
+"""``mesh login``: login processors that have no CPA of their own."""
+
+import argparse
+import json
+import os
+
+from console.deploy import logins
+from console.deploy.trust import write_private
+from console.settings import Settings
+
+
+def grant(settings: Settings, options: argparse.Namespace) -> int:
+    """Write the file that another machine needs to be a login processor of this mesh."""
+    write_private(os.path.abspath(options.file), json.dumps(logins.grant(settings, options.name)).encode("ascii"))
+    print(f"{options.file} lets one machine be {options.name}: take it there, run mesh login join, and remove it")
+    return 0
+
+
+def join(settings: Settings, options: argparse.Namespace) -> int:
+    """Be the login processor that the file is for."""
+    print(f"this is {logins.join(settings, logins.read_file(options.file))} now: yod launches from here")
+    return 0

@@ -1,0 +1,53 @@
+"""Login processors that were granted to be one, and grants of processors as credentials are made from them."""
+
+import pytest
+
+from db import granted
+from db import machine as machines
+from db.connection import Store
+from db.ending import started
+from db.errors import Denied, Expired
+from db.free import Machine
+from db.growing import add_nodes
+from db.machine import NodeSpec, define_machine
+from tests.support.stores import LOGIN, define, take
+
+
+def state(store: Store, node: str) -> str:
+    return str(store.read("SELECT state FROM node WHERE name = ?", (node,))[0][0])
+
+
+def test_a_login_processor_that_was_granted_outlives_a_boot(store: Store) -> None:
+    define(store, nodes=1)
+    (boot,) = store.read("SELECT boot_id FROM mesh")[0]
+    specs = [NodeSpec(machines.FIRST_GRANTED + at, f"far{at}", [], "login") for at in range(2)]
+    add_nodes(store, boot, specs)
+    assert (state(store, "far0"), state(store, "far1")) == ("up", "up")
+    # the next boot describes a host of one of these names
+    define_machine(store, "m", "another", LOGIN, [NodeSpec(1, "n0", [0]), NodeSpec(2, "far1", [1])])
+    rows = store.read("SELECT id, name, role FROM node ORDER BY id")
+    assert [tuple(row) for row in rows] == [
+        (0, LOGIN, "login"), (1, "n0", "compute"), (2, "far1", "compute"),
+        (machines.FIRST_GRANTED, "far0", "login"),
+    ]  # fmt: skip
+
+
+def test_a_reservation_is_granted_to_its_cookie_until_it_has_begun(store: Store) -> None:
+    define(store, nodes=2, slots=2)
+    one = take(store, Machine(), 3)
+    grant = granted.pending(store, one.launcher, one.cookie)
+    assert (grant.launcher, grant.processors) == (one.launcher, list(one.processors))
+    with pytest.raises(Denied):
+        granted.pending(store, one.launcher, "0" * 16)
+    with pytest.raises(Expired):
+        granted.pending(store, one.launcher + 1, one.cookie)
+    started(store, one.launcher, one.cookie, list(one.processors))
+    with pytest.raises(Expired, match="busy"):
+        granted.pending(store, one.launcher, one.cookie)
+
+
+def test_lives_are_those_that_nodes_registered_with(store: Store) -> None:
+    define(store, nodes=2, slots=2)
+    rows = store.read("SELECT id, name, boot_id, incarnation FROM node WHERE role = 'compute'")
+    assert granted.lives(store, [row[0] for row in rows]) == {row[1]: (row[2], row[3]) for row in rows}
+    assert granted.lives(store, []) == {}
