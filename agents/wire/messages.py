@@ -128,8 +128,6 @@ CPA: Dict[str, Shape] = {
     "node_down": _shape(
         {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
-    "node_suspect": _shape({"nodes": _list}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
-    "node_down": _shape({"nodes": _list, "wipe": _bool}, node=_str, boot_id=_str, incarnation=_int, reason=_str),
     "nodes_out": _shape(failed_s=_num),
     "set_switches": _shape({"drain": _bool}, open=_list),
     "idle": _shape(),
