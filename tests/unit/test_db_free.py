@@ -5,10 +5,11 @@ import random
 import pytest
 
 from db import partitions
-from db.connection import Store
+from db.connection import Store, Transaction
 from db.errors import Invalid, StoreError
 from db.folded import conditions, fold, runs, unfold
 from db.free import Machine
+from db.free_ids import FreeIds, FreeLists
 from db.machine import drain, node_down, node_suspect, node_up, resume
 from db.modes import reserve, set_mode
 from db.partitions import PartitionDemand
@@ -109,3 +110,44 @@ def test_conditions_hold_for_exactly_these_ids(store: Store) -> None:
         ]
         assert sorted(found) == ids
     assert list(conditions([])) == []
+
+
+def test_free_ids_are_a_list_and_flags() -> None:
+    free = FreeIds(bytes([0, 1, 1, 0, 1, 0]))
+    assert len(free) == 3 and free == [1, 2, 4] and list(free) == [1, 2, 4] and free[-1] == 4 and free[:2] == [1, 2]
+    assert 2 in free and 3 not in free and 9 not in free and -1 not in free
+    assert free.has_all([4, 1]) and not free.has_all([4, 3]) and not free.has_all([7])
+    assert set(free) == {1, 2, 4} and not FreeIds(b"")
+
+
+def test_lists_of_several_uses_are_one() -> None:
+    lists = FreeLists()
+    one, other = (("compute", "interactive", None), 1), (("compute", "batch", None), 2)
+    lists.add(one, (3, 1))
+    lists.add(other, (7,))
+    assert lists.of({one[0], other[0]}, None) == [1, 3, 7] and lists.of({one[0], other[0]}, 2) == [7]
+    lists.remove(one, (3,))
+    assert lists.of({one[0]}, 1) == [1] and lists.of(set(), None) == []
+
+
+def test_statements_that_travel_together_stop_at_the_first_that_fails(store: Store, machine: Machine) -> None:
+    count = "SELECT COUNT(*) FROM event WHERE kind = 'note'"
+
+    def work(t: Transaction) -> None:
+        t.event("note", "before")
+        t.write("UPDATE no_such_table SET a = 1")
+        t.event("note", "behind")
+
+    with pytest.raises(StoreError, match="no_such_table"):
+        store.run(work)
+    assert store.read(count) == [(0,)]
+    seen = []
+
+    def two(t: Transaction) -> None:
+        t.event("note", "100 % of it; and ? marks")
+        seen.append((t.answers, t.rows(count)))
+        t.event("note", "second")
+
+    store.run(two, [(count, ()), ("SELECT ? + 1", (41,))])
+    assert seen == [([[(0,)], [(42,)]], [(1,)])] and store.read(count) == [(2,)]
+    assert store.read("SELECT text FROM event WHERE kind = 'note' ORDER BY id")[0] == ("100 % of it; and ? marks",)
