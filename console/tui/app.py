@@ -21,6 +21,7 @@ from textual.signal import Signal
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.launch.spool import spool_path
+from console.tui import hangup
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
 from console.tui.clipboard import MOST, by_tmux, sequence
@@ -135,6 +136,7 @@ class ConsoleApp(PromptApp):
             for launcher in self.session.launchers():
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
+        hangup.watch(self)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def on_unmount(self) -> None:

@@ -1,0 +1,41 @@
+"""Leaving when the terminal is gone: by SIGHUP, and where nobody sends one, by looking."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+LOOK_S = 2.0
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+def watch(app: ConsoleApp) -> None:
+    """Ends the application when its terminal is hung up; what runs goes on."""
+    if app.is_headless or app.is_web:
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, leave, app)
+    loop.add_signal_handler(signal.SIGTERM, leave, app)
+    app.set_interval(LOOK_S, lambda: leave(app) if gone() else None)
+
+
+def gone() -> bool:
+    """Whether nobody holds the terminal's other end any more."""
+    poll = select.poll()
+    poll.register(sys.__stderr__.fileno() if sys.__stderr__ else 2, 0)
+    return any(event & _GONE for _, event in poll.poll(0))
+
+
+def leave(app: ConsoleApp) -> None:
+    """Quits. A terminal that is gone cannot be put back as it was, so then there is nothing to wait for."""
+    if gone():
+        app.keep_session()
+        os._exit(129)
+    app.exit(return_code=129)
