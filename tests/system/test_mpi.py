@@ -244,7 +244,7 @@ def test_ranks_are_spared_what_their_node_knows(yods: PrivateMesh, tmp_path: Pat
     (tmp_path / "says.c").write_text(
         "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
         'int main(void) { MPI_Init(0, 0); char *file = getenv("HWLOC_XMLFILE");\n'
-        'printf("%s\\n", file ? file : "none"); MPI_Finalize(); return 0; }\n'
+        'dprintf(1, "%s\\n", file ? file : "none"); MPI_Finalize(); return 0; }\n'  # printf would write in pieces
     )
     says = str(tmp_path / "says")
     subprocess.run([MPICC, "-o", says, f"{says}.c"], check=True)
