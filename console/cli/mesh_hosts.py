@@ -8,11 +8,16 @@ import sys
 from console.cli.host_progress import as_rows, progress
 from console.deploy import far_mesh
 from console.deploy.plan import size_of
+from console.errors import UsageError
 from console.settings import Settings
 
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Bring hosts up; status 1 when one of them could not be had."""
+    for word in ("processors", "nodes", "service_nodes"):
+        if getattr(options, word) is not None:
+            told = f"--{word.replace('_', '-')} is for a mesh of this machine alone"
+            raise UsageError(told, f"the hosts are described in {settings.where.get('hosts', 'the configuration')}")
     for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
         signal.signal(number, signal.default_int_handler)
     try:

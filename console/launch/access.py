@@ -37,7 +37,7 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
     if settings.hosts:
         raise ConsoleError(
             f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
-            f"mesh status tells more; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
+            f"mesh up brings it up; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
         )
     if not _answers(f"{run}/keeper.sock"):
         processors = settings.processors or os.cpu_count() or 1

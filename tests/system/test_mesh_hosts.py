@@ -152,6 +152,8 @@ def test_without_any_host_nothing_is_up(loopback: MakeLoopback) -> None:
     up = mesh.run("mesh", "up")
     assert up.returncode == 1 and "no sshd listens" in up.stderr and "nothing is up" in up.stderr
     assert mesh.run("mesh", "status").stdout.startswith("no mesh is up")
+    sized = mesh.run("mesh", "up", "--processors", "4")
+    assert sized.returncode == 2 and "for a mesh of this machine alone" in sized.stderr
     yod = mesh.run("yod", "true")
     assert yod.returncode == 125 and "does not answer" in yod.stderr  # and no personal mesh in its stead
 
