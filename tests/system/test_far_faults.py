@@ -156,7 +156,7 @@ def test_a_pct_is_killed_while_a_launch_runs_and_its_successor_adopts_it(mesh: F
     with run_everywhere(mesh, "-sz", "8") as yod:
         until_it_runs(mesh)
         mesh.kill_on(host, "redmesh-pct")
-        wait_until(lambda: "PCT has died" in rca_log(mesh), "noticed by the RCA", 1.0)
+        wait_until(lambda: "PCT has died" in rca_log(mesh), "noticed by the RCA", 5.0, 0.01)
         wait_until(lambda: mesh.states()["h2"] == "up", "another PCT is there", 10.0, 0.05)
         assert len(naps(mesh, host)) == 2
         os.kill(yod_of(mesh), signal.SIGTERM)
