@@ -27,8 +27,6 @@ else:
 _MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
 _TLS_1_3 = 0x304
-#: The server's name in a client's first message, in the clear: it brings a launch (agents/pct/anteroom.py).
-LAUNCH = b"launch.redmesh"
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 

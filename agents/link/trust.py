@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 SCHEME = "tls://"
+#: The server's name in a client's first message, in the clear: it brings a launch (agents/pct/anteroom.py).
+LAUNCH = b"launch.redmesh"
 
 
 class NoTrust(AgentError):

@@ -1,7 +1,7 @@
 """A launch from another machine, received by a launch child that waits for one: TLS from its first byte is the child's.
 
 TLS cannot be handed from process to process, so the connection is handed over before it: its first message says in
-the clear that it brings a launch (the server's name in it is tls.LAUNCH). The PCT is asked, over the line to it,
+the clear that it brings a launch (the server's name in it is LAUNCH). The PCT is asked, over the line to it,
 whether the credential may come in: it alone knows which ones have been used.
 """
 
@@ -18,6 +18,7 @@ from agents.pct.network import LONGEST, PATIENCE_S, Pass, first_message
 from agents.wire.control import control
 from agents.wire.credential import read
 from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import HEADER_SIZE
 from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -67,7 +68,7 @@ def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple
     })  # fmt: skip
     if "error" in answer:
         raise AgentError.from_message(answer["error"])
-    length = 5 + int.from_bytes(data[1:5], "big")
+    length = HEADER_SIZE + int.from_bytes(data[1:HEADER_SIZE], "big")
     secured.unread(data[length:])
     return secured, role, Pass(read(str(message["credential"])), str(answer["parent"]))
 

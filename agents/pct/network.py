@@ -11,6 +11,7 @@ import time
 from agents.link import tls
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
+from agents.link.trust import LAUNCH
 from agents.pct.door import LAUNCH_ROLES
 from agents.pct.visitor_states import TRANSITIONS, Action, Event, State
 from agents.wire.control import control, decode
@@ -155,7 +156,7 @@ class Network:
             self._handle(visitor, Event.GONE)
 
     def _is_launch(self, visitor: Visitor) -> bool:
-        return tls.LAUNCH in visitor.sock.recv(_HELLO, socket.MSG_PEEK)
+        return LAUNCH in visitor.sock.recv(_HELLO, socket.MSG_PEEK)
 
     def failed(self, reason: str) -> None:
         """A launch child has received a launch, and it came to nothing."""

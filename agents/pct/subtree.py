@@ -9,6 +9,7 @@ import time
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now
+from agents.link.trust import LAUNCH
 from agents.pct.inputs import ChildSink, Sink
 from agents.pct.outputs import Returns
 from agents.pct.plan import subtree_of
@@ -74,7 +75,7 @@ class Child:
         if self.over:
             return
         try:
-            sock = connect_now(self._address, b"launch.redmesh")
+            sock = connect_now(self._address, LAUNCH)
         except OSError as error:
             if error.errno in _COMING_BACK and time.monotonic() < self._deadline:
                 self.loop.after(_AGAIN_S, self._connect)

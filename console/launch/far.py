@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 ASK_S = 10.0
 
 
-def is_far(address: str) -> bool:
-    """Whether who listens there is on another machine, or at least not at a Unix socket."""
-    return not address.startswith("/")
-
-
 def believe(run: str) -> None:
     """Believe the mesh whose RUN this is."""
     trust.use_run(os.path.basename(os.path.realpath(run)), run)
@@ -60,7 +55,7 @@ class FarLoad:
     ) -> None:
         self._load, self._common = load, common  # a frame
         self._on_sent, self._on_refused = on_sent, on_refused
-        self.link = Link(loop, connect_now(address, b"launch.redmesh"), on_frame, on_end)
+        self.link = Link(loop, connect_now(address, trust.LAUNCH), on_frame, on_end)
         cpa.ask(dict(asking, common=digest_of(common[HEADER_SIZE:])), self._granted, ASK_S, patient=True)
 
     def _granted(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:

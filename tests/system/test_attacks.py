@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from agents.link import tls
-from agents.link.trust import Trust
+from agents.link.trust import LAUNCH, Trust
 from agents.wire.control import control
 from agents.wire.credential import Credential, read
 from agents.wire.frames import COMMON, CONTROL, frame
@@ -150,7 +150,7 @@ def test_a_client_of_another_mesh_leaves(machine: FarMachine) -> None:
 def door(machine: FarMachine, request: pytest.FixtureRequest) -> Iterator[None]:
     """Who hears the launch: the PCT, or a launch child that waits for another launch."""
     if request.param == "launch child":
-        machine.hint = tls.LAUNCH
+        machine.hint = LAUNCH
         assert _launches(machine, ["n0", "n1"])
         wait_until(lambda: machine.has_spare("n0") and machine.has_spare("n1"), "launch children wait")
     yield
