@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from agents.pct.subtree import Child
     from agents.wire.control import Message
 
-UP_OPS = ("fence", "ask", "abort", "wanted", "given")
-DOWN_OPS = ("fenced", "answer", "give", "found")
+UP_OPS = ("fence", "ask", "abort", "wanted", "given", "absent")
+DOWN_OPS = ("fenced", "answer", "give", "found", "absent")
 #: The kinds of ``--mpi`` that are served, and the version that each is limited to.
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
 #: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
 LOOKS_S = (0.3, 1.0)
+#: So long after a rank that never said a word has ended the others are told; most launches are over by then.
+ABSENT_S = 1.0
 _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
 
 
@@ -70,6 +72,8 @@ class Parallel:
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
         self._looked = False  # and found an MPI alone
+        self._missed = False  # it has been told that a rank of ours ended without a word
+        self._absent = -1  # a rank that did
         self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
@@ -198,6 +202,8 @@ class Parallel:
         except (PmiError, TooMuch) as error:
             self._close(rank)
             self._abort(rank, 125, f"rank {rank} on {self._load.name}: its PMI is not understood: {error}")
+        if self._absent >= 0:
+            self._look_for_waiting()
 
     def _the_world(self) -> World:
         if self._world is None:
@@ -265,9 +271,31 @@ class Parallel:
             text = f"rank {number} on {self._load.name} {how} between MPI_Init and MPI_Finalize"
             self._abort(number, None, text)
         self._ended.append(number)
+        if client is None and not self._missed and self._kind in _SERVED and self._load.size > 1:
+            self._missed = True
+            self._loop.after(ABSENT_S, lambda: self._on_absent({"op": "absent", "rank": number}))
         if self._world is not None:
             self._world.exchange.ended(number)
             self.settle()
+
+    # MPIs whose ranks are all on one machine may meet in its memory: who waits there is in no fence
+
+    def _on_absent(self, message: "Message") -> None:
+        if self._over or self._absent >= 0 or not self._tree.running():
+            return
+        if not self._tree.is_root:
+            self._tree.send_up(control(message))
+            return
+        self._take_absent(message)
+
+    def _take_absent(self, message: "Message") -> None:
+        self._absent = message["rank"]
+        self._to_children(control(message))
+        self._look_for_waiting()
+
+    def _look_for_waiting(self) -> None:
+        if any(client.speaking for client in self._clients.values()):
+            self._broken([self._absent])
 
     # the tree
 
@@ -336,6 +364,9 @@ class Parallel:
             if self._pmix is not None:
                 self._pmix.down(message)
             return
+        if op == "absent":
+            self._take_absent(message)
+            return
         self._to_children(control(message))
         exchange = self._the_world().exchange
         exchange.coming(message["number"], message["puts"])
@@ -346,6 +377,8 @@ class Parallel:
         """One of ``UP_OPS``."""
         if op == "abort":
             self._abort_with(message)
+        elif op == "absent":
+            self._on_absent(message)
         elif op in ("wanted", "given"):
             if self._pmix is not None:
                 self._pmix.carry(message, op)

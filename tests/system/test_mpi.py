@@ -159,6 +159,13 @@ def test_a_rank_that_ends_while_the_others_wait(yods: PrivateMesh) -> None:
     assert "yod: rank 7 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
 
 
+def test_a_rank_that_ends_while_the_others_wait_in_no_fence(yods: PrivateMesh) -> None:
+    for options in ([], ["--fanout", "1"]):
+        done = yods.run("yod", "-sz", "8", *options, *CLIENT, "memory", timeout_s=30)
+        assert done.returncode == 1 and done.stdout == "waits\n" * 7
+        assert "yod: rank 1 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
+
+
 def test_who_speaks_something_else_ends_its_launch(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-sz", "2", *CLIENT, "nonsense", timeout_s=30)
     assert done.returncode == 125
