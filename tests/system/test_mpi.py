@@ -160,7 +160,7 @@ def test_a_rank_that_ends_while_the_others_wait(yods: PrivateMesh) -> None:
 
 
 def test_a_rank_that_ends_while_the_others_wait_in_no_fence(yods: PrivateMesh) -> None:
-    for options in ([], ["--fanout", "1"]):
+    for options in ([], ["--fanout", "2"]):
         done = yods.run("yod", "-sz", "8", *options, *CLIENT, "memory", timeout_s=30)
         assert done.returncode == 1 and done.stdout == "waits\n" * 7
         assert "yod: rank 1 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
