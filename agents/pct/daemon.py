@@ -280,7 +280,8 @@ class Pct(Inside):
             kernel.set_title(f"redmesh-launch {self._config.node} ({self._config.state})")
             if self._config.service is not None:
                 self._config.service.begin()
-            host = Host(self._config.node, self._config.run, self._log, self._config.gpus, self._config.system)
+            config = self._config
+            host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
             serve_launches(host, line, sock, role, let_in)
         except Exception as error:
             self._log.write("internal", error=repr(error))

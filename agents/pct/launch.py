@@ -185,6 +185,7 @@ class Launch(Hearing):
         self._common = payload
         try:
             load = self._load = read_load(self._message)
+            load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
             self._deadline.cancel()
             self._deadline = self._loop.after(load.pending_s, lambda: self._handle(Event.EXPIRED))
             self._relay = Relay(self._parent, load.window)

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 class Host:
     """The node as its PCT knows it."""
 
-    __slots__ = ("gpus", "log", "node", "run", "system")
+    __slots__ = ("gpus", "log", "mesh", "node", "run", "system")
 
-    def __init__(self, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None) -> None:
-        self.node, self.run, self.log, self.gpus = node, run, log, gpus
+    def __init__(
+        self, mesh: str, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None
+    ) -> None:
+        self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = system  # how root runs launches of others (agents/pct/system_mode.py); None: they are all ours
 
 
