@@ -206,7 +206,7 @@ class FarMachine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        left = [pid for pid in processes.marked("b0/") if processes.alive(pid)]
+        left = [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
         processes.kill_all(left)
         shutil.rmtree(self.directory, ignore_errors=True)
         assert not left, f"processes were left: {left}"
