@@ -1,4 +1,4 @@
-"""What ranks get of our own files: yodio on their PATH and PYTHONPATH.
+"""What ranks get of our own files: yodio and yodpdb on their PATH and PYTHONPATH.
 
 Where the agent is one archive its files have no names in the file system: each launch gets them written out. In system
 mode users may not read the archive: it has been read before.
@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Dict, List
 
-_FILES = ("yodio", "yodio.py")
+_FILES = ("yodio", "yodio.py", "yodpdb.py")
 _read: Dict[str, bytes] = {}
 
 
@@ -30,6 +30,17 @@ def yodio_in(directory: str) -> str:
         with open(fd, "wb") as file:
             file.write(content)
     return place
+
+
+def source(name: str) -> bytes:
+    """One of them. OSError."""
+    if name in _read:
+        return _read[name]
+    if os.path.isdir(YODIO):
+        with open(os.path.join(YODIO, name), "rb") as file:
+            return file.read()
+    load()
+    return _read[name]
 
 
 def load() -> None:

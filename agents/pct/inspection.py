@@ -51,7 +51,9 @@ class Inspection:
         if self._sessions is None:
             from agents.pct.sessions import Sessions
 
-            self._sessions = Sessions(self._loop, self._node, self._children, self._ranks, self._tell)
+            self._sessions = Sessions(
+                self._loop, self._node, self._children, self._ranks, self._tell, self._tools.want
+            )  # fmt: skip
         self._sessions.on_order(op, message)
 
     def _collect(self, message: Message) -> None:

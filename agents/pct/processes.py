@@ -47,6 +47,14 @@ def alive(pid: int, started: int = 0) -> bool:
     return not started or int(fields[19]) == started
 
 
+def threads(pid: int) -> List[int]:
+    """The threads of ``pid``, itself among them; none when it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
 def parent(pid: int) -> int:
     """The parent of ``pid``; 0 when there is no such process."""
     fields = _stat(pid)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import sys
 
 from agents.link.loop import READ, WRITE
 from agents.pct import backtrace, processes
 from agents.pct.errors import PctError
+from agents.pct.handing_out import source
 from agents.pct.snapshot import program_of, unreadable, usable
 from agents.pct.terminal import Terminal
 
@@ -25,7 +27,11 @@ _PIECE = 16 << 10
 _HELD = 1 << 20  # typed bytes that the debugger does not read
 #: Seconds after the terminal has gone: then SIGTERM, and as many later SIGKILL.
 _LEAVE_S = 2.0
+#: How often it is looked whether the rank has been killed; twice is the time a debugger has to notice by itself.
+_LOOKS_S = 1.5
 _PID = "{pid}"
+#: The near end of pdb (agents/yodio/yodpdb.py), which may be in an archive: given to its interpreter as a descriptor.
+_VISITOR = "/dev/fd/3"
 #: The debuggers that are known by name: what is run, and what to install where it is not there.
 TOOLS = {
     "gdb": (["gdb", "-q", "-iex", "set debuginfod enabled off", "-p", _PID], "gdb"),
@@ -59,12 +65,15 @@ def _pdb(pid: int, more: List[str]) -> List[str]:
     except OSError:
         interpreter = ""
     _, _, minor = os.path.basename(interpreter).partition("python3.")
+    if f"@redmesh-pdb-{pid}\n" in backtrace.read("/proc/net/unix"):
+        return [sys.executable, "-I", _VISITOR, str(pid)]
     if minor.isdigit() and int(minor) >= 14:
         return [interpreter, "-m", "pdb", "-p", str(pid), *more]
     what = os.path.basename(interpreter) if minor.isdigit() else "the rank's program"
     raise Refused(
-        f"pdb cannot enter {what} while it runs (Python 3.14 and later can be entered)",
-        "py-spy shows where it is, gdb its C calls; for pdb start it with: yod --pty 0 … python3 -m pdb PROGRAM",
+        f"pdb cannot enter {what} while it runs: it has not called redmesh.debug_on_request() (Python 3.14 and later"
+        " can be entered without)",
+        "py-spy shows where it is, gdb its C calls; for pdb from the beginning: yod --pty 0 … python3 -m pdb PROGRAM",
     )
 
 
@@ -86,6 +95,7 @@ class DebugSession:
         self._typed = bytearray()
         self._untaken = 0
         self._open = True
+        self._seen_dead = False
         try:
             self._tool = self._spawn(words, str(message.get("term", "")) or "dumb")
         except OSError as error:
@@ -95,14 +105,24 @@ class DebugSession:
             os.close(self._terminal.slave)
         os.set_blocking(self._terminal.master, False)
         self._watch()
+        self._loop.after(_LOOKS_S, self._look)
 
     def _spawn(self, words: List[str], term: str) -> int:
         name = os.ttyname(self._terminal.slave)
         # opened as the first thing of a new session it is that session's terminal: ^C goes to the debugger
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0), *((os.POSIX_SPAWN_DUP2, 0, fd) for fd in (1, 2))]
+        code = -1
+        if _VISITOR in words:
+            code = os.memfd_create("pdb")
+            os.write(code, source("yodpdb.py"))
+            actions.append((os.POSIX_SPAWN_DUP2, code, 3))
         environment = {**backtrace.ENVIRONMENT, "TERM": term, "REDMESH_PID": str(self._pid)}
         environment["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
-        return os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True)
+        try:
+            return os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True)
+        finally:
+            if code >= 0:
+                os.close(code)
 
     def _watch(self) -> None:
         mask = (READ if self._untaken < WINDOW else 0) | (WRITE if self._typed else 0)
@@ -170,6 +190,17 @@ class DebugSession:
     def _send(self, number: int) -> None:
         if self._there():
             processes.send_signal(self._tool, number)
+
+    def _look(self) -> None:
+        # A killed process is its tracer's until that lets it go: an idle debugger would keep the launch alive.
+        if not self._open:
+            return
+        if processes.state(self._pid) == "Z" and len(processes.threads(self._pid)) < 2:
+            if self._seen_dead:
+                self._end("the rank's process has been killed")
+                return
+            self._seen_dead = True
+        self._loop.after(_LOOKS_S, self._look)
 
     def _settle(self, times: int) -> None:
         # Once the debugger has gone the rank stands or runs as it did before.

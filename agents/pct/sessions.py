@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from agents.pct import backtrace
 from agents.pct.errors import PctError
 from agents.pct.session import DebugSession, Refused
+from agents.pct.snapshot import usable
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -24,11 +26,14 @@ class Sessions:
     """For one launch child; ``tell`` speaks to its parent."""
 
     def __init__(
-        self, loop: Loop, node: str, children: List[Child], ranks: Ranks, tell: Callable[[Message], None]
-    ) -> None:
+        self, loop: Loop, node: str, children: List[Child], ranks: Ranks, tell: Callable[[Message], None],
+        fetch: Callable[[str, Callable[[str, str], None]], None],
+    ) -> None:  # fmt: skip
+        self._fetch = fetch  # a tool that the launcher has and this node has not
         self._loop, self._node, self._children, self._ranks, self._tell = loop, node, children, ranks, tell
         self._here: Dict[int, DebugSession] = {}
         self._below: Dict[int, Child] = {}
+        self._coming: Dict[int, bool] = {}  # their tools are on the way
 
     def on_order(self, op: str, message: Message) -> None:
         """``debug`` begins one; the others are for one that is there."""
@@ -39,8 +44,9 @@ class Sessions:
         child, here = self._below.get(number), self._here.get(number)
         if child is not None:
             child.send_raw(control(message))
-        elif here is None:
-            return  # it has just ended
+        elif here is None:  # it has just ended, or waits for its tool
+            if op == "debug_leave":
+                self._coming.pop(number, None)
         elif op == "debug_type":
             try:
                 here.typed(message["data"].encode("latin-1"))
@@ -60,6 +66,20 @@ class Sessions:
                 self._below[number] = child
                 child.send_raw(control(message))
                 return
+        tool = str(message["command"][0]) if message["command"] else ""
+        tools = message.get("tools") or {}
+        if tool in tools and not usable(str(tools[tool])) and not backtrace.find(tool):
+            self._coming[number] = True
+            self._fetch(tool, lambda path, _why: self._arrived(number, dict(message, tools={tool: path})))
+            return
+        self._begin_here(number, message)
+
+    def _arrived(self, number: int, message: Message) -> None:
+        if self._coming.pop(number, False):  # whoever wanted it may have gone meanwhile
+            self._begin_here(number, message)
+
+    def _begin_here(self, number: int, message: Message) -> None:
+        wanted = message["rank"]
         try:
             if not message["command"]:
                 raise Refused("no debugger is named")
@@ -90,5 +110,6 @@ class Sessions:
 
     def cancel(self) -> None:
         """Everything is being killed."""
+        self._coming.clear()
         for session in list(self._here.values()):
             session.leave()

@@ -161,4 +161,114 @@ def test_pdb_needs_a_python_that_can_be_entered(yods: PrivateMesh, begin: Begin)
     pid = pid_of(yods, launcher, 0)
     wait_until(lambda: "python" in os.readlink(f"/proc/{pid}/exe"), "it is Python")
     told = yods.run("mesh", "debug", launcher, "0", "pdb").stderr
-    assert "while it runs (Python 3.14 and later can be entered)" in told and "py-spy shows where it is" in told
+    assert "has not called redmesh.debug_on_request() (Python 3.14 and later" in told and "py-spy shows where" in told
+
+
+LETS_IN = """
+import time, redmesh
+def work(step):
+    time.sleep(0.05)
+    return step + 1
+redmesh.{call}()
+step = 0
+while True:
+    step = work(step)
+"""
+
+
+def lets_in(pid: int) -> bool:
+    return f"@redmesh-pdb-{pid}\n" in Path("/proc/net/unix").read_text()
+
+
+def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: Sit, tmp_path: Path) -> None:
+    program = tmp_path / "steps.py"
+    program.write_text(LETS_IN.format(call="debug_on_request"))
+    launcher = begin("-sz", "4", sys.executable, str(program))
+    rank = pid_of(yods, launcher, 3)
+    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    one = sit(launcher, "3", "pdb")
+    one.read("(Pdb) ", 30)
+    one.type("where\r")
+    assert "<module>()" in one.read("(Pdb) ")
+    one.type("break work\r")
+    one.read("Breakpoint 1")
+    one.type("continue\r")
+    one.read("work()")
+    one.read("(Pdb) ")
+    one.type("p step > 0\r")
+    one.read("True")
+    one.type("run\r")
+    one.read("cannot be begun again")
+    one.type("clear\r")
+    one.read("cleared")
+    one.type("continue\r")  # nothing is left to stop at: it is over
+    assert one.wait() == 0 and one.cooked
+    again = sit(launcher, "3", "pdb")
+    again.read("(Pdb) ", 30)
+    again.type("break work\r")
+    again.read("Breakpoint")
+    os.kill(again.pid, signal.SIGKILL)  # who vanishes leaves the rank running
+    wait_until(lambda: processes.alive(rank) and moves(rank), "it goes on", 15)
+    third = sit(launcher, "3", "pdb")
+    third.read("(Pdb) ", 30)
+    third.type("quit\r")
+    assert third.wait() == 0
+    wait_until(lambda: moves(rank), "it goes on", 15)
+
+
+def moves(pid: int) -> bool:
+    """Whether a program that sleeps again and again does so."""
+
+    def switches() -> str:
+        return next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "voluntary" in line)
+
+    before = switches()
+    try:
+        wait_until(lambda: switches() != before, "it moves", 0.5)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_a_program_that_waits_for_pdb(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
+    launcher = begin("-sz", "2", sys.executable, "-c", LETS_IN.format(call="debug_here"))
+    rank = pid_of(yods, launcher, 1)
+    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    one = sit(launcher, "1", "pdb")
+    one.read("(Pdb) ", 30)
+    one.type("next\r")
+    one.read("(Pdb) ")
+    one.type("next\r")
+    one.read("(Pdb) ")
+    one.type("p 'step', step\r")
+    one.read("('step', 0)")
+    one.type("\x04")
+    assert one.wait() == 0
+    assert processes.alive(rank)
+
+
+@needs_gdb
+def test_a_killed_rank_ends_its_debugger_and_the_launch(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
+    launcher = begin("-kill", "-sz", "2", places)
+    one = sit(launcher, "1")
+    one.read("(gdb) ", 60)
+    os.kill(pid_of(yods, launcher, 1), signal.SIGKILL)
+    one.read("has been killed", 30)
+    assert one.wait(30) == 125 and one.cooked
+    wait_until(lambda: not (yods.run_dir / f"yod-{launcher}.sock").exists(), "the launch is over", 30)
+
+
+def test_py_spy_travels_to_a_node_that_lacks_it(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
+    launcher = begin("--fanout", "2", "-sz", "8", sys.executable, "-c", "import time; time.sleep(600)")
+    brought = tmp_path / "brought-tool"
+    brought.write_text("#!/bin/sh\necho brought for $REDMESH_PID as $0\n")  # any file travels, whatever its name
+    brought.chmod(0o644)  # nodes cannot run it where it stands
+    begin_it = {"op": "debug", "rank": 7, "command": ["py-spy"], "rows": 24, "columns": 80}
+    with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 30) as client:
+        client.tell({**begin_it, "tools": {"py-spy": str(brought)}})
+        said = ""
+        while "debug_over" not in said:
+            told = client.receive()
+            said += str(told.get("data", "")) + str(told["event"]) + str(told.get("message", ""))
+    if not shutil.which("py-spy", path="/usr/bin:/bin:/usr/local/bin"):
+        assert f"brought for {pid_of(yods, launcher, 7)} as /dev/shm/redmesh-" in said, said

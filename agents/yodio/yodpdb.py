@@ -1,0 +1,293 @@
+"""pdb in a Python program that runs: the way in, which the program opens, and who comes by it.
+
+    import yodpdb
+    yodpdb.debug_on_request()     # from now on: mesh debug LAUNCHER RANK pdb
+    yodpdb.debug_here()           # wait at this line until somebody comes that way
+
+The way in is a socket without a file; the kernel itself signals the program when somebody connects, so a process that
+has not opened it cannot be harmed. Standard library only, Python 3.9; one file, which ranks run as it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pdb
+import select
+import signal
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, List, Optional
+
+__all__ = ["debug_here", "debug_on_request"]
+
+_F_SETSIG = 10  # fcntl(2); not in every Python's fcntl
+#: Signals that nobody sends by hand; the first one that the program has no use for is taken.
+_SIGNALS = (signal.SIGURG, signal.SIGIO, signal.SIGUSR2, signal.SIGUSR1)
+
+
+def _name(pid: int) -> str:
+    return "\0redmesh-pdb-%d" % pid
+
+
+def _peer(sock: socket.socket) -> "tuple[int, int]":
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+class _Visitor:
+    """The other end, as files that pdb reads and writes; one that has gone reads as the end of its input."""
+
+    encoding = "utf-8"
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._read = sock, bytearray()
+
+    def readline(self) -> str:
+        """A line with its end, or what there is at the end."""
+        while b"\n" not in self._read:
+            try:
+                data = self._sock.recv(4096)
+            except OSError:
+                data = b""
+            if not data:
+                return ""
+            self._read += data
+        line, _, rest = self._read.partition(b"\n")
+        self._read = bytearray(rest)
+        return line.decode("utf-8", "replace") + "\n"
+
+    def write(self, text: str) -> int:
+        """Whatever becomes of it."""
+        try:
+            self._sock.sendall(text.encode("utf-8", "replace"))
+        except OSError:
+            pass
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nobody is there any more."""
+        self._sock.close()
+
+
+class _Session(pdb.Pdb):
+    """One visit: to its end when they continue without a breakpoint, quit, or go. The program goes on."""
+
+    def __init__(self, visitor: _Visitor) -> None:
+        super().__init__(stdin=visitor, stdout=visitor, nosigint=True, readrc=False)  # type: ignore[arg-type]
+        self.use_rawinput = False
+        self._visitor = visitor
+        self.talking, self.open = False, True
+
+    def enter(self, frame: "Optional[FrameType]") -> None:
+        """Talk at ``frame``, now: what it waits in may last."""
+        self.reset()
+        self.interaction(frame, None)
+        if self.open:
+            here = frame
+            while here is not None:
+                here.f_trace = self.trace_dispatch
+                self.botframe = here
+                here = here.f_back
+            sys.settrace(self.trace_dispatch)
+
+    def interaction(self, *arguments: "Any", **options: "Any") -> None:
+        self.talking = True
+        try:
+            super().interaction(*arguments, **options)
+        finally:
+            self.talking = False
+
+    def do_continue(self, arg: str) -> "Any":
+        """On; with breakpoints to the next of them."""
+        told = super().do_continue(arg)
+        if not self.breaks:
+            self._leave()
+        return told
+
+    def do_quit(self, arg: str) -> "Any":
+        """Leave; the program goes on."""
+        self.clear_all_breaks()
+        self.set_continue()
+        self._leave()
+        return 1
+
+    def do_clear(self, arg: str) -> "Any":
+        """As pdb has it; without a number all of them, unasked: the answer would be read from the program's input."""
+        if arg:
+            return super().do_clear(arg)
+        self.clear_all_breaks()
+        self.message("all breakpoints are cleared")
+
+    def do_run(self, arg: str) -> "Any":
+        """Not here: a launch begins once."""
+        self.error("a rank cannot be begun again")
+
+    def do_interact(self, arg: str) -> "Any":
+        """Not here: it reads the program's own input."""
+        self.error("there is no interpreter here; a line that begins with ! is run")
+
+    def _leave(self) -> None:
+        self.open = False
+        self._visitor.close()
+
+    do_c = do_cont = do_continue
+    do_q = do_exit = do_EOF = do_quit
+    do_cl = do_clear
+    do_restart = do_run
+
+
+class _Way:
+    """The way in."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.session: Optional[_Session] = None
+        self.waiting_at: Optional[FrameType] = None
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self.sock.bind(_name(self.pid))
+        self.sock.listen(4)
+        self.sock.setblocking(False)
+
+    def let_signal(self) -> None:
+        """Whoever comes is noticed at once. RuntimeError when every signal has its use."""
+        number = _unused()
+        signal.signal(number, lambda _number, frame: self.welcome(frame))
+        signal.siginterrupt(number, False)
+        fcntl.fcntl(self.sock, fcntl.F_SETOWN, self.pid)
+        fcntl.fcntl(self.sock, _F_SETSIG, number)
+        fcntl.fcntl(self.sock, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+
+    def welcome(self, frame: "Optional[FrameType]") -> None:
+        """Somebody may have come."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            sock, _ = self.sock.accept()
+        except OSError:
+            return
+        sock.setblocking(True)
+        if _peer(sock)[1] not in (os.geteuid(), 0):
+            sock.close()
+            return
+        if self.session is not None and self.session.open:
+            sock.close()
+            if not self.session.talking:  # ^C
+                self.session.enter(frame)
+            return
+        at, self.waiting_at = self.waiting_at or frame, None
+        self.session = _Session(_Visitor(sock))
+        self.session.enter(at)
+
+
+def _unused() -> int:
+    with open("/proc/self/status") as file:
+        rows = dict(line.split(":", 1) for line in file)
+    taken = int(rows["SigCgt"], 16) | int(rows["SigBlk"], 16)
+    for number in _SIGNALS:
+        if not taken >> (number - 1) & 1:
+            return number
+    raise RuntimeError("no signal is left for debug_on_request")
+
+
+_ways: "List[_Way]" = []
+
+
+def _forget() -> None:
+    for way in _ways:  # the parent's
+        way.sock.close()
+    _ways.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def debug_on_request() -> None:
+    """Let ``mesh debug LAUNCHER RANK pdb`` in from now on. In the main thread; RuntimeError when no signal is left."""
+    if not _ways:
+        way = _Way()
+        way.let_signal()
+        _ways.append(way)
+
+
+def debug_here() -> None:
+    """Wait here until ``mesh debug LAUNCHER RANK pdb`` comes; then it is at the line behind."""
+    frame = sys._getframe(1)
+    debug_on_request()
+    way = _ways[0]
+    way.waiting_at = frame
+    where = os.environ.get("YOD_LAUNCHER_ID", "LAUNCHER"), os.environ.get("YOD_RANK", "RANK")
+    place = "%s:%d" % (os.path.basename(frame.f_code.co_filename), frame.f_lineno)
+    sys.stderr.write("%s waits for: mesh debug %s %s pdb\n" % ((place,) + where))
+    sys.stderr.flush()
+    while way.waiting_at is not None:
+        select.select([way.sock], [], [], 1.0)  # the signal comes meanwhile, and way.welcome
+        way.welcome(frame)
+
+
+# who comes
+
+_WAITS_S = 2.0
+
+
+def _connected(pid: int) -> "Optional[socket.socket]":
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(_name(pid))
+    except OSError:
+        sock.close()
+        return None
+    if _peer(sock)[0] != pid:
+        sys.exit(f"pdb: somebody else listens for process {pid}")
+    return sock
+
+
+def _visit(pid: int, sock: socket.socket) -> None:
+    def interrupt(_number: int, _frame: "Any") -> None:
+        other = _connected(pid)
+        if other is not None:
+            other.close()
+
+    signal.signal(signal.SIGINT, interrupt)
+    waited = True
+    while True:
+        ready, _, _ = select.select([0, sock.fileno()], [], [], _WAITS_S if waited else None)
+        if not ready:
+            waited = False
+            print("(the main thread is in a C call: pdb stops it when that returns)", flush=True)
+        if sock.fileno() in ready:
+            waited = False
+            data = sock.recv(65536)
+            if not data:
+                return
+            os.write(1, data)
+        if 0 in ready:
+            data = os.read(0, 4096)
+            if not data:
+                return
+            sock.sendall(data)
+
+
+def main(pid: int) -> int:
+    """Come in to process ``pid``."""
+    sock = _connected(pid)
+    if sock is None:
+        print(f"pdb: process {pid} lets nobody in")
+        return 1
+    try:
+        _visit(pid, sock)
+    except OSError:
+        pass  # it has ended
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
