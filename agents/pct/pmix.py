@@ -185,11 +185,18 @@ class Pmix:
         client = self._around.clients.get(message["rank"])
         if client is not None:
             client.speaking = False
+        self._notice(message)
+
+    def _notice(self, message: "Message") -> None:
+        # until then the rank waits: its end is never seen before what it said
+        if self._link is not None:
+            self._link.send({"op": "noticed", "ticket": message["ticket"]})
 
     def _on_aborted(self, message: "Message") -> None:
         rank, status = message["rank"], message["status"] or 1
         text = f": {message['message']}" if message["message"] not in ("", "N/A") else ""
         self._around.abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{text}")
+        self._notice(message)
 
     def _on_fenced(self, message: "Message") -> None:
         self._data += base64.b64decode(message["data"])

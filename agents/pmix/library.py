@@ -150,6 +150,12 @@ class Library:
             _OnData(then)(code, ctypes.cast(buffer, c_void_p) if buffer else None, len(data), cbdata, None, None)
         self._answers = [*self._answers[-63:], buffer]  # the library may copy later, on its own thread
 
+    def done(self, ticket: int) -> None:
+        """What a rank said that it ends with has been heard: it may go."""
+        then, cbdata = self._waiting.pop(ticket, (None, None))
+        if then:
+            _OnDone(then)(SUCCESS, cbdata)
+
     def ask_rank(self, nspace: str, rank: int, then: "Callable[[int, bytes], None]") -> None:
         """The data that a rank of this machine has put; ``then(code, data)`` on the library's thread."""
 
@@ -203,13 +209,16 @@ class Library:
         self._tell(("connected", proc.contents.rank))
         return DONE_ALREADY
 
-    def _finalized(self, proc: Any, _object: Any, _then: Any, _cbdata: Any) -> int:
-        self._tell(("finalized", proc.contents.rank))
-        return DONE_ALREADY
+    def _finalized(self, proc: Any, _object: Any, then: Any, cbdata: Any) -> int:
+        self._tell(("finalized", self._take_ticket(then, cbdata), proc.contents.rank))
+        return SUCCESS
 
-    def _abort(self, proc: Any, _object: Any, status: int, text: Optional[bytes], *_: Any) -> int:
-        self._tell(("abort", proc.contents.rank, status, (text or b"").decode("latin-1")))
-        return DONE_ALREADY
+    def _abort(
+        self, proc: Any, _object: Any, status: int, text: Optional[bytes], _procs: Any, _count: int, then: Any, cb: Any
+    ) -> int:
+        told = (text or b"").decode("latin-1")
+        self._tell(("abort", self._take_ticket(then, cb), proc.contents.rank, status, told))
+        return SUCCESS
 
     def _fence(self, procs: Any, count: int, _info: Any, _ninfo: int, data: Any, size: int, then: Any, cb: Any) -> int:
         whole = count == 1 and procs[0].rank == WILDCARD

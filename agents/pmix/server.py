@@ -97,11 +97,16 @@ class PmixServer:
     def _asked_connected(self, rank: int) -> None:
         self._to_host_of(rank, {"op": "connected", "rank": rank})
 
-    def _asked_finalized(self, rank: int) -> None:
-        self._to_host_of(rank, {"op": "finalized", "rank": rank})
+    # A rank that has said either may end at once, and must not be seen to end before its word is heard.
 
-    def _asked_abort(self, rank: int, status: int, text: str) -> None:
-        self._to_host_of(rank, {"op": "aborted", "rank": rank, "status": status & 0xFF, "message": text[:500]})
+    def _asked_finalized(self, ticket: int, rank: int) -> None:
+        if not self._to_host_of(rank, {"op": "finalized", "rank": rank, "ticket": ticket}):
+            self._library.done(ticket)
+
+    def _asked_abort(self, ticket: int, rank: int, status: int, text: str) -> None:
+        told = {"op": "aborted", "rank": rank, "status": status & 0xFF, "message": text[:500], "ticket": ticket}
+        if not self._to_host_of(rank, told):
+            self._library.done(ticket)
 
     def _asked_fence(self, ticket: int, ranks: "List[int]", data: bytes) -> None:
         whole = not ranks or len(set(ranks)) == self._job.size
@@ -136,10 +141,12 @@ class PmixServer:
             more = start + CHUNK < len(data)
             self._leader.send({"op": op, "data": base64.b64encode(part).decode("ascii"), "more": more})
 
-    def _to_host_of(self, rank: int, message: Message) -> None:
+    def _to_host_of(self, rank: int, message: Message) -> bool:
         for link, ranks in list(self._links.values()):
             if rank in ranks:
                 link.send(message)
+                return True
+        return False
 
     # what launch children say
 
@@ -168,6 +175,8 @@ class PmixServer:
             link.send({"op": "environment", "variables": self._environment})
         elif op == "released":
             self._released(message)
+        elif op == "noticed":
+            self._library.done(message["ticket"])
         elif op == "found":
             self._library.answer(message["ticket"], message["code"], base64.b64decode(message["data"]))
         else:

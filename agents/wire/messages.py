@@ -172,6 +172,7 @@ PMIX: Dict[str, Shape] = {
     "released": _shape({"more": _bool}, data=_str),
     "found": _shape(ticket=_int, code=_int, data=_str),
     "give": _shape(ticket=_int, rank=_int),
+    "noticed": _shape(ticket=_int),
 }
 
 #: What it tells them.
@@ -180,8 +181,8 @@ PMIX_SAYS: Dict[str, Shape] = {
     "failed": _shape({"hint": _str}, message=_str),
     "noted": _shape(message=_str),
     "connected": _shape(rank=_int),
-    "finalized": _shape(rank=_int),
-    "aborted": _shape(rank=_int, status=_int, message=_str),
+    "finalized": _shape(rank=_int, ticket=_int),
+    "aborted": _shape(rank=_int, status=_int, message=_str, ticket=_int),
     "fenced": _shape({"more": _bool}, data=_str),
     "wanted": _shape(ticket=_int, rank=_int),
     "given": _shape(ticket=_int, code=_int, data=_str),
@@ -192,7 +193,7 @@ KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})
 #: The tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
     "load": _shape(
-        {"credential": _str, "macs": _dict, "members": _list, "master": _list},
+        {"credential": _str, "macs": _dict, "members": _list, "master": _list, "unbuffered": _bool},
         launcher=_int,
         partition=_int,
         mesh=_str,
