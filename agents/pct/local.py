@@ -79,7 +79,9 @@ class Local:
     ) -> None:  # fmt: skip
         self._loop, self._load, self._relay, self._inputs = loop, load, relay, inputs
         self._tell = listener
-        self._streams = Streams(loop, relay, self._on_closed)
+        # Whoever is alone is mixed with nobody, and what is typed into a terminal comes back letter by letter.
+        alone = load.size == 1 or (manner is not None and manner.pty is not None)
+        self._streams = Streams(loop, relay, self._on_closed, whole_lines=not (alone or load.unbuffered))
         env = node_environment(load, os.fsencode(rank_map))
         self.ranks = Ranks(
             load, program, env, listener.rank_held, listener.begin_failed, self._on_ended, self._on_exec_failed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+import time
 from collections import deque
 
 from agents.link.link import Buffer, Link
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 CHUNK = 64 << 10  # what a pipe holds
 SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
 LOCAL = 512 << 10  # bytes read from pipes that may wait for credit
+#: Seconds for which the beginning of a line waits for the rest of it, and bytes above which it never does: programs
+#: write lines in pieces (stdio without a buffer, as MPICH sets it; ``cerr << a << b``), which belong together.
+LINE_S = 0.02
+LINE = 4 << 10
 
 _HEADER = struct.Struct("!BII")  # kind, length, rank
 _COUNT = struct.Struct("i")
@@ -105,23 +110,27 @@ class Relay:
 class Stream:
     """One pipe of a rank."""
 
-    __slots__ = ("fd", "kind", "left", "rank")
+    __slots__ = ("fd", "held", "held_at", "kind", "left", "rank")
 
     def __init__(self, fd: int, kind: int, rank: int) -> None:
         self.fd = fd
         self.kind = kind
         self.rank = rank
         self.left = -1  # bytes still to be read once it has been given up; -1: until it ends
+        self.held, self.held_at = b"", 0.0  # the beginning of a line, and since when
 
 
 class Streams:
     """The pipes of all ranks of this node, read while the relay keeps up.
 
     ``on_closed(rank)`` is called when both pipes of a rank have ended or been given up. They hang on an epoll of their
-    own, so that holding them all back is one call.
+    own, so that holding them all back is one call. With ``whole_lines`` the pieces of a line that come one right after
+    another go on as one.
     """
 
-    def __init__(self, loop: Loop, relay: Relay, on_closed: Callable[[int], None]) -> None:
+    def __init__(
+        self, loop: Loop, relay: Relay, on_closed: Callable[[int], None], *, whole_lines: bool = False
+    ) -> None:
         self._loop = loop
         self._relay = relay
         self._on_closed = on_closed
@@ -130,6 +139,9 @@ class Streams:
         self._of_rank: Dict[int, List[Stream]] = {}
         self._waiting = 0
         self._reading = False
+        self._whole_lines = whole_lines
+        self._unfinished: Dict[int, Stream] = {}  # by descriptor, those that hold the beginning of a line
+        self._looking = False
 
     def add(self, rank: int, out_fd: int, err_fd: int) -> None:
         """Read these pipes as the stdout and stderr of ``rank``."""
@@ -178,7 +190,10 @@ class Streams:
                 data = b""
             if data:
                 self._waiting += len(data)
-                self._relay.push(stream.kind, stream.rank, data, self._passed)
+                if self._whole_lines:
+                    self._pass_lines(stream, data)
+                else:
+                    self._relay.push(stream.kind, stream.rank, data, self._passed)
                 if stream.left > 0:
                     stream.left -= len(data)
             if not data or stream.left == 0:
@@ -187,12 +202,48 @@ class Streams:
                 break
         self._watch()
 
+    def _pass_lines(self, stream: Stream, data: bytes) -> None:
+        if self._unfinished:
+            for other in self._of_rank[stream.rank]:
+                if other is not stream:
+                    self._let_go(other)  # it was there first
+            if stream.held:
+                data = stream.held + data
+        if len(data) < LINE and not data.endswith(b"\n"):
+            if not stream.held:
+                stream.held_at = time.monotonic()
+                if not self._looking:
+                    self._looking = True
+                    self._loop.after(LINE_S, self._look)
+                self._unfinished[stream.fd] = stream
+            stream.held = data
+            return
+        if stream.held:
+            stream.held = b""
+            del self._unfinished[stream.fd]
+        self._relay.push(stream.kind, stream.rank, data, self._passed)
+
+    def _look(self) -> None:
+        late = time.monotonic() - LINE_S
+        for stream in [each for each in self._unfinished.values() if each.held_at <= late]:
+            self._let_go(stream)
+        self._looking = bool(self._unfinished)
+        if self._looking:
+            self._loop.after(LINE_S / 2, self._look)
+
+    def _let_go(self, stream: Stream) -> None:
+        if stream.held:
+            data, stream.held = stream.held, b""
+            del self._unfinished[stream.fd]
+            self._relay.push(stream.kind, stream.rank, data, self._passed)
+
     def _passed(self, count: int) -> None:
         self._waiting -= count
         if not self._reading:
             self._watch()
 
     def _close(self, stream: Stream) -> None:
+        self._let_go(stream)
         self._epoll.unregister(stream.fd)
         os.close(stream.fd)
         del self._streams[stream.fd]

@@ -35,6 +35,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         _place(request, given)
     request.mpi, request.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
     request.gpus_per_task = given.get("gpus-per-task", 0)
+    request.unbuffered = "N" in given or "NOBUF" in given
     if "export" in given:
         _export(request, given["export"])
     if "chdir" in given:

@@ -135,7 +135,10 @@ WORDS = (
         " bebopd comm phase1 phase2; may be given again", "debug", metavar="TYPE", original=True, group=_LOOK,
     ),
     Word("timing", "flag", "tell the seconds of each phase at the end", original=True, group=_LOOK),
-    Word("N", "flag", "output is passed on at once, as it always is here", "unbuffered", original=True, group=_OUTPUT),
+    Word(
+        "N", "flag", "the pieces of a line go on at once; else they wait 20 ms for its end", "unbuffered",
+        original=True, group=_OUTPUT,
+    ),
     Word("NOBUF", "flag", "the same", "nobuf", original=True, group=_OUTPUT),
     Word(
         "show", "flag", "print the version and how the program would be loaded; asks nobody, starts nothing",
@@ -219,6 +222,7 @@ EXTRAS = frozenset(
         "chdir",
         "umask",
         "N",
+        "NOBUF",
         "nid",
         "pid",
         "placement",

@@ -166,6 +166,8 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
             for at, node in enumerate(plan.nodes)
         ],
     }
+    if request.unbuffered:
+        message["unbuffered"] = True
     if request.conduct is not None:
         request.conduct.mark(message, plan, request.cwd)
     if request.gpus_per_task:

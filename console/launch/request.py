@@ -72,6 +72,7 @@ class Request:
         "stage_in",
         "stage_out",
         "umask",
+        "unbuffered",
         "verbose",
         "wait_s",
         "wanted",
@@ -122,6 +123,7 @@ class Request:
         self.gpus_per_task = 0
         self.placement = "default"
         self.segments: list[Program] | None = None
+        self.unbuffered = False  # the pieces of ranks' lines go on one by one
         self.mpi = "auto"  # how the ranks of an MPI program find each other (console/launch/mpi.py)
         self.hwloc = False  # the program's MPI asks hwloc about its node
         self.pmix_library = ""  # where the program's own libpmix is

@@ -1,6 +1,8 @@
 """Output of any kind arrives byte for byte, in order for each rank and stream; input never hangs a launch."""
 
+import base64
 import hashlib
+import json
 import os
 import pty
 import signal
@@ -80,6 +82,17 @@ def test_utf8_that_is_split_between_writes_with_label(yods: PrivateMesh) -> None
 def test_no_final_newline_from_several(yods: PrivateMesh) -> None:
     assert output(yods, "yod", "-sz", "4", "printf", "x") == b"xxxx"
     assert output(yods, "yod", "-sz", "2", "-label", "printf", "x") in (b"0: x\n1: x\n", b"1: x\n0: x\n")
+
+
+@pytest.mark.parametrize(("word", "least", "most"), [("-N", 0.5, 1.0), ("-NOBUF", 0.5, 1.0), ("-quiet", 0.0, 0.25)])
+def test_lines_in_pieces_go_on_as_one(yods: PrivateMesh, word: str, least: float, most: float) -> None:
+    code = "import os, time\nfor i in range(40):\n os.write(1, b'x is'); time.sleep(0.002); os.write(1, b' 1\\n')"
+    told = output(yods, "yod", "-json", word, "-sz", "2", sys.executable, "-SEc", code)
+    events = [json.loads(line) for line in told.splitlines()]
+    pieces = [base64.b64decode(event["data"]) for event in events if event["event"] == "output"]
+    assert b"".join(pieces).count(b" 1\n") == 80
+    broken = sum(not piece.endswith(b"\n") for piece in pieces) / 80
+    assert least <= broken <= most, f"{broken:.0%} of the lines were in two pieces"
 
 
 def test_a_grandchild_that_holds_stdout_does_not_keep_the_job(yods: PrivateMesh) -> None:
