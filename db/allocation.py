@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from db import cookies, shaping
 from db.connection import Row, Statement, Store, Transaction
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
-from db.folded import conditions, fold, unfold
+from db.folded import fold, unfold
 from db.free import Machine, Placed
 from db.free_ids import FreeIds
 
@@ -367,13 +367,11 @@ def insert_partition(
 
 def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launcher: int | None) -> None:
     """Gives processors to a partition and a launcher, if nobody has them: the guard and its row count say so."""
-    count = sum(
-        t.change(
-            "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?"
-            f" WHERE {condition} AND launcher IS NULL AND {guard}",
-            (partition, launcher, t.stamp),
-        )
-        for condition in conditions(ids)
+    count = t.change_these(
+        ids,
+        "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?",
+        (partition, launcher, t.stamp),
+        f"launcher IS NULL AND {guard}",
     )
     if count != len(ids):
         raise TakenBesides(

@@ -11,13 +11,14 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import peewee as pw
 
 from db import drivers
 from db.drivers import Meaning
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError
+from db.folded import conditions, runs
 from db.schema_version import SCHEMA_VERSION, check_version
 from db.url import sqlite_path, without_password
 from db.writer_lock import WriterLock
@@ -27,8 +28,17 @@ Row = tuple[Any, ...]
 #: A statement and what its marks stand for.
 Statement = tuple[str, Sequence[Any]]
 
+
+class Each(NamedTuple):
+    """A statement that is run for every row of parameters; SQLite only. Its count is that of all of them."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+
+
 PATIENCE_S = 3.0
-WAL_CHECKPOINT_BYTES = 4 << 20
+#: Four times as long a log as 4 MiB means a quarter of the pages written twice, and of the syncs.
+WAL_CHECKPOINT_BYTES = 16 << 20
 COMMITS_BETWEEN_LOOKS = 64
 AT_ONCE_S = 0.5
 ROWS_A_STATEMENT = 400
@@ -98,6 +108,29 @@ class Transaction:
     def _now(self, sql: str, params: Sequence[Any]) -> Any:
         unsent, self._unsent = self._unsent, []
         return self.store.together([*unsent, (sql, params)])[-1]
+
+    def change_these(
+        self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str, *, wait: bool = True
+    ) -> int:
+        """Runs ``sql`` (up to its WHERE) on the processors with these ids where ``guard`` holds; how many it matched.
+
+        ``params`` are those of ``sql`` and the guard, in this order. With ``wait`` false it goes as ``write`` does,
+        and nobody hears how many.
+        """
+        self.changed = True
+        if self.store.dialect == "sqlite":
+            # one text, prepared once, for every run of ids: half the time of a long condition that never comes again
+            marks = sql.count("?")
+            rows = [(*params[:marks], first, last, *params[marks:]) for first, last in runs(sorted(ids))]
+            statements: list[Statement] = [Each(f"{sql} WHERE id BETWEEN ? AND ? AND {guard}", rows)]
+        else:
+            statements = [(f"{sql} WHERE {condition} AND {guard}", params) for condition in conditions(ids)]
+        if not wait:
+            self._unsent += statements
+            return 0
+        unsent, self._unsent = self._unsent, []
+        counts = self.store.together([*unsent, *statements])[len(unsent) :]
+        return sum(counts)
 
     def insert(self, table: str, values: dict[str, Any]) -> None:
         """One row, stamped with this transaction's number."""
@@ -215,7 +248,7 @@ class Store:
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 cursor = self.db.cursor()  # type: ignore[no-untyped-call]
                 if self.dialect == "sqlite":
-                    return [_outcome(cursor.execute(sql, params)) for sql, params in statements]
+                    return [_of_sqlite(cursor, statement) for statement in statements]
                 texts = [cursor.mogrify(self._text(sql), params) for sql, params in statements]
                 cursor.execute(";".join(texts))
                 found = [_outcome(cursor)]
@@ -380,6 +413,12 @@ class Store:
                 self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (OSError, pw.PeeweeException):
             pass  # the commit stands; the next one looks again
+
+
+def _of_sqlite(cursor: Any, statement: Statement) -> Any:
+    if type(statement) is Each:
+        return cursor.executemany(*statement).rowcount
+    return _outcome(cursor.execute(*statement))
 
 
 def _outcome(cursor: Any) -> Any:

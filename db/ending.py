@@ -13,7 +13,7 @@ from db import cookies
 from db.allocation import ABNORMAL_FROM, Ended, Live
 from db.connection import Row, Store, Transaction
 from db.errors import Denied, Expired, Invalid
-from db.folded import conditions, unfold
+from db.folded import unfold
 from db.free import Machine
 
 NEVER_STARTED = "nothing was started within the pending time"
@@ -198,12 +198,13 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     if state == "ended":
         return Ended(launcher, partition, ids, False)
     interactive = batch_job is None
-    for condition in conditions(ids):
-        t.write(
-            f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?"
-            f" WHERE {condition} AND launcher = ?",
-            (t.stamp, launcher),
-        )
+    t.change_these(
+        ids,
+        f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?",
+        (t.stamp, launcher),
+        "launcher = ?",
+        wait=False,
+    )
     t.write(
         "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?, reason = ?, changed = ?"
         " WHERE id = ?",

@@ -32,9 +32,13 @@ class Placed(NamedTuple):
     address: str
     processors: list[int]
 
-    def as_message(self) -> dict[str, Any]:
-        node, name, address, processors = self
-        return {"id": node, "name": name, "address": address, "processors": processors}
+
+def as_messages(placed: Iterable[Placed]) -> list[dict[str, Any]]:
+    """As a reply names them. All at once: on a machine of a processor a node there are as many as processors."""
+    return [
+        {"id": node, "name": name, "address": address, "processors": processors}
+        for node, name, address, processors in placed
+    ]
 
 
 class _Node(NamedTuple):

@@ -10,7 +10,7 @@ from agents.wire.credential import MARGIN_S, Credential
 from agents.wire.errors import AgentError
 from db import granted
 from db.connection import Store
-from db.free import Machine
+from db.free import Machine, as_messages
 
 
 class Issuing:
@@ -31,7 +31,7 @@ class Issuing:
         grant = granted.pending(store, message["launcher"], message["cookie"])
         machine.refresh(store)
         placed = machine.nodes_of(grant.processors)
-        members = credentials.members_of([one.as_message() for one in placed])
+        members = credentials.members_of(as_messages(placed))
         credential = Credential(
             self._mesh,
             grant.launcher,

@@ -4,6 +4,7 @@ Requests have their shape checked already (agents/wire/messages.py); what their 
 """
 
 import functools
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import allocation, ending, history, machine, many_nodes, modes, partitions, waiting, watching
 from db.connection import Store
-from db.free import Machine, Placed
+from db.free import Machine, Placed, as_messages
 
 MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
@@ -44,6 +45,7 @@ class Operations:
         self.store, self.rights, self.default_placement, self.login = store, rights, default_placement, login
         self.machine = Machine()
         self._geometry: tuple[str, placement.Geometry] = ("", None)
+        self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
@@ -66,7 +68,7 @@ class Operations:
             "partition": granted.partition,
             "mesh": self.machine.boot_id,
             "pending_s": round(granted.pending_s, 3),
-            "nodes": [placed.as_message() for placed in granted.nodes],
+            "nodes": as_messages(granted.nodes),
         }
         if granted.devices:
             reply["resources"] = granted.devices
@@ -133,7 +135,7 @@ class Operations:
         nodes, devices = allocation.consider(
             self.store, self.machine, self.demand(uid, {**message, **whoever}), self._choose(message)
         )
-        reply: Message = {"nodes": [placed.as_message() for placed in nodes]}
+        reply: Message = {"nodes": as_messages(nodes)}
         if devices:
             reply["resources"] = devices
         return Answer(reply)
@@ -241,7 +243,7 @@ class Operations:
             "partition": made.partition,
             "admin_cookie": made.admin_cookie,
             "allocation_cookie": made.allocation_cookie,
-            "nodes": [placed.as_message() for placed in made.nodes],
+            "nodes": as_messages(made.nodes),
         }
         return Answer(reply, lambda: partitions.destroy(self.store, made.partition, made.admin_cookie))
 
@@ -351,6 +353,11 @@ class Operations:
         geometry = self._topology()
         if geometry is not None:
             geometry.curve()
+        if self._frozen != self.machine.boot_id:
+            # tens of thousands of objects that stay: the collector would look at all of them while somebody waits
+            self._frozen = self.machine.boot_id
+            gc.collect()
+            gc.freeze()
 
     def trim(self, days: float, rows: int) -> bool:
         """Forget some of what ended long ago; whether there is more of it. Nobody waits long for a little at a time."""

@@ -51,11 +51,15 @@ class Places:
         """The start of the ``count`` in a row with the fewest pairwise hops (the first of equals)."""
         if len(starts) == 1:
             return starts[0]
-        return min(starts, key=lambda start: self._spread(start, start + count))
-
-    def _spread(self, start: int, end: int) -> int:
-        in_line = line_spread(self.x[start:end]) + line_spread(self.y[start:end])
-        return in_line + ring_spread(self.z[start:end], self.ring)
+        best, least = -1, -1
+        for start in starts:
+            end = start + count
+            hops = line_spread(self.x[start:end]) + line_spread(self.y[start:end])
+            if best < 0 or hops < least:  # else z cannot make it less
+                hops += ring_spread(self.z[start:end], self.ring)
+                if best < 0 or hops < least:
+                    best, least = start, hops
+        return best
 
 
 def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
