@@ -10,7 +10,7 @@ from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 
-_READ = 256 << 10
+_READ = 64 << 10  # what is taken in before a key is looked at again: some 2 ms of lines
 _PATIENCE_S = 5.0
 
 

@@ -118,11 +118,12 @@ class Output:
             rest = ""
         if rest:
             self._open[key] = rest
-        if len(text) <= MAX_LINE and "".join(parts).isprintable():  # nearly always
+        longest = max(map(len, parts), default=0)
+        if longest <= MAX_LINE and "".join(parts).isprintable():  # nearly always
             now = self.now
             self._lines += [Line(rank, stream, part, now) for part in parts]
             self._characters += len(text) - len(rest)
-            self.longest = max(self.longest, len(text) if len(parts) == 1 else max(map(len, parts), default=0))
+            self.longest = max(self.longest, longest)
         else:
             for part in parts:
                 self._append(rank, stream, part)

@@ -16,7 +16,7 @@ from console.tui.attachment import AttachError, Attachment, Pace
 from console.tui.run import Phase, Run
 
 _SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
-_PIECE = 256 << 10
+_PIECE = 64 << 10  # as much as is read from a socket before keys are looked at again
 
 
 class Watch:
