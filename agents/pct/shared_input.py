@@ -7,9 +7,11 @@ comes back. So one node at a time has some of it, nobody keeps what he does not 
 
 from __future__ import annotations
 
+import time
+
 from agents.link.lean import Enum
 from agents.pct.inputs import Sink
-from agents.pct.mouth import Mouth, reads
+from agents.pct.mouth import STALL_S, Mouth, reads
 from agents.wire.control import Message, to_bytes, to_text
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 PIECE = 64 << 10  # what an empty pipe holds
 _POLLS_S = 0.02
+#: Between two looks at most. Who sleeps in a poll or reads a pipe of his own seems to wait and takes nothing: when all
+#: have been tried in vain, looks become rarer, for nobody may ever read.
+_LONGEST_S = 1.0
 DOWN_OPS, UP_OPS = ("look", "deal"), ("waits", "dealt")
 
 
@@ -87,6 +92,8 @@ class Dealer(Sink):
         self._pending = b""  # while it is away: what has come and was not dealt
         self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
         self._refused: Set[int] = set()  # nodes that seemed to wait and did not take
+        self._all_refused = False  # nobody else has answered the last look
+        self._pause_s = self._not_before = 0.0
 
     def give(self, data: bytes) -> None:
         if self.state is State.HERE:
@@ -108,8 +115,9 @@ class Dealer(Sink):
         """Somebody on that node would read."""
         if self.state is State.HERE and not self.mouth.empty:
             if node in self._refused:
-                self._refused.discard(node)  # the next time it may be the only one
+                self._all_refused = True
                 return
+            self._all_refused = False
             self._holder = node
             self._handle(Event.WAITS)
 
@@ -141,6 +149,7 @@ class Dealer(Sink):
     def _read(self, count: int) -> None:
         if count > 0:
             self._refused.clear()
+            self._all_refused, self._pause_s, self._not_before = False, 0.0, 0.0
             self.taken += count
             self._on_taken(self)
         self._settle()
@@ -158,6 +167,13 @@ class Dealer(Sink):
             _DO[action](self)
 
     def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._not_before:
+            return
+        if self._all_refused:  # from the first again, for by now they may read
+            self._refused.clear()
+            self._all_refused, self._pause_s = False, min(_LONGEST_S, 2 * self._pause_s or STALL_S)
+        self._not_before = now + self._pause_s
         self._tell({"op": "look"}, None)
 
     def _fetch_and_deal(self) -> None:

@@ -1,6 +1,7 @@
 """Standard input shared by many nodes: every transition, and no byte lost or out of order whoever reads when."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -96,18 +97,45 @@ def test_the_end_waits_for_the_last_byte() -> None:
     assert one.sent[-1] == {"op": "eof"}
 
 
-def test_who_did_not_take_is_passed_over_once() -> None:
-    _loop, root = dealer([one := Below(1), two := Below(2)])
+def test_who_did_not_take_is_passed_over_until_all_have_been_tried() -> None:
+    places = range(1, 9)
+    loop, root = dealer(below := [Below(place) for place in places])
     root.give(b"x")
+    tried = []
+    for _ in places:
+        for place in places:  # all of them always seem to wait
+            root.waits(place)
+        assert state_of(root) is State.AWAY
+        tried.append(root._holder)
+        root.dealt(root._holder, b"x")
+    assert tried == list(places)
+    for place in places:
+        root.waits(place)
+        assert state_of(root) is State.HERE, "it had its chance"
+    asked = len(below[0].sent)
+    turn(loop, lambda: len(below[0].sent) > asked, "asked again")
     root.waits(1)
-    root.dealt(1, b"x")
-    root.waits(1)
-    assert state_of(root) is State.HERE, "it had its chance"
-    root.waits(2)
-    assert two.sent[-1]["op"] == "deal" and one.sent[-1]["op"] == "deal"
-    root.dealt(2, b"x")
-    root.waits(1)
-    assert state_of(root) is State.AWAY, "it may be the only one after all"
+    assert state_of(root) is State.AWAY, "it may be the one after all"
+    root.drop()
+
+
+def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
+    loop, root = dealer([one := Below(1)])
+    root.give(b"x")
+    looks: list[float] = []
+    while len(looks) < 9:
+        turn(loop, lambda: one.sent and one.sent[-1]["op"] == "look", "asked")
+        looks.append(time.monotonic())
+        one.sent.clear()
+        root.waits(1)
+        if state_of(root) is State.AWAY:
+            root.dealt(1, b"x")
+            one.sent.clear()
+    assert looks[-1] - looks[-3] > 0.3, "with pauses of 0.2 s and more"
+    assert os.read(root.mouth.reader, 1) == b"x"
+    turn(loop, lambda: root.taken == 1, "read here")
+    assert root._pause_s == root._not_before == 0, "whoever reads makes it offered at once again"
+    root.drop()
 
 
 @settings(max_examples=60, deadline=None)
