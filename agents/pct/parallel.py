@@ -87,7 +87,7 @@ class Parallel:
         tree = self._tree
         around = Around(
             run, tree.is_root, self._clients, lambda: self._the_world().exchange, self.settle, tree.send_up,
-            self._to_child_of, self._abort, tree.note,
+            self._to_child_of, self._abort, tree.note, self._ask,
         )  # fmt: skip
         return Pmix(self._loop, self._load, self._program, around)
 
@@ -413,6 +413,9 @@ class Parallel:
 
     def _answer(self, rank: int, found: bool, value: str) -> None:
         client = self._clients.get(rank)
+        if client is not None and self._pmix is not None:
+            self._pmix.answered(rank, found, value)
+            return
         if client is not None:
             self._send(rank, client.answered(value, found=found, why="" if found else "not_found"))
             return

@@ -47,22 +47,25 @@ _KNOWN_LAUNCHER = {"JSM_JSRUN_PORT": "1"}
 class PmixRank:
     """What a rank has said to the server. ``speaking``: who ends now breaks the program."""
 
-    __slots__ = ("speaking",)
+    __slots__ = ("asking", "speaking")
 
     def __init__(self) -> None:
         self.speaking = True
+        self.asking: "List[int]" = []  # tickets of questions for names, in the order of their answers
 
 
 class Around:
     """What PMIx needs of its launch child."""
 
-    __slots__ = ("abort", "clients", "exchange", "is_root", "note", "run", "send_up", "settle", "to_child_of")
+    __slots__ = ("abort", "ask", "clients", "exchange", "is_root", "note", "run", "send_up", "settle", "to_child_of")
 
     def __init__(
         self, run: str, is_root: bool, clients: "Dict[int, Any]", exchange: "Callable[[], Exchange]",
         settle: "Callable[[], None]", send_up: "Callable[[bytes], None]", to_child_of: "Callable[..., bool]",
         abort: "Callable[[int, Optional[int], str], None]", note: "Callable[[str], None]",
+        ask: "Callable[[int, str, str, str], None]",
     ) -> None:  # fmt: skip
+        self.ask = ask
         self.run, self.is_root, self.clients, self.exchange, self.settle = run, is_root, clients, exchange, settle
         self.send_up, self.to_child_of, self.abort, self.note = send_up, to_child_of, abort, note
 
@@ -186,6 +189,19 @@ class Pmix:
         if client is not None:
             client.speaking = False
         self._notice(message)
+
+    def _on_ask(self, message: "Message") -> None:
+        client = self._around.clients.get(message["rank"])
+        if client is not None:
+            client.asking.append(message["ticket"])
+            self._around.ask(message["rank"], message["what"], message["name"], message["value"])
+
+    def answered(self, rank: int, found: bool, value: str) -> None:
+        """The tree's root has answered the first of a rank's questions."""
+        client = self._around.clients[rank]
+        if client.asking and self._link is not None:
+            ticket = client.asking.pop(0)
+            self._link.send({"op": "answer", "ticket": ticket, "found": found, "value": value})
 
     def _notice(self, message: "Message") -> None:
         # until then the rank waits: its end is never seen before what it said

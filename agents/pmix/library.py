@@ -14,12 +14,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from agents.wire.errors import AgentError
 
 SUCCESS, DONE_ALREADY = 0, -157
-NOT_FOUND, NOT_SUPPORTED = -46, -47
+NOT_FOUND, NOT_SUPPORTED, DUPLICATE = -46, -47, -53
 WILDCARD = 0xFFFFFFFE
 _NSPACE, _KEY = 256, 512
 _BOOL, _STRING, _UINT16, _UINT32, _INFO, _ARRAY, _RANK = 1, 3, 13, 14, 24, 39, 40
 #: Places in the table of what a server offers (pmix_server_module_t), and how long it is at the most.
-CONNECTED, FINALIZED, ABORT, FENCE, MODEX, SPAWN = 0, 1, 2, 3, 4, 8
+CONNECTED, FINALIZED, ABORT, FENCE, MODEX, PUBLISH, LOOKUP, UNPUBLISH, SPAWN = range(9)
 _MODULE = 64
 
 
@@ -56,6 +56,12 @@ class Info(Structure):
     _fields_ = [("key", c_char * _KEY), ("flags", c_uint32), ("value", Value)]
 
 
+class Found(Structure):
+    """pmix_pdata_t"""
+
+    _fields_ = [("proc", Proc), ("key", c_char * _KEY), ("value", Value)]
+
+
 class Array(Structure):
     """pmix_data_array_t"""
 
@@ -71,6 +77,9 @@ _Fence = CFUNCTYPE(
 )  # fmt: skip
 _Modex = CFUNCTYPE(c_int, POINTER(Proc), POINTER(Info), c_size_t, c_void_p, c_void_p)
 _Spawn = CFUNCTYPE(c_int, POINTER(Proc), POINTER(Info), c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
+_Publish = CFUNCTYPE(c_int, POINTER(Proc), POINTER(Info), c_size_t, c_void_p, c_void_p)
+_Keys = CFUNCTYPE(c_int, POINTER(Proc), POINTER(c_char_p), POINTER(Info), c_size_t, c_void_p, c_void_p)
+_OnFound = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
 _Response = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
 
 
@@ -93,7 +102,8 @@ class Library:
         for place, kind, function in (
             (CONNECTED, _Session, self._connected), (FINALIZED, _Session, self._finalized),
             (ABORT, _Abort, self._abort), (FENCE, _Fence, self._fence), (MODEX, _Modex, self._modex),
-            (SPAWN, _Spawn, self._spawn),
+            (SPAWN, _Spawn, self._spawn), (PUBLISH, _Publish, self._publish), (LOOKUP, _Keys, self._lookup),
+            (UNPUBLISH, _Keys, self._unpublish),
         ):  # fmt: skip
             callback = kind(function)
             self._kept.append(callback)
@@ -155,6 +165,24 @@ class Library:
         then, cbdata = self._waiting.pop(ticket, (None, None))
         if then:
             _OnDone(then)(SUCCESS, cbdata)
+
+    def published(self, ticket: int, code: int) -> None:
+        """What a rank is told that has published a name, or taken one back."""
+        then, cbdata = self._waiting.pop(ticket, (None, None))
+        if then:
+            _OnDone(then)(code, cbdata)
+
+    def looked_up(self, ticket: int, rank: int, name: str, value: "Optional[str]") -> None:
+        """What stands under a name; None: nothing."""
+        then, cbdata = self._waiting.pop(ticket, (None, None))
+        if not then:
+            return
+        found = Found()
+        found.key, found.proc.rank = name.encode("latin-1"), rank
+        self._fill(found.value, value or "")
+        self._answers = [*self._answers[-63:], found]
+        told = value is not None
+        _OnFound(then)(SUCCESS if told else NOT_FOUND, ctypes.addressof(found) if told else None, int(told), cbdata)
 
     def ask_rank(self, nspace: str, rank: int, then: "Callable[[int, bytes], None]") -> None:
         """The data that a rank of this machine has put; ``then(code, data)`` on the library's thread."""
@@ -231,6 +259,24 @@ class Library:
         self._tell(("modex", self._take_ticket(then, cb), proc.contents.rank))
         return SUCCESS
 
+    def _publish(self, proc: Any, info: Any, count: int, then: Any, cb: Any) -> int:
+        named = [info[place] for place in range(count) if not info[place].key.startswith(b"pmix.")]
+        if len(named) != 1 or named[0].value.type != _STRING:
+            return NOT_SUPPORTED  # MPI publishes one text at a time
+        name, value = named[0].key, named[0].value.data.string or b""
+        return self._ask(proc, "publish", name, value, then, cb)
+
+    def _lookup(self, proc: Any, keys: Any, _info: Any, _count: int, then: Any, cb: Any) -> int:
+        return self._ask(proc, "lookup", keys[0], b"", then, cb) if _one(keys) else NOT_SUPPORTED
+
+    def _unpublish(self, proc: Any, keys: Any, _info: Any, _count: int, then: Any, cb: Any) -> int:
+        return self._ask(proc, "unpublish", keys[0], b"", then, cb) if _one(keys) else NOT_SUPPORTED
+
+    def _ask(self, proc: Any, what: str, name: bytes, value: bytes, then: Any, cb: Any) -> int:
+        texts = name.decode("latin-1"), value.decode("latin-1")
+        self._tell(("name", self._take_ticket(then, cb), proc.contents.rank, what, *texts))
+        return SUCCESS
+
     def _spawn(self, proc: Any, *_: Any) -> int:
         self._tell(("spawn", proc.contents.rank))
         return NOT_SUPPORTED
@@ -239,6 +285,10 @@ class Library:
         self._next += 1
         self._waiting[self._next] = (then, cbdata)
         return self._next
+
+
+def _one(keys: Any) -> bool:
+    return bool(keys) and keys[0] is not None and keys[1] is None
 
 
 class Rank:

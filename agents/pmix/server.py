@@ -15,7 +15,7 @@ from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
 from agents.pmix.job import Job, facts, host_name, node_list, rank_list
-from agents.pmix.library import NOT_FOUND, NOT_SUPPORTED, SUCCESS, Library, NoLibrary
+from agents.pmix.library import DUPLICATE, NOT_FOUND, NOT_SUPPORTED, SUCCESS, Library, NoLibrary
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
@@ -38,6 +38,7 @@ class PmixServer:
         self._loop.watch(self._wake, READ, self._on_wake)
         self._links: Dict[int, Tuple[Link, Set[int]]] = {}
         self._environment: Dict[str, str] = {}
+        self._names: Dict[int, Tuple[str, int, str]] = {}  # who asks for which, by ticket
         self._fence = 0  # the ticket of the fence that waits
         self._coming = b""
         self._leader = self._accept(line)
@@ -121,6 +122,20 @@ class PmixServer:
                 link.send({"op": "fenced", "data": "", "more": False})
         self._send_data("fenced", data)
 
+    def _asked_name(self, ticket: int, rank: int, what: str, name: str, value: str) -> None:
+        told = {"op": "ask", "ticket": ticket, "rank": rank, "what": what, "name": name, "value": value}
+        self._names[ticket] = what, rank, name
+        if not self._to_host_of(rank, told):
+            self._answer_name(ticket, False, "")
+
+    def _answer_name(self, ticket: int, found: bool, value: str) -> None:
+        what, rank, name = self._names.pop(ticket, ("", 0, ""))
+        if what == "lookup":
+            self._library.looked_up(ticket, rank, name, value if found else None)
+        elif what:
+            wrong = DUPLICATE if what == "publish" else NOT_FOUND
+            self._library.published(ticket, SUCCESS if found else wrong)
+
     def _asked_spawn(self, rank: int) -> None:
         text = f"rank {rank} asked for more processes (MPI_Comm_spawn): yod starts all at once, with -sz"
         self._leader.send({"op": "noted", "message": text})
@@ -175,6 +190,8 @@ class PmixServer:
             link.send({"op": "environment", "variables": self._environment})
         elif op == "released":
             self._released(message)
+        elif op == "answer":
+            self._answer_name(message["ticket"], message["found"], message["value"])
         elif op == "noticed":
             self._library.done(message["ticket"])
         elif op == "found":

@@ -173,6 +173,7 @@ PMIX: Dict[str, Shape] = {
     "found": _shape(ticket=_int, code=_int, data=_str),
     "give": _shape(ticket=_int, rank=_int),
     "noticed": _shape(ticket=_int),
+    "answer": _shape(ticket=_int, found=_bool, value=_str),
 }
 
 #: What it tells them.
@@ -180,6 +181,7 @@ PMIX_SAYS: Dict[str, Shape] = {
     "environment": _shape(variables=_dict),
     "failed": _shape({"hint": _str}, message=_str),
     "noted": _shape(message=_str),
+    "ask": _shape(ticket=_int, rank=_int, what=_str, name=_str, value=_str),
     "connected": _shape(rank=_int),
     "finalized": _shape(rank=_int, ticket=_int),
     "aborted": _shape(rank=_int, status=_int, message=_str, ticket=_int),

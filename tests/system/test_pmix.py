@@ -1,6 +1,7 @@
 """Open MPI's programs under plain yod: PMIx, served by a process of its own for each machine."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_it_is_offered_to_who_asks_and_never_with_pmi(yods: PrivateMesh) -> None
     for kind, expected in (("pmix", ["1", "0"]), ("auto", ["0", "3"]), ("none", ["0", "0"])):
         done = yods.run("yod", "-sz", "2", f"--mpi={kind}", "sh", "-c", script, check=True)
         assert done.stdout.split() == expected * 2, kind
+
+
+def test_names(yods: PrivateMesh, ranks: str) -> None:
+    done = yods.run("yod", "-sz", "4", ranks, "publish", check=True)
+    assert sorted(done.stdout.splitlines()) == told(4)
+
+
+def test_a_spawn_is_refused_in_words(yods: PrivateMesh, ranks: str) -> None:
+    process = yods.start(
+        "yod", "-sz", "4", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert "asked for more processes (MPI_Comm_spawn)" in process.stderr.readline()
+    process.terminate()  # Open MPI 4 tells the rank that asked, and lets the others wait for ever
+    process.wait(20)
 
 
 @pytest.mark.parametrize(
