@@ -75,7 +75,14 @@ def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
         path,
         autoconnect=False,
         timeout=LOCK_WAIT_S,
-        pragmas={"journal_mode": "wal", "synchronous": "normal", "wal_autocheckpoint": 0, "cache_size": -8192},
+        # a log that was moved into the file is cut off: from its size writers see when it is to be moved again
+        pragmas={
+            "journal_mode": "wal",
+            "synchronous": "normal",
+            "wal_autocheckpoint": 0,
+            "journal_size_limit": 0,
+            "cache_size": -8192,
+        },
     )
     return database, path
 
