@@ -10,11 +10,8 @@ from agents.link.lean import heappop, heappush, signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set, Tuple
+    from typing import Callable, Dict, List, Optional, Tuple
 
-#: Signals for which this process has the handler that does nothing (the wake-up descriptor does the work). A forked
-#: child has it too: setting it anew would cost more than the rest of a loop.
-_handled: Set[int] = set()
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 BROKEN = select.EPOLLHUP | select.EPOLLERR
@@ -81,8 +78,7 @@ class Loop:
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
             self.watch(reader, READ, self._on_wakeup)
         self._signals[number] = callback
-        if number not in _handled:
-            _handled.add(number)
+        if signal.getsignal(number) is not _nothing:  # a fork has what its parent had, unless somebody put it back
             signal.signal(number, _nothing)
 
     def _on_wakeup(self, _events: int) -> None:
@@ -130,7 +126,6 @@ class Loop:
     def close(self) -> None:
         """Let go of everything; what the signals did by default they do again."""
         for number in self._signals:
-            _handled.discard(number)
             signal.signal(number, signal.SIG_DFL)
         self._signals.clear()
         self.abandon()

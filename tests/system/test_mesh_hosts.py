@@ -179,6 +179,18 @@ def test_launches_survive_an_upgrade(loopback: MakeLoopback) -> None:
     mesh.run("yod", "-sz", "8", "true", check=True)
 
 
+def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    yod = mesh.start("yod", "-sz", "2", "sh", "-c", "echo in; exec sleep 1000", stdout=subprocess.PIPE, text=True)
+    assert yod.stdout.readline() == "in\n"
+    for pid in _daemons(mesh):  # nobody is their parent then
+        os.kill(pid, signal.SIGKILL)
+    mesh.run("mesh", "up", check=True)
+    mesh.run("mesh", "down", "--force", check=True)
+    assert mesh.left_on_hosts() == [] and yod.wait(20) != 0
+
+
 def _daemons(mesh: LoopbackMesh) -> set[int]:
     """Keepers and PCTs, which a launch child is a fork of."""
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in mesh.agents()}
