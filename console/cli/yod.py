@@ -358,9 +358,17 @@ def _signal(settings: Settings, name: str, rest: list[str]) -> int:
     from console.launch.attach import send_signal
     from console.launch.signals import signal_number
 
-    if len(rest) != 1 or not rest[0].isdigit():
-        raise UsageError("-signal takes a signal and a launcher's id", "yod -signal TERM 7")
-    send_signal(settings.run_dir, int(rest[0]), signal_number(name))
+    if not 1 <= len(rest) <= 2 or not rest[0].isdigit():
+        raise UsageError(
+            "-signal takes a signal, a launcher's id and, where only some are meant, ranks", "yod -signal TERM 7 0-3,8"
+        )
+    ranks = None
+    if len(rest) == 2:
+        from agents.pct import rank_sets
+        from console.launch.stacks import read_ranks
+
+        ranks = rank_sets.members(read_ranks(rest[1]))
+    send_signal(settings.run_dir, int(rest[0]), signal_number(name), ranks)
     return 0
 
 

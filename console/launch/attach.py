@@ -204,7 +204,7 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
-    """Have the yod of ``launcher`` signal its ranks (None: all); returns when it has. ConsoleError when it has not."""
+    """Have the yod of ``launcher`` signal its ranks (ascending; None: all); returns when it has. ConsoleError when not."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)
@@ -213,6 +213,11 @@ def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | Non
     try:
         with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
+            while (hello := client.receive()).get("event") != "hello":
+                pass
+            size = int(hello["size"])
+            if ranks and ranks[-1] >= size:
+                raise ConsoleError(f"launcher {launcher} has no rank {ranks[-1]}", f"its ranks are 0 to {size - 1}")
             client.tell({"op": "signal", "signal": number, "ranks": ranks})
             while client.receive().get("event") != "signalled":
                 pass

@@ -189,6 +189,20 @@ def test_signal_of_a_running_launch_is_another_form(yods: PrivateMesh) -> None:
         assert yods.run("yod", *words).returncode == 2
 
 
+def test_a_signal_to_some_ranks(yods: PrivateMesh) -> None:
+    script = "echo up; exec sleep 60"
+    launcher = yods.run("yod", "-detach", "-sz", "3", "sh", "-c", script, check=True).stdout.strip()
+    assert yods.run("yod", "-signal", "TERM", launcher, "0,2").returncode == 0
+    beyond = yods.run("yod", "-signal", "KILL", launcher, "1-3")
+    assert beyond.returncode == 125 and "has no rank 3" in beyond.stderr
+    assert yods.run("yod", "-signal", "TERM", launcher, "most").returncode == 2
+    assert yods.run("yod", "-signal", "USR1", launcher, "1").returncode == 0
+    done = yods.run("yod", "--attach", launcher, "-json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    ends = {event["rank"]: event["signal"] for event in events if event["event"] == "exit"}
+    assert ends == {0: signal.SIGTERM, 1: signal.SIGUSR1, 2: signal.SIGTERM}
+
+
 def test_wait_after_the_first_exit(yods: PrivateMesh) -> None:
     begun = time.monotonic()
     done = yods.run("yod", "-sz", "3", "-wait", "0.4", "sh", "-c", "[ $YOD_RANK != 1 ] || exit 4; exec sleep 30")

@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from console.launch.report import fold_ranks
 from console.launch.sanitise import clean
 from console.tui.actions.registry import bindings
 from console.tui.attachment import AttachError
@@ -312,7 +313,8 @@ class RunScreen(Saving, Framed):
         whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
         end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
         name = signal_name(number)
-        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}" if scope is None else ""
+        some = f" {fold_ranks(ranks)}" if ranks is not None else ""
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{some}"
         question = Confirm(
             f"{name} to {whom} of launcher {self._run.launcher}?",
             f"{self._run.command}\n{end}{same}",
