@@ -12,7 +12,7 @@ from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import own_directory
-from agents.pct import kernel, processes, tidying
+from agents.pct import kernel, processes
 from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import PctError
@@ -20,7 +20,7 @@ from agents.pct.hosted import Hosted, Kill
 from agents.pct.inside import Inside
 from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
-from agents.pct.places import pct_socket, tombstone
+from agents.pct.places import launchers_here, owed_epilog, pct_socket, tombstone
 from agents.pct.seat import Host
 from agents.pct.spares import Spares, prepare, serve_launches
 from agents.wire.control import Message
@@ -134,8 +134,12 @@ class Pct(Inside):
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)
         self._loop.on_signal(signal.SIGINT, self._end)
+        if config.system is not None:
+            self._clean_up_for_users(config)
         self._hosted.adopt()
-        tidying.sweep()
+        self._hosted.sweep_images()
+        for launcher in set(launchers_here(config.run, config.node, "epilog")) - set(self._hosted.launchers()):
+            self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending = 0.0
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
@@ -146,6 +150,18 @@ class Pct(Inside):
         outside = Outside(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
         self._spares.answer = outside.answer
         return outside
+
+    def _clean_up_for_users(self, config: PctConfig) -> None:
+        # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
+        from agents.pct.system_mode import pay_epilog, sweep_all
+
+        def on_cleared(launcher: int) -> None:
+            pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
+            if pid:
+                self._hosted.add_courier(pid)
+
+        self._hosted.on_cleared = on_cleared
+        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config
@@ -247,17 +263,6 @@ class Pct(Inside):
         theirs.close()
         self._hosted.add(pid)
         self._spares.add(ours)
-        if let_in is not None and self._config.system is not None:
-            self._hosted.on_death[pid] = lambda: self._clean_up_behind(let_in.credential)
-
-    def _clean_up_behind(self, credential: Any) -> None:
-        # in system mode, for a launch child that was killed
-        from agents.pct.system_mode import run_epilog, sweep_all
-
-        self._hosted.add_courier(sweep_all())
-        pid = run_epilog(self._config.system, self._config.node, credential.launcher, credential.uid)
-        if pid:
-            self._hosted.add_courier(pid)
 
     def _let_go(self) -> None:
         # In a forked child: what is the PCT's alone.

@@ -126,6 +126,8 @@ class Hearing(Listener):
         if self._local.unclean:
             self._unclean += [[self._host.node, pid] for pid in self._local.unclean]
             self._host.log.write("unclean", launcher=self._launcher, pids=self._local.unclean)
+        elif self._household is not None:
+            self._household.processes_gone()
         self._killers.answer(self._local.killed, bool(self._unclean))
 
     def swept(self) -> None:

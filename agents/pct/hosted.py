@@ -32,7 +32,8 @@ class Hosted:
         self._couriers: Set[int] = set()
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
-        self.on_death: Dict[int, Callable[[], None]] = {}  # what else is to be done when a launch child is killed
+        self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
+        self.sweep_images: Callable[[], None] = tidying.sweep
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
@@ -112,6 +113,7 @@ class Hosted:
         if launcher in self.launchers():  # it did not tidy up: it died
             self._log.write("launch child died", launcher=launcher, pid=pid)
             self.clear(launcher)
+            self.sweep_images()
 
     def reap(self) -> None:
         """Take every child that has ended."""
@@ -127,19 +129,16 @@ class Hosted:
                 self._couriers.discard(pid)
             elif pid in self._own:
                 self._own.discard(pid)
-                behind = self.on_death.pop(pid, None)
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
                     self._loop.after(0, tidying.keep_ready)
                 elif status:
                     died = True
                     self._log.write("launch child died", pid=pid, status=status)
-                    if behind is not None:
-                        self._loop.after(0, behind)
             else:
                 stray = True
         if died:
             self.clear_dead()
-            tidying.sweep()
+            self.sweep_images()
         if died or stray:
             self.sweep()
 
@@ -158,6 +157,7 @@ class Hosted:
         clear_files(self._run, self._node, launcher)
         if killed:
             self._log.write("strays killed", launcher=launcher, killed=killed)
+        self.on_cleared(launcher)
         return killed
 
     def kill_marked(self, launcher: int) -> int:

@@ -51,15 +51,18 @@ class User:
             raise LoadFailed(f"did not become uid {self.uid}: {there}", "node")
 
     def as_root(self, work: "Callable[[], Result]") -> "Result":
-        """Do ``work`` as root, and be this user again."""
+        """Do ``work`` as root, and be this user again. A process that cannot be it again ends here and now."""
         os.setresuid(-1, 0, -1)
-        os.setresuid(0, 0, 0)
-        os.setresgid(0, 0, 0)
-        os.setgroups([])
         try:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)
+            os.setgroups([])
             return work()
         finally:
-            self.become()
+            try:
+                self.become()
+            except LoadFailed:  # whoever hears of it would go on as root; behind a dead launch child its PCT cleans up
+                os._exit(70)
 
     def make_place(self, ram_disk: str = RAM_DISK) -> None:
         """The user's directory in the RAM disk, made as root: nobody else may have taken its name. OSError."""

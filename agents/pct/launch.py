@@ -232,9 +232,7 @@ class Launch(Hearing):
         if let_in is None:
             raise LoadFailed(f"{load.name}: in system mode a launch comes with a credential", "launch")
         trust.ours().hold()
-        self._household = Household(
-            self._host.system, self._loop, self._host.log, load.name, load.launcher, let_in.credential.uid
-        )
+        self._household = Household(self._host, self._loop, load, let_in.credential.uid)
         self._run = self._freight.run = self._household.run
         self._seat.map_path = f"{self._run}/ranks"
         self._seat.as_root = self._household.user.as_root

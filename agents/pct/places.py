@@ -38,9 +38,19 @@ def tombstone(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"killed-{node}-{launcher}")
 
 
-def launchers_here(run: str, node: str) -> List[int]:
-    """Launchers that have a file here, whether their launch child lives or not."""
-    prefix = f"launch-{node}-"
+def owed_epilog(run: str, node: str, launcher: int) -> str:
+    """A file that says: the site's epilog has not run yet for this launch (system mode)."""
+    return os.path.join(run, f"epilog-{node}-{launcher}")
+
+
+def processor_locks(run: str, node: str) -> str:
+    """Where launch children have a byte locked for each processor whose processes they have (system mode)."""
+    return os.path.join(run, f"processors-{node}")
+
+
+def launchers_here(run: str, node: str, kind: str = "launch") -> List[int]:
+    """Launchers that have a file of that kind here, whether their launch child lives or not."""
+    prefix = f"{kind}-{node}-"
     found = set()
     for name in os.listdir(run):
         number = name[len(prefix) :].partition(".")[0] if name.startswith(prefix) else ""

@@ -9,23 +9,29 @@ import os
 import select
 import shutil
 import signal
+import stat
 import time
 
 from agents.link.loop import READ
 from agents.pct import image, processes, tidying
 from agents.pct.errors import LoadFailed
 from agents.pct.handing_out import load_all_modules
-from agents.pct.identity import User, look_up
+from agents.pct.held import Held
+from agents.pct.identity import RAM_DISK, User, look_up
+from agents.pct.places import owed_epilog, processor_locks
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
     from agents.link.loop import Loop
-    from agents.pct.log import Log
+    from agents.pct.plan import Load
+    from agents.pct.seat import Host
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SAYS = 2048  # bytes of what a prolog writes that are told
+_NOBODY = 65534
+_SWEEP_S = 10.0  # for one user's files: who stops what works for him makes nobody else wait longer
 
 
 class SystemMode:
@@ -43,16 +49,24 @@ class SystemMode:
 class Household:
     """One launch's user on this node, and the directory of what it has here: ``run``, 0700, the user's own."""
 
-    def __init__(self, mode: SystemMode, loop: "Loop", log: "Log", node: str, launcher: int, uid: int) -> None:
-        self._mode, self._loop, self._log, self._node, self._launcher = mode, loop, log, node, launcher
-        self.user: User = look_up(uid, node, root_allowed=mode.allow_root)
+    def __init__(self, host: "Host", loop: "Loop", load: "Load", uid: int) -> None:
+        self._mode: SystemMode = host.system
+        self._loop, self._log, self._node, self._launcher = loop, host.log, load.name, load.launcher
+        self._owed = owed_epilog(host.run, load.name, load.launcher)
+        self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
+        self._held = Held(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
         try:
             self.user.make_place()
             self.user.become()
-            self.run = image.launch_directory(f"run-{node}-{launcher}")
+            self.run = image.launch_directory(f"run-{self._node}-{self._launcher}")
             os.mkdir(self.run, 0o700)
         except OSError as error:
-            raise LoadFailed(f"{node}: no place for uid {uid}: {error.filename}: {error.strerror}", "node") from None
+            why = f"{self._node}: no place for uid {uid}: {error.filename}: {error.strerror}"
+            raise LoadFailed(why, "node") from None
+
+    def processes_gone(self) -> None:
+        """No process of the launch has its processors any more."""
+        self._held.release()
 
     def clear(self) -> None:
         """Remove the launch's directory, as the user: a link in it leads nowhere that the user may not go."""
@@ -67,6 +81,12 @@ class Household:
             else:
                 failed(LoadFailed(f"{self._node}: the prolog {_how(status)}{said}", "node"))
 
+        try:
+            if self._mode.epilog:
+                self.user.as_root(lambda: write_owed(self._owed, self.user.uid))
+        except OSError as error:
+            failed(LoadFailed(f"{self._node}: {self._owed}: {error.strerror}", "node"))
+            return
         self._run_site("prolog", self._mode.prolog, ended)
 
     def epilog(self, then: "Callable[[], None]", tell: "Callable[[str], None]") -> None:
@@ -75,6 +95,8 @@ class Household:
         def ended(status: int, said: str) -> None:
             if status != 0:
                 tell(f"{self._node}: the epilog {_how(status)}{said}")
+            if self._mode.epilog:
+                self.user.as_root(lambda: take_owed(self._owed))
             then()
 
         self._run_site("epilog", self._mode.epilog, ended)
@@ -90,16 +112,18 @@ class Household:
         except OSError as error:
             ended(127, f": {error.strerror}")
             return
-        said: List[bytes] = []
+        said = bytearray()
 
         def on_output(_events: int) -> None:
             data = os.read(out, 4096)
-            if data:
-                said.append(data)
+            said.extend(data)
+            if data and not _ended(said):
+                del said[_SAYS:-_SAYS]
                 return
+            # not at the pipe's end: a daemon that the site began may hold it for ever
             self._loop.unwatch(out)
             os.close(out)
-            status, text = _read_end(b"".join(said))
+            status, text = _read_end(bytes(said))
             self._log.write(step, launcher=self._launcher, status=status, seconds=round(time.monotonic() - began, 3))
             ended(status, text)
 
@@ -115,9 +139,28 @@ def site_environment(step: str, node: str, launcher: int, user: User) -> "Dict[s
     }  # fmt: skip
 
 
-def run_epilog(mode: SystemMode, node: str, launcher: int, uid: int) -> int:
-    """Start the epilog of a launch whose launch child was killed: its pid, 0 where there is none."""
-    if not mode.epilog:
+def write_owed(path: str, uid: int) -> None:
+    """Note that a launch of ``uid`` is owed an epilog, whoever may be killed from now on. OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb", buffering=0) as file:
+        file.write(b"%d\n" % uid)
+
+
+def take_owed(path: str) -> int:
+    """Whose epilog was owed; it is not any more. -1: none was."""
+    try:
+        with open(path, "rb") as file:
+            uid = int(file.read(32))
+        os.unlink(path)
+        return uid
+    except (OSError, ValueError):
+        return -1
+
+
+def pay_epilog(mode: SystemMode, path: str, node: str, launcher: int) -> int:
+    """Start the epilog of a launch whose launch child was killed: its pid, 0 where none is owed."""
+    uid = take_owed(path)
+    if uid < 0 or not mode.epilog:
         return 0
     try:
         user = look_up(uid, node, root_allowed=True)
@@ -160,7 +203,7 @@ def _attend(path: str, environment: "Dict[str, str]", out: int, patience_s: floa
         os.write(out, (error.strerror or str(error)).encode("utf-8", "replace"))
         status = 127 << 8
     finally:
-        os.write(out, b"\0%d" % status)
+        os.write(out, b"\0%d\n" % status)
         os._exit(0)
 
 
@@ -172,10 +215,14 @@ def _wait(pid: int, patience_s: float) -> int:
     return os.waitpid(pid, 0)[1]
 
 
+def _ended(data: bytearray) -> bool:
+    return data.endswith(b"\n") and data[-8:].rpartition(b"\0")[2][:-1].isdigit()
+
+
 def _read_end(data: bytes) -> "Tuple[int, str]":
     text, _, number = data.rpartition(b"\0")
     said = text.decode("utf-8", "replace").strip()[:_SAYS]
-    return int(number) if number.isdigit() else 126 << 8, f": {said}" if said else ""
+    return int(number) if number.strip().isdigit() else 126 << 8, f": {said}" if said else ""
 
 
 def _how(status: int) -> str:
@@ -184,25 +231,38 @@ def _how(status: int) -> str:
     return f"ended with {os.WEXITSTATUS(status) or status}"
 
 
-def sweep_all(ram_disk: str = "/dev/shm") -> int:
+def sweep_all(ram_disk: str = RAM_DISK) -> int:
     """Remove what dead launch children of any user left in the RAM disk, each user's as that user; who does (pid)."""
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.set_wakeup_fd(-1)
-        for name in os.listdir(ram_disk):
-            if name.startswith("redmesh-") and name[8:].isdigit() and name != "redmesh-0":
-                uid = int(name[8:])
-                if os.fork() == 0:
-                    os.setgroups([])
-                    os.setresgid(65534, 65534, 65534)
-                    os.setresuid(uid, uid, uid)
-                    tidying.sweep(ram_disk)
-                    os._exit(0)
-        while True:
-            os.wait()
-    except (OSError, ChildProcessError):
+        for uid in users_of(ram_disk):
+            # one after another: how many directories there are is up to users
+            child = os.fork()
+            if child == 0:
+                os.setgroups([])
+                os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+                os.setresuid(uid, uid, uid)
+                tidying.sweep(ram_disk)
+                os._exit(0)
+            _wait(child, _SWEEP_S)
+    except Exception:  # whatever anybody put there
         pass
     finally:
         os._exit(0)
+
+
+def users_of(ram_disk: str) -> "List[int]":
+    """Who has a directory of ours in ``ram_disk``: the name alone is nothing, for anybody may make any. Never root."""
+    found = []
+    for name in os.listdir(ram_disk):
+        path = os.path.join(ram_disk, name)
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue  # gone meanwhile
+        if status.st_uid and name == f"redmesh-{status.st_uid}" and stat.S_ISDIR(status.st_mode):
+            found.append(status.st_uid)
+    return found
