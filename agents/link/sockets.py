@@ -55,6 +55,8 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
             os.chmod(path, mode)  # whatever the umask
         except FileExistsError:
             pass
+    if os.geteuid() == 0:
+        _check_above(path)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
         raise UnsafeDirectory(
@@ -62,6 +64,17 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
             "remove it, or point XDG_RUNTIME_DIR to a directory of your own",
         )
     return path
+
+
+def _check_above(path: str) -> None:
+    # Root's directory in one that a user owns is the user's: he may rename it, and put another in its place.
+    above = os.path.dirname(path) or "."
+    status = os.stat(above)
+    if status.st_uid != 0 or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
+        raise UnsafeDirectory(
+            f"{path} would be root's in a directory that others may change: {above}",
+            f"remove {above}, or choose another place",
+        )
 
 
 def _short(path: str) -> "tuple[str, int]":

@@ -30,7 +30,9 @@ def base() -> str:
 
 def place(node: str) -> tuple[str, str]:
     """Where a node keeps its files, and its sockets: many nodes may share a host."""
-    return os.path.join(base(), "nodes", node), "/tmp/redmesh-%d/%s" % (os.geteuid(), node)
+    # root's not in /tmp: after a reboot anybody could take its name before the agent does
+    above = "/run" if os.geteuid() == 0 else "/tmp"
+    return os.path.join(base(), "nodes", node), "%s/redmesh-%d/%s" % (above, os.geteuid(), node)
 
 
 class Trouble(Exception):

@@ -59,7 +59,8 @@ class LoopbackMesh(PrivateMesh):
     def left_on_hosts(self) -> list[str]:
         """Processes and files of this mesh that are on the hosts."""
         left = [str(path) for path in self.hosts.home.rglob("*") if self.name in path.name or path.suffix == ".pyz"]
-        left += [str(path) for path in Path(f"/tmp/redmesh-{os.geteuid()}").glob(f"{self.name}-*")]
+        above = "/tmp" if os.geteuid() else "/run"
+        left += [str(path) for path in Path(f"{above}/redmesh-{os.geteuid()}").glob(f"{self.name}-*")]
         return left + [f"process {pid}: {words}" for pid, words in self.agents().items()]
 
     def agents(self) -> dict[int, str]:

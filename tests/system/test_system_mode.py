@@ -14,7 +14,7 @@ from tests.support.mariadb import Server
 from tests.support.system_mesh import SystemMesh, need_users_with_python
 from tests.support.waiting import wait_until
 
-LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /tmp/redmesh-0/*/launch-* 2>/dev/null"
+LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
 IDENTITY = r"""
 echo "uid $(id -u) gid $(id -g) groups $(id -G) umask $(umask)"
 grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status
