@@ -233,7 +233,7 @@ class Snapshot:
             return
         if not self._py_spy:
             rank.why = rank.why or _NO_PY_SPY
-            self._after_python(rank)
+            self._ask_itself(rank)
             return
         # a stopped process would be waited for for ever
         still = ["--nonblocking"] if processes.state(rank.pid) in ("T", "t") else []
@@ -259,7 +259,26 @@ class Snapshot:
                     rank.python[tid or -int(thread["thread_id"])] = found
         except (ValueError, KeyError, TypeError):
             rank.why = f"Python's own calls: {why or _last(text) or 'py-spy found none'}"
+            self._ask_itself(rank)
+            return
         self._after_python(rank)
+
+    def _ask_itself(self, rank: Rank) -> None:
+        from agents.pct.own_stacks import Asking
+
+        def told(threads: Any) -> None:
+            self._tools.remove(asking)
+            rank.python_main, rank.python = threads
+            if rank.python_main:
+                rank.why = ""
+            self._guarded(lambda: self._after_python(rank))
+
+        try:
+            asking = Asking(self._loop, rank.pid, told)
+        except OSError:
+            self._after_python(rank)
+            return
+        self._tools.append(asking)
 
     def _after_python(self, rank: Rank) -> None:
         if self._which == "python":

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["debug_here", "debug_on_request"]
 
 _F_SETSIG = 10  # fcntl(2); not in every Python's fcntl
-#: Signals that nobody sends by hand; the first one that the program has no use for is taken.
-_SIGNALS = (signal.SIGURG, signal.SIGIO, signal.SIGUSR2, signal.SIGUSR1)
+#: Signals that the program may have no use for; the first such is taken. By one the kernel tells that somebody has
+#: connected, which ends with the socket; by the other the node asks, and ignored is best should nobody listen any more.
+_SIGNALS = (signal.SIGIO, signal.SIGUSR2, signal.SIGUSR1)
+_ASKING = (signal.SIGURG, signal.SIGUSR2, signal.SIGUSR1)
 
 
 def _name(pid: int) -> str:
@@ -159,7 +161,7 @@ class _Way:
 
     def let_signal(self) -> None:
         """Whoever comes is noticed at once. RuntimeError when every signal has its use."""
-        number = _unused()
+        number = _unused(_SIGNALS)
         signal.signal(number, lambda _number, frame: self.welcome(frame))
         signal.siginterrupt(number, False)
         fcntl.fcntl(self.sock, fcntl.F_SETOWN, self.pid)
@@ -188,17 +190,27 @@ class _Way:
         self.session.enter(at)
 
 
-def _unused() -> int:
+def _unused(signals: "tuple[signal.Signals, ...]") -> int:
     with open("/proc/self/status") as file:
         rows = dict(line.split(":", 1) for line in file)
     taken = int(rows["SigCgt"], 16) | int(rows["SigBlk"], 16)
-    for number in _SIGNALS:
+    for number in signals:
         if not taken >> (number - 1) & 1:
             return number
     raise RuntimeError("no signal is left for debug_on_request")
 
 
 _ways: "List[_Way]" = []
+_stacks: "List[int]" = []  # the file for them
+
+
+def _tell_stacks() -> None:
+    """Where all threads stand, written by faulthandler for mesh stacks (agents/pct/own_stacks.py)."""
+    import faulthandler
+
+    number = _unused(_ASKING)
+    _stacks.append(os.memfd_create("redmesh-stacks-%d" % number))
+    faulthandler.register(number, file=_stacks[0], all_threads=True)
 
 
 def _forget() -> None:
@@ -216,6 +228,8 @@ def debug_on_request() -> None:
         way = _Way()
         way.let_signal()
         _ways.append(way)
+        if not _stacks:
+            _tell_stacks()
 
 
 def debug_here() -> None:

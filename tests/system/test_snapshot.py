@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from agents.link.loop import Loop
-from agents.pct import backtrace, merged, processes, rank_sets, snapshot, unwinding
+from agents.pct import backtrace, merged, own_stacks, processes, rank_sets, snapshot, unwinding
+from agents.pct.places import YODIO
 from agents.pct.snapshot import Snapshot
 from tests.support.places import paths, places
 from tests.support.waiting import wait_until
@@ -167,3 +168,35 @@ def test_nobody_elses_py_spy_is_run(ranks: Begin, monkeypatch: pytest.MonkeyPatc
     spy.chmod(0o755)
     told = take(here, **{"py-spy": str(spy)})
     assert marker.exists() and "Python's own calls: py-spy found none" in told[1][0][2]
+
+
+SAYS_ITSELF = """
+import threading, signal, sys
+sys.path.insert(0, {yodio!r})
+import yodpdb
+def helper():
+    threading.Event().wait()
+def stand():
+    signal.pause()
+threading.Thread(target=helper, daemon=True).start()
+yodpdb.debug_on_request()
+while True:
+    stand()
+"""
+
+
+def test_a_python_rank_says_itself_where_it_stands(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no tool at all, and no ptrace."""
+    here = ranks(2, sys.executable, "-c", SAYS_ITSELF.format(yodio=YODIO))
+    wait_until(lambda: all(own_stacks.offered(pid)[0] for _, pid in here), "they offer it", 10)
+    only(monkeypatch, "none")
+    for _ in range(2):
+        told = take(here)
+        calls = found(told)
+        assert calls["<module>/stand"] == "0-1" and any(path.endswith("helper/wait") for path in calls), calls
+        assert all("py-spy" not in why for _, _, why in told[1])
+    told = take(here, "python")
+    assert told[1] == [] and found(told)["<module>/stand"] == "0-1"
+    os.kill(here[1][1], signal.SIGSTOP)  # who is stopped says nothing, and is not waited for
+    told = take(here, "python")
+    assert found(told)["<module>/stand"] == "0" and told[1][0][0] == "1" and "py-spy" in told[1][0][2]
