@@ -102,10 +102,10 @@ class Interventions:
 
     def _signal(self, launchers: Sequence[Live], message: Message, done: Done) -> None:
         number = message["signal"]
-        if not 0 < number < 65:
+        if not 0 <= number < 65:
             raise AgentError(f"there is no signal {number}", code="invalid")
-        if not launchers:
-            done({"launchers": []}, None)
+        if not launchers or number == 0:  # as of kill(2): only whether one may
+            done({"launchers": sorted(live.launcher for live in launchers)}, None)
             return
 
         def through(good: list[Any], bad: dict[str, str]) -> None:

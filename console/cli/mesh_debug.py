@@ -2,6 +2,7 @@
 
 import argparse
 
+from console.launch.access import stay_on_side
 from console.launch.debugging import Debugging
 from console.settings import Settings
 
@@ -9,4 +10,5 @@ from console.settings import Settings
 def debug(settings: Settings, options: argparse.Namespace) -> int:
     """Sit at the debugger until it ends."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    stay_on_side(settings, options.launcher)
     return Debugging(settings.run_dir, options.launcher, options.rank, words or ["gdb"]).run()

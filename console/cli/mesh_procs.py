@@ -12,7 +12,7 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.errors import ConsoleError
 from console.launch import mpir
-from console.launch.access import yod_socket
+from console.launch.access import stay_on_side, yod_socket
 from console.launch.attach import reach_launch
 from console.launch.sanitise import clean
 from console.settings import Settings
@@ -23,6 +23,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 def procs(settings: Settings, options: argparse.Namespace) -> int:
     """Print the table, or be its stub."""
+    stay_on_side(settings, options.launcher)
     with _connected(settings.run_dir, options.launcher) as client:
         entries = _entries(client, options.launcher)
         if options.mpir_stub:

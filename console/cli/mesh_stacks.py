@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+from console.launch.access import stay_on_side
 from console.launch.sanitise import clean
 from console.launch.stacks import take
 from console.settings import Settings
@@ -15,6 +16,7 @@ _INSIDE = re.compile(r"P?MPI_[A-Z]")
 
 def stacks(settings: Settings, options: argparse.Namespace) -> int:
     """Collect and print."""
+    stay_on_side(settings, options.launcher)
     which = "native" if options.native else "python" if options.python else "all"
     told = take(settings.run_dir, options.launcher, ranks=options.ranks, which=which, limit_s=options.limit)
     if options.json:

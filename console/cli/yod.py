@@ -351,6 +351,7 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
     )
     make = JsonFront if request.json else Front
     gc.enable()
+    _stay(settings, given["reattach"])
     return Attached(settings.run_dir, settings.state_dir, given["reattach"], request, make).run()
 
 
@@ -368,6 +369,7 @@ def _signal(settings: Settings, name: str, rest: list[str]) -> int:
         from console.launch.stacks import read_ranks
 
         ranks = rank_sets.members(read_ranks(rest[1]))
+    _stay(settings, int(rest[0]))
     send_signal(settings.run_dir, int(rest[0]), signal_number(name), ranks)
     return 0
 
@@ -377,6 +379,7 @@ def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
 
     if rest:
         raise UsageError("-release takes a launcher's id and no program")
+    _stay(settings, launcher)
     release(settings.run_dir, launcher)
     return 0
 
@@ -386,8 +389,16 @@ def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
 
     if rest:
         raise UsageError("-feed takes a launcher's id and no program")
+    _stay(settings, launcher)
     feed(settings.run_dir, launcher, 0)
     return 0
+
+
+def _stay(settings: Settings, launcher: int) -> None:
+    if settings.login:  # one of several login processors that this host plays
+        from console.launch.access import stay_on_side
+
+        stay_on_side(settings, launcher)
 
 
 def _version() -> int:

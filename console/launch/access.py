@@ -8,7 +8,7 @@ import time
 
 from agents.link.sockets import connect
 from console.errors import ConsoleError
-from console.launch.authority import connect_any
+from console.launch.authority import connect_any, cpa_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,6 +73,26 @@ def login_name(settings: Settings) -> str:
             return str(decode(file.read())["login"])
     except (OSError, WireError, KeyError):
         return os.uname().nodename.partition(".")[0] or "login"
+
+
+def stay_on_side(settings: Settings, launcher: int) -> None:
+    """Of one host that plays several login processors: a launch on another side of the machine is out of reach.
+
+    Elsewhere the launch's socket is on the login processor of the launch alone. ConsoleError, AgentError.
+    """
+    if not settings.login:
+        return
+    from agents.link.client import Client, Unreachable
+
+    for path in cpa_sockets(settings.run_dir):
+        try:
+            with Client(path, "launcher") as cpa:
+                cpa.call({"op": "signal_launchers", "launchers": [launcher], "signal": 0, "login": settings.login})
+            return
+        except Unreachable:
+            continue
+    told = f"no CPA answers that could tell which side launcher {launcher} is on"
+    raise ConsoleError(told, "mesh status shows the daemons")
 
 
 def yod_socket(run: str, launcher: int) -> str:

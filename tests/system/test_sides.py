@@ -75,6 +75,23 @@ def end(yod: "subprocess.Popen[Any]") -> None:
     yod.wait(20)
 
 
+def refused_to_reach(storm: PrivateMesh, left: "subprocess.Popen[Any]") -> None:
+    """A launch on the left: the right neither follows nor signals nor looks into it; the left does."""
+    (launcher,) = (one["id"] for one in storm.json("showmesh")["launchers"] if one["pid"] == left.pid)
+    for command in (
+        ["yod", "--attach", str(launcher)],
+        ["yod", "-signal", "KILL", str(launcher)],
+        ["yod", "--release", str(launcher)],
+        ["yod", "--feed", str(launcher)],
+        ["mesh", "stacks", str(launcher)],
+        ["mesh", "procs", str(launcher)],
+        ["mesh", "debug", str(launcher), "0", "gdb"],
+    ):
+        refused = storm.run(*command, env=RIGHT)
+        assert refused.returncode == 125 and "another side" in refused.stderr, (command, refused.stderr)
+    storm.run("yod", "-signal", "CONT", str(launcher), env=LEFT, check=True)
+
+
 def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     # all closed: everything is there for everybody
     assert sides(storm) == [(0, 8, ALL)]
@@ -105,6 +122,7 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     for verb in (["-kill"], ["-interrupt"], ["-reset"], ["-gone"], ["-reserve", "root"]):
         refused = storm.run("pingd", *verb, "-list", "0..9", "-NoInquire", env=RIGHT)
         assert refused.returncode != 0 and "another side" in refused.stderr, (verb, refused.stderr)
+    refused_to_reach(storm, left)
     assert left.poll() is None and right.poll() is None
     for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):
         refused = storm.run("mesh", "side", "set", *change)
