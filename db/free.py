@@ -14,7 +14,7 @@ from db.errors import Invalid
 from db.free_ids import FreeIds, FreeLists, Key, Use
 
 Read = Callable[..., list[Row]]
-UP = "up"
+UP, DRAINING = "up", "draining"
 #: Processors that changed, alike ones together: a few rows where each had one of its own.
 _CHANGED = (
     "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
@@ -82,6 +82,7 @@ class Machine:
         self._members: dict[int, set[int]] = {}
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
+        self._draining: set[int] = set()
 
     # -- keeping up ------------------------------------------------------------------------------------------------
 
@@ -171,6 +172,7 @@ class Machine:
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
+            (self._draining.add if after.state == DRAINING else self._draining.discard)(row[0])
             if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
                 for one in self._on_node.get(row[0], ()):
                     self._file(one, self._key_on(after, one))
@@ -332,6 +334,10 @@ class Machine:
         if not found:
             raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
         return found
+
+    def drains(self) -> bool:
+        """Whether a node is draining."""
+        return bool(self._draining)
 
     def nodes_with_processors(self) -> int:
         """How many nodes ranks can run on at all."""

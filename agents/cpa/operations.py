@@ -343,7 +343,9 @@ class Operations:
 
     def expire(self) -> bool:
         """End what was not started or served in time; whether somebody's turn may have come by it."""
-        machine.settle_drained(self.store)
+        self.machine.refresh(self.store)
+        if self.machine.drains():  # asked of the database it would be a look at every node, each second
+            machine.settle_drained(self.store)
         late = waiting.drop_late(self.store)
         return bool(ending.expire_pending(self.store) or late)
 

@@ -147,14 +147,18 @@ def test_a_node_that_failed_a_load_is_down_until_it_registers(store: Store, mach
 
 def test_draining_lets_run_what_runs(store: Store, machine: Machine) -> None:
     taken = take(store, machine, 2)
+    assert not machine.drains()
     assert drain(store, "n0", "disk", "root") and state(store, "n0") == "draining"
     machine.refresh(store)
+    assert machine.drains()
     assert machine.free("ada") == list(range(4, 16))
     settle_drained(store)
     assert state(store, "n0") == "draining"
     give_back(store, taken)
     settle_drained(store)
     assert state(store, "n0") == "drained"
+    machine.refresh(store)
+    assert not machine.drains()
     node_up(store, "n0", "b1", 2, "/x")
     assert state(store, "n0") == "drained", "an administrator's word outlives a restart"
     assert resume(store, "n0", "root") and state(store, "n0") == "up"
