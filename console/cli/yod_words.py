@@ -165,7 +165,8 @@ WORDS = (
     Word("release", "int", "let the ranks of a held launch run", metavar="ID", group=_OTHER),
     Word(
         "signal", "text", "send a signal to the ranks of the launch named next, or to some: -signal TERM 7 0-3;"
-        " before a program, SIG@T: a signal to the ranks T seconds before the limit of -time", metavar="SIG[@T]", group=_OTHER,
+        " before a program, SIG@T: a signal to the ranks T seconds before the limit of -time", metavar="SIG[@T]",
+        group=_OTHER,
     ),
     Word(
         "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, which may be another mesh's", "cpa",

@@ -204,7 +204,7 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
-    """Have the yod of ``launcher`` signal its ranks (ascending; None: all); returns when it has. ConsoleError when not."""
+    """Have the yod of ``launcher`` signal its ranks (ascending; None: all), and wait until it has. ConsoleError."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)

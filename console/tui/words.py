@@ -37,3 +37,9 @@ def several(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def near_end(path: str) -> str:
+    """The end of a long path, which tells sockets of one machine apart; other addresses as they are."""
+    parts = path.rsplit("/", 2)
+    return f"…/{parts[1]}/{parts[2]}" if path.startswith("/") and path.count("/") > 3 else path

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from console.tui import acting
 from console.tui.actions.registry import bindings
 from console.tui.links import Link
-from console.tui.machine import Changed
+from console.tui.machine import Changed, Event
 from console.tui.screens.doing import Doing
 from console.tui.screens.entry import Entry
 from console.tui.screens.frame import Framed
@@ -139,6 +139,8 @@ class TableScreen(Doing):
         cells = [] if row is None else cells_of(self.table, row, self.console.machine)
         if cells:
             self._details.show_cell(cells[0])
+        elif isinstance(row, Event):
+            self._details.show_event(row)
         else:
             self._details.show_nothing()
 

@@ -14,7 +14,7 @@ from console.launch.report import fold_ranks
 from console.tui.machine import Event, Launcher, Machine, Node, Processor, State
 from console.tui.probing import Probe
 from console.tui.widgets.titles import set_title
-from console.tui.words import amount, elapsed, several
+from console.tui.words import amount, clock, elapsed, near_end, several
 
 #: A name, a value, and how it is marked: ``bad`` or nothing.
 Fact = tuple[str, str, str]
@@ -36,6 +36,10 @@ class Details(Widget):
     def show_nothing(self) -> None:
         """There is no machine."""
         self._draw("nothing", [])
+
+    def show_event(self, event: Event) -> None:
+        """One that stands for no processor: its whole text."""
+        self._draw(event.kind, [("at", clock(event.at), ""), ("text", event.text, "")])
 
     def show_cell(self, cell: int, where: str = "", of: int = 1) -> None:
         """The processor, its node, and what runs there. ``of``: how many the tile stands for."""
@@ -76,7 +80,7 @@ class Details(Widget):
         facts += self._of_probe(node)
         facts += self._of_ranks(node)
         if node.address:
-            facts.append(("address", node.address, ""))
+            facts.append(("address", near_end(node.address), ""))
         if node.agent:
             facts.append(("agent", f"{node.agent}, incarnation {node.incarnation}", ""))
         return facts + self._events(event for event in machine.events if event.node == node.name)
@@ -93,7 +97,7 @@ class Details(Widget):
         if told.memory:
             total, available = told.memory
             share = 100 * (total - available) // max(1, total)
-            facts.append(("memory", f"{amount(total - available)} of {amount(total)} used, {share} %", ""))
+            facts.append(("memory", f"{amount(total - available)} of {amount(total)} used, {share}%", ""))
         for launcher, ranks in told.processes.items():
             shown = ", ".join(f"{rank}:{pid}" for rank, pid in ranks[:6]) + (", …" if len(ranks) > 6 else "")
             facts.append(("rank:pid", f"{self._machine.letter(launcher)} {shown}", ""))

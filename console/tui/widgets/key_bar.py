@@ -13,12 +13,15 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 
+_NEVER_LEFT_OUT = frozenset(("app.help", "app.quit"))  # how to learn the rest, and how to get out
+
 
 class _Item(NamedTuple):
     shown: str
     label: str
     key: str
     possible: bool
+    stays: bool  # also where there is not room for all
 
 
 class KeyBar(Widget):
@@ -35,7 +38,7 @@ class KeyBar(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._items: list[_Item] = []
-        self._ends: list[int] = []  # columns where the items shown end
+        self._shown: list[tuple[_Item, int]] = []  # what there was room for, and the column where it ends
 
     def on_mount(self) -> None:
         """Follows."""
@@ -55,7 +58,7 @@ class KeyBar(Widget):
             before = items.get(name)
             if before is None:
                 label = group.description if group is not None else binding.description
-                items[name] = _Item(shown, label, binding.key, enabled)
+                items[name] = _Item(shown, label, binding.key, enabled, binding.id in _NEVER_LEFT_OUT)
             elif group is not None:
                 items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
         if list(items.values()) != self._items:
@@ -64,29 +67,33 @@ class KeyBar(Widget):
 
     def render(self) -> Content:
         """As many as there is room for, further apart where there is more of it."""
+        items = list(self._items)
         for gap in (2, 1):
-            line = self._line(gap)
-            if len(self._ends) == len(self._items):
+            line = self._line(items, gap)
+            if line.cell_length <= self.size.width + gap:
+                return line
+        for item in [item for item in reversed(items) if not item.stays]:
+            items.remove(item)  # a word cut in half says nothing
+            line = self._line(items, 1)
+            if line.cell_length <= self.size.width + 1:
                 break
         return line
 
-    def _line(self, gap: int) -> Content:
+    def _line(self, items: list[_Item], gap: int) -> Content:
         key_style, label_style = self.get_visual_style("key-bar--key"), self.get_visual_style("key-bar--label")
         dim = self.get_visual_style("key-bar--dim")
         line = Content(" ")
-        self._ends = []
-        for item in self._items:
+        self._shown = []
+        for item in items:
             styles = (key_style, label_style) if item.possible else (dim, dim)
             part = Content.assemble((item.shown, styles[0]), (f" {item.label}", styles[1]))
-            if line.cell_length + part.cell_length > self.size.width:
-                break  # a word cut in half says nothing
             line = line.append(part).append(" " * gap)
-            self._ends.append(line.cell_length)
+            self._shown.append((item, line.cell_length))
         return line
 
     def on_click(self, event: events.Click) -> None:
         """Presses the key."""
-        for item, end in zip(self._items, self._ends, strict=False):
+        for item, end in self._shown:
             if event.x < end:
                 if item.possible:
                     self.app.simulate_key(item.key)
