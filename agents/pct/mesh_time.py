@@ -1,4 +1,4 @@
-"""What time it is in the mesh: the system database's clock, learned from whoever knows it, kept by our own monotonic one.
+"""What time it is in the mesh: the system database's clock, learned from who knows it, kept by our own monotonic one.
 
 A node's own wall clock counts for nothing: it may be an hour off.
 """

@@ -139,7 +139,8 @@ async def test_no_database_at_all(tmp_path: Path) -> None:
     async with opened(f"sqlite://{tmp_path}/none.db", tmp_path) as (app, pilot):
         await until(pilot, lambda: "no picture yet" in screen_text(app), "that there is nothing to see")
         await until(pilot, lambda: "mesh up" in screen_text(app), "what to do about it")
-        await pilot.press("h", "j", "k", "l", "g", "G", "w", "b", "tab", "enter", "a", "space", "v", "c", "o", "s", "i", "z", "y", "D", "escape", "question_mark", "escape")
+        for key in (*"hjklgGwb", "tab", "enter", "a", "space", *"vcosizyD", "escape", "question_mark", "escape"):
+            await pilot.press(key)
         assert "Traceback" not in screen_text(app)
 
 

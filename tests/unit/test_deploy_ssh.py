@@ -138,7 +138,9 @@ def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     assert agent.agent_for(tag, str(tmp_path)) == kept
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
-    assert {f"agents/{name}" for name in ("pct/daemon.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")} <= set(names)
+    assert {f"agents/{name}" for name in ("pct/daemon.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")} <= set(
+        names
+    )
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
 
 

@@ -18,7 +18,8 @@ from agents.wire.frames import COMMON, CONTROL, KINDS, LIMITS, STDOUT, Decoder, 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
 EXAMPLES = re.findall(r"^```json (\w+)\n(.*?)^```$", PROTOCOL.read_text(), re.M | re.S)
 TABLES = {
-    "pmix": messages.PMIX, "pmix_says": messages.PMIX_SAYS, "cpa": messages.CPA, "rca": messages.RCA, "pct": messages.PCT, "keeper": messages.KEEPER,
+    "pmix": messages.PMIX, "pmix_says": messages.PMIX_SAYS,
+    "cpa": messages.CPA, "rca": messages.RCA, "pct": messages.PCT, "keeper": messages.KEEPER,
     "down": messages.DOWN, "up": messages.UP, "yod": messages.YOD,
 }  # fmt: skip
 
