@@ -41,6 +41,7 @@ LOOKS_S = (0.3, 1.0)
 #: So long after a rank that never said a word has ended the others are told; most launches are over by then.
 ABSENT_S = 1.0
 _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
+_MPICH = (b"/libmpich.so", b"/libmpi.so.12")
 
 
 class Tree:
@@ -160,7 +161,7 @@ class Parallel:
 
     def released(self, ranks: "Callable[[], List[List[int]]]") -> None:
         """GO has come. ``ranks()``: rank and pid of the living."""
-        if self._tree.is_root and self._kind == "auto" and self._load.size > 1:
+        if self._tree.is_root and self._kind != "none" and self._load.size > 1:
             for delay_s in LOOKS_S:
                 self._loop.after(delay_s, lambda: self._look(ranks()))
 
@@ -173,11 +174,13 @@ class Parallel:
                 loaded = file.read()
         except OSError:
             return
-        if any(name in loaded for name in _ALONE):
+        found = _MPICH if self._pmix is not None else _ALONE
+        if any(name in loaded for name in found):
             self._looked = True
+            has = ("MPICH", "PMI", "PMIx", "auto") if self._pmix is not None else ("Open MPI", "PMIx", "PMI", "pmix")
             self._tree.note(
-                f"rank {rank} has loaded Open MPI, which needs PMIx and was offered PMI: every rank believes that it is"
-                " alone; say --mpi=pmix, or --mpi=none if that is meant"
+                "rank %d has loaded %s, which needs %s and was offered %s: every rank believes that it is alone;"
+                " say --mpi=%s, or --mpi=none if that is meant" % (rank, *has)
             )
 
     # from the ranks

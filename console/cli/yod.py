@@ -276,7 +276,9 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.front import Front, JsonFront
     from console.launch.mpi import choose
 
-    choose(request, settings.mpi)
+    wrong = choose(request, settings.mpi)
+    if wrong and not request.quiet and request.size != 1:
+        print(f"yod: {wrong}", file=sys.stderr, flush=True)
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)

@@ -17,24 +17,36 @@ _MPICH = (b"libmpich.so.", b"libmpi.so.12")
 _HEAD, _TAIL = 1 << 20, 256 << 10
 
 
-def choose(request: Request, default: str) -> None:
+def choose(request: Request, default: str) -> str:
     """Which process manager the ranks are offered, where nobody said: PMIx to who is linked against Open MPI.
 
-    ``default``: the site's, for scripts, interpreters and whatever names no MPI.
+    Returned is what is wrong with what somebody said; empty when nothing is. ``default``: the site's, for scripts,
+    interpreters and whatever names no MPI.
     Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
     """
-    if request.mpi not in ("auto", "pmi1", "pmi2"):
-        return
+    if request.mpi == "none":
+        return ""
     paths = {one.path for one in request.segments} if request.segments is not None else {request.path}
     for path in sorted(paths):
         names = _names(path)
         request.hwloc = request.hwloc or any(name in names for name in _MPICH)
-        if request.mpi == "auto" and any(name in names for name in _OPEN_MPI) and _links_open_mpi(path):
+        if request.mpi != "pmix" and any(name in names for name in _OPEN_MPI) and _links(path, _OPEN_MPI):
+            if request.mpi != "auto":
+                return _alone(path, "Open MPI, which needs PMIx", request.mpi)
             request.mpi = "open-mpi"
             request.pmix_library = _library_of(os.fsdecode(path), request)
-            return
+            return ""
+        if request.mpi == "pmix" and any(name in names for name in _MPICH) and _links(path, _MPICH):
+            request.hwloc = False
+            return _alone(path, "MPICH, which needs PMI as a rule", request.mpi)
     if request.mpi == "auto" and not request.hwloc:
         request.mpi = default
+    return ""
+
+
+def _alone(path: bytes, what: str, said: str) -> str:
+    name = os.path.basename(os.fsdecode(path))
+    return f"{name} is linked against {what}: with --mpi={said} its ranks do not find each other; --mpi=auto does it"
 
 
 def told(request: Request, size: int) -> dict[str, Any]:
@@ -69,11 +81,11 @@ def _names(path: bytes) -> bytes:
     return data if data.startswith(b"\x7fELF") else b""
 
 
-def _links_open_mpi(path: bytes) -> bool:
+def _links(path: bytes, names: tuple[bytes, ...]) -> bool:
     from console.launch.libraries import NotElf, read_elf
 
     try:
         needed = read_elf(os.fsdecode(path)).needed
     except (NotElf, OSError):
         return False
-    return any(name.encode() in _OPEN_MPI for name in needed)
+    return any(name.encode().startswith(names) for name in needed)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mesh import PrivateMesh
-from tests.support.mpis import OPEN_MPICC, compiled, needs_open_mpi
+from tests.support.mpis import MPICC, OPEN_MPICC, compiled, needs_open_mpi
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
@@ -137,10 +137,23 @@ def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str, tmp_pat
     wait_until(lambda: not servers(), "it is gone with its launch", 10.0)
 
 
+def test_what_cannot_find_the_others_is_told(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
+    """N silent programs of one rank look like one that has worked."""
+    for options in (["--mpi=pmi1"], ["--mpi=pmi2", "-batch"]):
+        done = yods.run("yod", "-sz", "2", *options, ranks, check=True)
+        assert done.stdout.splitlines() == ["0 of 1: sum 0, token 0, 1 share memory"] * 2
+        assert "yod: ranks is linked against Open MPI, which needs PMIx: with --mpi=pm" in done.stderr
+    assert "linked" not in yods.run("yod", "-sz", "2", "--mpi=none", ranks, check=True).stderr
+    if MPICC:
+        other = compiled("tests/system/mpi/ranks.c", tmp_path)
+        assert "is linked against MPICH, which needs PMI" in yods.run("yod", "-sz", "2", "--mpi=pmix", other).stderr
+
+
 def test_what_loads_open_mpi_later_is_told(yods: PrivateMesh) -> None:
     library = next(
         (path for path in ("/usr/lib/x86_64-linux-gnu/libmpi.so.40",) if os.path.exists(path)), ""
     ) or pytest.skip("libmpi.so.40 is elsewhere")
     script = f"import ctypes, time; ctypes.CDLL('{library}'); time.sleep(1.6)"
-    done = yods.run("yod", "-sz", "2", "/usr/bin/env", "python3", "-c", script, check=True)
-    assert "rank 0 has loaded Open MPI, which needs PMIx and was offered PMI" in done.stderr
+    for options in ([], ["--mpi=pmi1"]):
+        done = yods.run("yod", "-sz", "2", *options, "/usr/bin/env", "python3", "-c", script, check=True)
+        assert "rank 0 has loaded Open MPI, which needs PMIx and was offered PMI" in done.stderr
