@@ -158,7 +158,8 @@ class NamespaceHost:
             )
 
     def _cgroup(self) -> Path | None:
-        path = _CGROUPS / f"redmesh-{os.getpid()}-{self.name}"
+        # a test that is tried again makes its hosts while the first ones still live
+        path = _CGROUPS / f"redmesh-{os.getpid()}-{self.hosts.directory.name}-{self.name}"
         try:
             path.mkdir(exist_ok=True)
         except OSError:
@@ -216,7 +217,7 @@ class NamespaceHost:
             self._starter, self.init = None, 0
         cgroup, self._enter_cgroup = self._enter_cgroup, None
         if cgroup is not None:
-            wait_until(lambda: not (cgroup / "cgroup.procs").read_text(), "its cgroup is empty")
+            wait_until(lambda: not (cgroup / "cgroup.procs").read_text(), "its cgroup is empty", 60.0)
             cgroup.rmdir()
 
     def start(self) -> None:

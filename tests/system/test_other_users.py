@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.mesh import PrivateMesh
+from tests.support.system_mesh import need_users_with_python
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
@@ -42,6 +43,7 @@ def _as_nobody(mesh: PrivateMesh, *command: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[PrivateMesh]:
+    need_users_with_python()
     mesh = PrivateMesh(processors=2, nodes=1)
     try:
         mesh.up()

@@ -286,9 +286,9 @@ def test_what_there_is_not(yods: PrivateMesh, begin: Begin, places: str) -> None
 
 OTHER = """
 import os, sys
-os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.path.insert(0, sys.argv[1])
-from agents.link.sockets import connect
+from agents.link.sockets import connect  # before: the other one may not read our Python's library
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 try:
     connect(sys.argv[2])
 except OSError as error:
@@ -303,7 +303,8 @@ def test_nobody_else_sees_into_it(yods: PrivateMesh, begin: Begin, places: str) 
     sock = yods.run_dir / f"yod-{launcher}.sock"
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", OTHER, root, str(sock)]
-    assert subprocess.run(command, capture_output=True, text=True).stdout == "PermissionError\n"
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "PermissionError\n", done.stderr
     # and if the directory were open and the socket too, yod itself looks who it is
     opened = [yods.home, yods.home / "run", yods.run_dir.parent, yods.run_dir]
     before = [path.stat().st_mode for path in opened]
