@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from agents.wire.frames import CONTROL, STDERR, STDIN, STDOUT, frame
 from console.errors import ConsoleError
@@ -72,18 +73,18 @@ class ConductedEngine(Engine):
 
     def handle(self, event: Event, *facts: Any) -> None:
         """Give the machine an event and do what it says."""
-        before = self.launch.state
+        before, at = self.launch.state, time.monotonic()  # its actions belong to the new state: GO is part of the run
         if self._steps.wants("debug", "failure"):
             self._tell_event(event, facts)
         super().handle(event, *facts)
         state = self.launch.state
         if state is not before:
+            self._timing.entered(state.value, at)
             self._entered(before, state, event)
         if event in (Event.EXITS, Event.LOST) and state is State.RUNNING and not self._first_ended:
             self._on_first_exit()
 
     def _entered(self, before: State, state: State, event: Event) -> None:
-        self._timing.entered(state.value)
         self._steps.note("debug", f"{before.value} + {event.value} -> {state.value}")
         if state is State.ENDED:
             self._steps.step("B13", "alloc", "unregistered; nothing of the launch is left")

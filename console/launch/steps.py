@@ -55,9 +55,9 @@ class Timing:
         self._begun = begun
         self._entered = [("allocating", begun)]
 
-    def entered(self, state: str) -> None:
-        """The launch is in ``state`` from now on."""
-        self._entered.append((state, time.monotonic()))
+    def entered(self, state: str, at: float) -> None:
+        """The launch is in ``state`` since ``at`` (monotonic)."""
+        self._entered.append((state, at))
 
     def row(self) -> str:
         """``allocation 0.002, load 0.031 …``: what was gone through, in order; a phase twice (a retry) in one sum."""
