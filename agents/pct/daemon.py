@@ -158,6 +158,7 @@ class Pct(Inside):
         def on_cleared(launcher: int) -> None:
             pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
             if pid:
+                self._log.write("epilog", launcher=launcher, behind="a launch child that was killed")
                 self._hosted.add_courier(pid)
 
         self._hosted.on_cleared = on_cleared

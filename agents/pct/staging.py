@@ -180,7 +180,12 @@ class _Fetch:
     def __init__(self, staging: Staging, channel: int, target: str, size: int, mode: int) -> None:
         self._staging, self._channel, self._target, self._size = staging, channel, target, size
         self._part = f"{target}.part-{os.getpid()}"
-        self._fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode | 0o200)
+        try:
+            os.unlink(self._part)  # of a launch child that was killed
+        except FileNotFoundError:
+            pass
+        # never through a link: the directory may be one where others make files too
+        self._fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode | 0o200)
         self._asked = self._received = self._number = 0
         self._mode = mode
 
