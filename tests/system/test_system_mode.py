@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from tests.support.hosts import MakeHosts, NamespaceHosts
 from tests.support.mariadb import Server
-from tests.support.system_mesh import SystemMesh, need_users_with_python
+from tests.support.others import python_for_others
+from tests.support.system_mesh import SystemMesh
 from tests.support.waiting import wait_until
 
 LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
@@ -23,7 +25,7 @@ grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/statu
 
 @pytest.fixture(scope="module")
 def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
-    need_users_with_python()
+    python_for_others()
     made: NamespaceHosts = netns_hosts(2, users=("ada", "bob"))
     for host in made:  # a group that only the node knows
         with open(host.directory / "group", "a") as group:
@@ -39,6 +41,7 @@ def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
             (host.directory / name).write_text(
                 f"#!/bin/sh\necho $REDMESH_STEP $REDMESH_LAUNCHER $REDMESH_USER $(id -u) >> /run/{name}.log\n"
                 f"env | sort > /run/{name}.env\n[ ! -e /run/{name}.fails ] || {{ echo no good; exit 3; }}\n"
+                f"[ ! -e /run/{name}.daemon ] || sleep 986 &\n"
             )
             (host.directory / name).chmod(0o755)
     made = SystemMesh(hosts, sql_server, prolog="/run/host/prolog", epilog="/run/host/epilog")
@@ -135,6 +138,118 @@ def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> Non
     assert yod.wait(30) != 0
     wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 20.0)
     wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run all the same", 10.0)
+
+
+def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
+    """PCT and launch child at once: the next PCT ends the ranks, runs the epilog and removes the user's files."""
+    host = mesh.hosts[0]
+    host.run("rm", "-f", "/run/epilog.log")
+    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sleep", "987", stderr=subprocess.DEVNULL)
+    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    host.run("mkdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")  # anybody may
+    for pid in mesh.pids_on(host, "redmesh-pct") + mesh.pids_on(host, "redmesh-launch"):
+        os.kill(pid, signal.SIGKILL)
+    assert yod.wait(30) != 0
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run", 20.0)
+    wait_until(lambda: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)
+    assert host.run("cat", "/run/epilog.log").stdout.count("\n") == 1
+    assert "sleep 987" not in " ".join(host.processes().values())
+    assert not host.run("sh", "-c", "ls /run/redmesh-0/*/epilog-*").stdout
+    host.run("rmdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is up again", 20.0, 0.1)
+
+
+#: A yod of a user's own, that gives its processors back and keeps its ranks on them.
+GREEDY = """
+import sys
+from console.launch.dealings import Dealings
+confirmed = Dealings._confirmed
+def finish_at_once(self, reply, error):
+    self._cpa.ask(self._cookied("finish", exit_status=0, processor_error=False, reason=""), lambda *_: None, 3.0)
+    confirmed(self, reply, error)
+Dealings._confirmed = finish_at_once
+sys.argv[0] = "yod"
+from console.cli.yod import main
+main()
+"""
+
+
+def test_a_processor_is_never_in_two_launches(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    command = ["python", "-c", GREEDY, "-sz", "2", "-w", "h1", "sleep", "987"]
+    yod = mesh.start_as("ada", *command, stderr=subprocess.DEVNULL)
+    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "it has given its processors back", 20.0, 0.1)
+    refused = mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname")
+    assert refused.returncode == 125 and "h1: processor 0 is still in another launch" in refused.stderr
+    assert refused.stdout == "" and yod.poll() is None
+    assert mesh.as_user("bob", "yod", "-sz", "2", "hostname", check=True).stdout == "h2\nh2\n"
+    for pid, words in host.processes().items():
+        if words == "sleep 987":
+            os.kill(pid, signal.SIGKILL)
+    yod.wait(20)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is tried again", 20.0, 0.1)
+    assert mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname", check=True).stdout == "h1\nh1\n"
+
+
+def test_a_prolog_may_begin_a_daemon(mesh: SystemMesh) -> None:
+    """One that holds the prolog's output open: the launch does not wait for it, and ends it with everything else."""
+    host = mesh.hosts[0]
+    host.run("touch", "/run/prolog.daemon")
+    try:
+        mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "true", check=True)
+        assert "sleep 986" not in " ".join(host.processes().values())
+    finally:
+        host.run("rm", "/run/prolog.daemon")
+
+
+#: Run by ada: what root's launch children make and remove for her leads elsewhere now and then.
+SWAPS = r"""
+import os
+base = "/dev/shm/redmesh-21001"
+def swap(path, to):
+    try:
+        os.rename(path, path + ".mine"); os.symlink(to, path); os.unlink(path); os.rename(path + ".mine", path)
+    except OSError:
+        try:
+            os.rename(path + ".mine", path)
+        except OSError:
+            pass
+def launches():
+    try:
+        return [os.path.join(base, name) for name in os.listdir(base) if name.startswith("launch-")]
+    except OSError:
+        return []
+count = 0
+while count < 10_000 or not os.path.exists("/tmp/enough"):
+    to = ("/dev/shm/redmesh-21002", "/root/canary", "/etc", "/root")[count % 4]
+    for path in (base, base + "/images", *launches()):
+        swap(path, to)
+        count += 1
+print(count)
+"""
+
+
+def test_symlinks_in_the_place_of_a_users_directories_lead_root_nowhere(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    mesh.as_user("bob", "yod", "-sz", "1", "-w", "h1", "--bcast=always", "/bin/true", check=True)
+    host.run("sh", "-c", "mkdir -m 700 -p /root/canary; echo x > /root/canary/secret; chmod 600 /root/canary/secret")
+    listing = ("sh", "-c", "ls -lAnd /root /etc /run/host; ls -lAnR /root/canary /dev/shm/redmesh-21002; ls -An /root")
+    before = host.run(*listing).stdout
+    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
+    swapping = subprocess.Popen([*host.enter, *ada, "/usr/bin/python3", "-c", SWAPS], stdout=subprocess.PIPE)
+    try:
+        for _ in range(4):
+            done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h1", "--bcast=always", "/usr/bin/id", "-u")
+            assert set(done.stdout.split()) <= {"21001"} and "Traceback" not in done.stderr
+            wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+    finally:
+        host.run("touch", "/tmp/enough")
+        said, _ = swapping.communicate(timeout=30)
+        host.run("rm", "/tmp/enough")
+    assert int(said) >= 10_000
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001*")
+    assert host.run(*listing).stdout == before
 
 
 def test_a_user_cannot_read_or_trace_the_launch_child(mesh: SystemMesh) -> None:
