@@ -98,10 +98,11 @@ class Player:
 
     def close(self) -> None:
         """Let the CPAs and the RCA go."""
-        if self._rca is not None:
-            gone: list[Any] = []
+        if self._rca is not None and self._trouble is None and not self._live:
+            gone: list[Any] = []  # else what is still held is cleared away when the RCA misses us
             self._rca.call({"op": "unregister"}, lambda *answer: gone.append(answer))
             self._until(lambda: bool(gone))
+        if self._rca is not None:
             self._rca.close()
         for cpa in self._cpas:
             cpa.close()
@@ -195,6 +196,8 @@ class Player:
 
         def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
             self._under_way -= 1
+            if error is not None and error.code == "gone":
+                return  # whose connection that was is told next, by ``ended``
             try:
                 if reply is None:
                     raise error or AgentError("no answer")
@@ -230,7 +233,10 @@ class Player:
 
     def _call_to(self, path: str) -> Caller:
         def ended(_caller: Caller, reason: str) -> None:
-            self._trouble = self._trouble or AgentError(f"{path}: {reason}", "mesh status shows the daemons")
+            name = os.path.basename(path).removesuffix(".sock")
+            self._trouble = self._trouble or AgentError(
+                f"{name} went away while jobs ran on it: {reason}", "mesh status shows the daemons"
+            )
 
         return Caller(self._loop, connect(path), "launcher", ended)
 

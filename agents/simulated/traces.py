@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from agents.wire.errors import AgentError
 
+LARGEST = 1e12  # seconds in thirty thousand years
 FIELDS = 18
 DAY_S = 86400.0
 
@@ -43,8 +44,10 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
             numbers = [float(word) for word in words]
         except ValueError:
             raise BadTrace(f"line {at}: {text[:40]!r} is no job of the Standard Workload Format") from None
-        if len(numbers) != FIELDS or not all(map(math.isfinite, numbers)):
+        if len(numbers) != FIELDS:
             raise BadTrace(f"line {at} has {len(words)} fields, and a job has {FIELDS}")
+        if not all(abs(number) <= LARGEST for number in numbers):  # not a number is not, either
+            raise BadTrace(f"line {at}: {text[:40]!r} has a number that is none of a job's")
         number, submit, _wait, run, allocated, _cpu, _memory, requested = numbers[:8]
         size = int(requested if requested > 0 else allocated)
         if size > 0 and run >= 0 and submit >= 0:

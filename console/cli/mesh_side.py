@@ -99,6 +99,7 @@ def _new_keys(settings: Settings) -> None:
 def _wanted(mesh: Mesh, words: list[str]) -> list[str]:
     names = {switch.name for switch in mesh.switches}
     found = set(mesh.open)
+    said: dict[str, str] = {}
     for word in words:
         name, _, state = word.partition("=")
         if name not in names or state not in (OPEN, CLOSED):
@@ -106,5 +107,7 @@ def _wanted(mesh: Mesh, words: list[str]) -> list[str]:
                 f"{word!r} is no switch and its state",
                 f"like {min(names, default='left')}=open; there are: " + (", ".join(sorted(names)) or "none"),
             )
+        if said.setdefault(name, state) != state:
+            raise UsageError(f"switch {name} is to be {OPEN} and {CLOSED}", "name each switch once")
         (found.add if state == OPEN else found.discard)(name)
     return sorted(found)

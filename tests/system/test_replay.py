@@ -1,5 +1,6 @@
 """Traces replayed through real CPAs: never a processor twice, never one lost, the same books on both databases."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from agents.simulated.traces import generated
 from db.views import open_viewer
 from tests.support.mariadb import Server, find_server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
 
 MACHINE = Path(__file__).parents[2] / "examples" / "red_storm.toml"
 JOBS = 120
@@ -57,10 +59,21 @@ def test_a_trace_from_a_file_in_another_placement(mesh: MakeMesh) -> None:
     told = made.json("mesh", "replay", "trace.swf", "--placement", "snake")
     assert told["jobs"] == 40 and told["too_large"] == 1 and told["longest_wait_s"] > 0
     busy = made.start("yod", "-sz", "3", "sleep", "1000")
-    from tests.support.waiting import wait_until
-
     wait_until(lambda: made.json("showmesh")["states"]["busy"] == 3, "somebody else is at work")
     refused = made.run("mesh", "replay", "trace.swf")
     assert refused.returncode != 0 and "not free" in refused.stderr
     busy.terminate()
     busy.wait(20)
+
+
+def test_a_cpa_that_goes_is_named_and_nothing_stays_taken(mesh: MakeMesh) -> None:
+    made = mesh(1, 1, 2, up=False)
+    made.run("mesh", "up", "--cpas", "2", "--simulate", str(MACHINE), check=True)
+    player = made.start(
+        "mesh", "replay", "--jobs", "100000", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: made.json("showmesh")["states"]["busy"] + made.json("showmesh")["states"]["pending"], "it plays")
+    made.kill("cpa-1")
+    _, said = player.communicate(timeout=30)
+    assert player.returncode == 125 and "cpa-1 went away" in said
+    wait_until(lambda: made.json("showmesh")["states"]["free"] == 11136, "the RCA has noticed, and all is free", 40.0)

@@ -169,6 +169,7 @@ def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
     made.up()
     made.run("yod", "-sz", "8", "true", check=True)
     assert made.run("mesh", "side", "set", "nonsense=open").returncode == 2
+    assert made.run("mesh", "side", "set", "cut=open", "cut=closed").returncode == 2
     assert "; 1 node changed sides and was wiped" in made.run("mesh", "side", "set", "cut=open", check=True).stdout
     assert made.run("yod", "-sz", "8", "true").returncode == 125
     made.run("yod", "-sz", "4", "true", check=True)
