@@ -73,7 +73,7 @@ class Parallel:
         self._directory = Directory()
         self._over = False  # the launch is told that it cannot go on
         self._looked = False  # and found an MPI alone
-        self._missed = False  # it has been told that a rank of ours ended without a word
+        self._missed = False  # it is told, or soon will be, that a rank here or below ended without a word
         self._absent = -1  # a rank that did
         self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
         self._topology = ""
@@ -381,7 +381,9 @@ class Parallel:
         if op == "abort":
             self._abort_with(message)
         elif op == "absent":
-            self._on_absent(message)
+            if not self._missed:  # one of a subtree will do
+                self._missed = True
+                self._on_absent(message)
         elif op in ("wanted", "given"):
             if self._pmix is not None:
                 self._pmix.carry(message, op)

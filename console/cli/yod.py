@@ -166,7 +166,10 @@ def _programs(
 
     try:
         return find(rest[0], os.environb if "io" not in given else _with_yodio()), None
-    except ConsoleError:
+    except ConsoleError as error:
+        if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
+            error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
+            raise
         from console.cli.yod_extras import load_file
 
         programs = load_file(rest, given, wanted)

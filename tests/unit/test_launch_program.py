@@ -152,6 +152,7 @@ def test_every_word_has_a_long_twin_of_its_own() -> None:
         (["-signal", "TERM"], 2, "a launcher's id"),
         (["-signal", "NOPE", "7"], 2, "no signal is called"),
         (["--attach", "7", "true"], 2, "no program"),
+        (["-attach", "7"], 127, "to follow launcher 7: yod --attach 7"),
     ],
 )
 def test_bad_command_lines(arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
