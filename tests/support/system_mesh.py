@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from typing import Any
-
-import pytest
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
 from tests.support.mariadb import Server
-from tests.support.mesh import BIN, Run
+from tests.support.mesh import Run
+from tests.support.others import commands_for_others
 
 USERS = {"ada": 21001, "bob": 21002}
 SITE = """
@@ -23,16 +21,6 @@ database = "mysql://viewer:v@localhost/{database}?unix_socket={socket}"
 cpa_database_file = "{home}/cpa.url"
 ssh_config = "{home}/.ssh/config"
 """
-
-
-def need_users_with_python() -> None:
-    """Skip where other users may not run our Python, or not read us."""
-    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
-    # by a shell: setpriv itself would find the program with what root may still; and another Python's library will not do
-    ask = f"import sys, agents, peewee; sys.exit(sys.base_prefix != {sys.base_prefix!r})"
-    command = [*ada, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", ask]
-    if subprocess.run(command, capture_output=True, cwd="/").returncode:
-        pytest.skip(f"other users cannot run {os.path.realpath(sys.executable)}: nothing is tested of what they meet")
 
 
 class SystemMesh(FarMesh):
@@ -57,6 +45,7 @@ class SystemMesh(FarMesh):
         self.site.write_text(lines + old)
         self.env["REDMESH_CONFIG"] = str(self.site)
         self.state = self.home / "system"
+        self.bin = commands_for_others(self.home / "bin")
         for user, uid in USERS.items():
             (self.home / user).mkdir(mode=0o700)
             os.chown(self.home / user, uid, uid)
@@ -86,7 +75,7 @@ class SystemMesh(FarMesh):
             "XDG_STATE_HOME": f"{home}/state",
             "XDG_CONFIG_HOME": f"{home}/config",
             "XDG_RUNTIME_DIR": "",
-            "PATH": f"{BIN}:/usr/bin:/bin",
+            "PATH": f"{self.bin}:/usr/bin:/bin",
         }
 
     def close(self) -> list[str]:

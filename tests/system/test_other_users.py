@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.system_mesh import need_users_with_python
+from tests.support.others import commands_for_others, python_for_others
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
@@ -42,8 +43,15 @@ def _as_nobody(mesh: PrivateMesh, *command: str) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[PrivateMesh]:
-    need_users_with_python()
+def commands() -> Iterator[Path]:
+    """yod and the others, as nobody can run them."""
+    with tempfile.TemporaryDirectory(prefix="rm-others-", dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield commands_for_others(Path(directory) / "bin")
+
+
+@pytest.fixture(scope="module")
+def mesh(commands: Path) -> Iterator[PrivateMesh]:
     mesh = PrivateMesh(processors=2, nodes=1)
     try:
         mesh.up()
@@ -79,8 +87,8 @@ def launcher(mesh: PrivateMesh) -> Iterator[int]:
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_commands_of_another_user(mesh: PrivateMesh, launcher: int, command: tuple[str, ...]) -> None:
-    done = _as_nobody(mesh, *(word.format(launcher) for word in command))
+def test_commands_of_another_user(mesh: PrivateMesh, launcher: int, commands: Path, command: tuple[str, ...]) -> None:
+    done = _as_nobody(mesh, str(commands / command[0]), *(word.format(launcher) for word in command[1:]))
     assert done.returncode != 0
     assert done.stderr and "Traceback" not in done.stderr
     assert mesh.json("showmesh")["states"]["busy"] == 1, "and the launch has not noticed"
@@ -96,7 +104,7 @@ def test_sockets_of_another_user(mesh: PrivateMesh, launcher: int, directory_mod
     try:
         for path in opened if directory_mode == 0o755 else ():
             path.chmod(directory_mode)
-        done = _as_nobody(mesh, sys.executable, "-I", "-c", _KNOCK, *paths)
+        done = _as_nobody(mesh, python_for_others(), "-I", "-c", _KNOCK, *paths)
     finally:
         for path, mode in zip(opened, before, strict=True):
             path.chmod(mode)
