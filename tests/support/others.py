@@ -35,9 +35,8 @@ def python_for_others() -> str:
         ask = _ASK.format(path=_PATH, prefix=prefix)
         if not subprocess.run([*command, "sh", python, "-c", ask], capture_output=True, cwd="/").returncode:
             return python
-    pytest.skip(f"other users can run neither {os.path.realpath(sys.executable)} nor /usr/bin/python3 with what we need")
-        f"other users can run neither {os.path.realpath(sys.executable)} nor /usr/bin/python3 with our packages"
-    )
+    ours = os.path.realpath(sys.executable)
+    pytest.skip(f"other users can run neither {ours} nor /usr/bin/python3 with our packages")
 
 
 def commands_for_others(directory: Path) -> Path:
