@@ -91,6 +91,7 @@ class _Session(pdb.Pdb):
 
     def enter(self, frame: "Optional[FrameType]") -> None:
         """Talk at ``frame``, now: what it waits in may last."""
+        sys.settrace(None)  # ^C: it is on, and what follows is not to be debugged
         self.reset()
         self.interaction(frame, None)
         if self.open:
@@ -169,17 +170,22 @@ class _Way:
         fcntl.fcntl(self.sock, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
     def welcome(self, frame: "Optional[FrameType]") -> None:
-        """Somebody may have come."""
-        if os.getpid() != self.pid:
-            return
-        try:
-            sock, _ = self.sock.accept()
-        except OSError:
-            return
+        """Somebody may have come, or several: signals that wait are one."""
+        come: List[socket.socket] = []
+        while os.getpid() == self.pid:
+            try:
+                sock, _ = self.sock.accept()
+            except OSError:
+                break
+            if not come and _peer(sock)[1] in (os.geteuid(), 0):
+                come.append(sock)
+            else:
+                sock.close()
+        if come:
+            self._let_in(come[0], frame)  # the last thing here: what is called behind it would be traced
+
+    def _let_in(self, sock: socket.socket, frame: "Optional[FrameType]") -> None:
         sock.setblocking(True)
-        if _peer(sock)[1] not in (os.geteuid(), 0):
-            sock.close()
-            return
         if self.session is not None and self.session.open:
             sock.close()
             if not self.session.talking:  # ^C
@@ -226,7 +232,11 @@ def debug_on_request() -> None:
     """Let ``mesh debug LAUNCHER RANK pdb`` in from now on. In the main thread; RuntimeError when no signal is left."""
     if not _ways:
         way = _Way()
-        way.let_signal()
+        try:
+            way.let_signal()
+        except BaseException:
+            way.sock.close()
+            raise
         _ways.append(way)
         if not _stacks:
             _tell_stacks()

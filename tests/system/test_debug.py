@@ -166,6 +166,8 @@ def test_pdb_needs_a_python_that_can_be_entered(yods: PrivateMesh, begin: Begin)
 
 LETS_IN = """
 import time, redmesh
+def never():
+    return 0
 def work(step):
     time.sleep(0.05)
     return step + 1
@@ -201,6 +203,17 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     one.read("cannot be begun again")
     one.type("clear\r")
     one.read("cleared")
+    one.type("break never\r")
+    one.read("Breakpoint 2")
+    one.type("continue\r")
+    one.read("continue")
+    wait_until(lambda: moves(rank), "it goes on", 15)
+    one.type("\x03")
+    one.read("(Pdb) ", 30)
+    one.type("p 'again', 6 * 7\r")
+    one.read("('again', 42)")
+    one.type("clear\r")
+    one.read("cleared")
     one.type("continue\r")  # nothing is left to stop at: it is over
     assert one.wait() == 0 and one.cooked
     again = sit(launcher, "3", "pdb")
@@ -213,6 +226,30 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     third.read("(Pdb) ", 30)
     third.type("quit\r")
     assert third.wait() == 0
+    wait_until(lambda: moves(rank), "it goes on", 15)
+
+
+def test_others_who_knock_keep_nobody_out(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
+    if os.geteuid():
+        pytest.skip("needs another user")
+    launcher = begin("-sz", "2", sys.executable, "-c", LETS_IN.format(call="debug_on_request"))
+    rank = pid_of(yods, launcher, 1)
+    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    knock = f"""
+import os, socket
+os.setuid(65534)
+for _ in range(1000):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(2)
+    sock.connect_ex("\\0redmesh-pdb-{rank}")
+    sock.close()
+"""
+    subprocess.run([sys.executable, "-c", knock], check=True, timeout=30)
+    assert processes.alive(rank)
+    one = sit(launcher, "1", "pdb")
+    one.read("(Pdb) ", 30)
+    one.type("quit\r")
+    assert one.wait() == 0
     wait_until(lambda: moves(rank), "it goes on", 15)
 
 
