@@ -1,6 +1,7 @@
 """What every placement promises, and the definitions of those on a mesh, against brute force."""
 
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.cpa import placement
-from agents.cpa.placement import Geometry, Layout, metrics
+from agents.cpa.placement import Geometry, Layout, close, metrics
 from agents.cpa.placement.along import exact_or_longer, least_span
 from agents.cpa.placement.close import stretches
 from agents.cpa.placement.layout import NoMesh, Unplaced
@@ -166,6 +167,17 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
         assert chosen == [curve.seats[seat] for seat in min(enough, key=len)[:count]]
     else:
         assert metrics.span(curve, chosen) == min(b - a + 1 for a, b in zip(seats, seats[count - 1 :], strict=False))
+
+
+def test_what_close_fit_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(close, "MOST_KNOWN", 40)  # so that it forgets now and then
+    chance, keeping = random.Random(5), box(5, 4, 6)
+    for _ in range(60):
+        free = sorted(chance.sample(range(120), chance.randint(30, 120)))
+        count = chance.choice((4, 8, 16))
+        assert close.close_fit(free, count, keeping) == close.close_fit(free, count, box(5, 4, 6))
+    known = keeping.derived["places"]._known
+    assert known and len(known) <= 40
 
 
 @settings(deadline=None)

@@ -24,13 +24,17 @@ WIDE = 1.3
 OCTANT = 8
 #: Stretches looked at, and seats in all of them together: bounds the time of a decision.
 MOST, MOST_SEATS = 24, 8_192
+#: Stretches whose hops are remembered: a few megabytes.
+MOST_KNOWN = 50_000
 
 
 class Places:
     """Coordinates of seats as bytes, one after the other, so that a stretch of them is measured at the speed of C."""
 
-    def __init__(self, x: bytes, y: bytes, z: bytes, ring: int) -> None:
+    def __init__(self, x: bytes, y: bytes, z: bytes, ring: int, *, keep: bool = False) -> None:
         self.x, self.y, self.z, self.ring = x, y, z, ring
+        #: Hops of stretches that were looked at: seats stay where they are, and sizes come again.
+        self._known: dict[tuple[int, int], int] | None = {} if keep else None
 
     @classmethod
     def along(cls, layout: Layout, curve: Curve) -> "Places":
@@ -39,7 +43,7 @@ class Places:
         if found is None:
             mesh = layout.need_mesh("close_fit")
             x, y, z = (curve.taken_in_order(bytes([*axis, 0])) for axis in mesh.coordinates)
-            found = layout.derived["places"] = cls(x, y, z, mesh.depth)
+            found = layout.derived["places"] = cls(x, y, z, mesh.depth, keep=True)
         return found
 
     def only(self, taken: bytes) -> "Places":
@@ -51,15 +55,20 @@ class Places:
         """The start of the ``count`` in a row with the fewest pairwise hops (the first of equals)."""
         if len(starts) == 1:
             return starts[0]
-        best, least = -1, -1
-        for start in starts:
+        return min(starts, key=lambda start: self._hops(start, count))
+
+    def _hops(self, start: int, count: int) -> int:
+        known = self._known
+        found = known.get((start, count)) if known is not None else None
+        if found is None:
             end = start + count
-            hops = line_spread(self.x[start:end]) + line_spread(self.y[start:end])
-            if best < 0 or hops < least:  # else z cannot make it less
-                hops += ring_spread(self.z[start:end], self.ring)
-                if best < 0 or hops < least:
-                    best, least = start, hops
-        return best
+            found = line_spread(self.x[start:end]) + line_spread(self.y[start:end])
+            found += ring_spread(self.z[start:end], self.ring)
+            if known is not None:
+                if len(known) >= MOST_KNOWN:
+                    known.clear()
+                known[start, count] = found
+        return found
 
 
 def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
