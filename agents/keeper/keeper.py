@@ -10,6 +10,7 @@ import time
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
 from agents.keeper.spawning import fork_pct, spawn_program
+from agents.keeper.strays import Strays
 from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
@@ -63,6 +64,7 @@ class Keeper:
         self._end_deadline = 0.0
         self._end_reason = ""
         self._told = False  # the database, that the mesh is gone
+        self._strays = Strays(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
@@ -191,6 +193,8 @@ class Keeper:
             kept = by_pid.get(pid)
             if kept is not None and pid not in self._handles:
                 self._on_death(kept, status)
+            if kept.kind == "pct" if kept is not None else self._of_kind("pct"):
+                self._loop.after(0, self._strays.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
         kept.pid = 0

@@ -143,8 +143,9 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
     """PCT and launch child at once: the next PCT ends the ranks, runs the epilog and removes the user's files."""
     host = mesh.hosts[0]
     host.run("rm", "-f", "/run/epilog.log")
-    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sleep", "987", stderr=subprocess.DEVNULL)
-    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    script = "env -i setsid sleep 987 & env -i sleep 987 & sleep 987"  # two that carry no mark
+    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "1", "-w", "h1", "sh", "-c", script, stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 3, "it runs", 20.0)
     host.run("mkdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")  # anybody may
     for pid in mesh.pids_on(host, "redmesh-pct") + mesh.pids_on(host, "redmesh-launch"):
         os.kill(pid, signal.SIGKILL)
@@ -152,7 +153,7 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
     wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run", 20.0)
     wait_until(lambda: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)
     assert host.run("cat", "/run/epilog.log").stdout.count("\n") == 1
-    assert "sleep 987" not in " ".join(host.processes().values())
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 10.0)
     assert not host.run("sh", "-c", "ls /run/redmesh-0/*/epilog-*").stdout
     host.run("rmdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")
     wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is up again", 20.0, 0.1)
