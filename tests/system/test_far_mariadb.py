@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
-    made = FarMesh(netns_hosts(2), suspect_s=1.5, down_s=3.0, database=sql_server.new_database())
+    made = FarMesh(netns_hosts(2), suspect_s=4.0, down_s=6.0, database=sql_server.new_database())
     try:
         made.up()
         yield made
@@ -30,7 +30,7 @@ def test_the_database_is_killed_while_a_launch_runs(mesh: FarMesh, sql_server: S
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "it runs", 20.0, 0.1)
     (launcher,) = mesh.json("showmesh")["launchers"]
     sql_server.kill()
-    time.sleep(4.0)  # longer than a node may be silent
+    time.sleep(5.0)  # longer than a node may be silent
     sql_server.start()
     wait_until(lambda: mesh.run("showmesh", "--json").returncode == 0, "the database is back", 20.0, 0.2)
     assert set(mesh.states().values()) == {"up"}

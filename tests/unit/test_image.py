@@ -17,7 +17,7 @@ from agents.pct import image, processes
 from agents.pct.image import ImageError, NoRoom, Store, sweep
 from tests.support.forking import forks
 
-DATA = b"#!/bin/sh\necho it runs\n" + os.urandom(300_000)
+DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
