@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from textual import events
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
@@ -25,6 +26,11 @@ class Keyboard:
         for key in keys:
             await self.app._press_keys([key])
             await self.pause()
+
+    async def paste(self, text: str) -> None:
+        """Puts a long text where the cursor is, at once."""
+        self.app.post_message(events.Paste(text))
+        await self.pause()
 
     async def pause(self, delay_s: float = 0.0) -> None:
         """Waits for everything that is under way, then for ``delay_s``."""

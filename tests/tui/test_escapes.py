@@ -64,7 +64,7 @@ class Terminal:
     def keys(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def until(self, *words: str, timeout_s: float = 15.0) -> None:
+    def until(self, *words: str, timeout_s: float = 60.0) -> None:
         """Reads until every word was written."""
         deadline = time.monotonic() + timeout_s
         while missing := [word for word in words if word.encode() not in self.stream]:

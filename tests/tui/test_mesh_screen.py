@@ -201,21 +201,22 @@ async def test_q_quits_at_once_where_nothing_would_be_lost(tmp_path: Path) -> No
 
 async def test_small_and_large_terminals(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
-    for size in ((40, 12), (80, 24), (240, 70), (400, 100)):
+    for size, other in (((40, 12), (240, 70)), ((400, 100), (80, 24))):
         async with opened(database.url, tmp_path, size=size) as (app, pilot):
             await until(pilot, lambda: "mesh main" in screen_text(app), "the map")
+            assert re.search("[?] Help +q Quit *$", screen_text(app)), "there is always room for these"
             await pilot.press("n")
-            await pilot.pause()
+            await pilot.resize_terminal(*other)
             await pilot.press("escape")
-            await pilot.resize_terminal(80, 24)
             await until(pilot, lambda: "./ring" in screen_text(app), "the list, after a resize")
 
 
-async def test_every_theme_can_be_chosen(tmp_path: Path) -> None:
+async def test_themes_of_textual_can_be_chosen(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
         await pilot.press("n")
-        for name in app.available_themes:
+        theirs = sorted(name for name in app.available_themes if not name.startswith("redmesh-"))
+        for name in theirs[::6]:  # ours are in test_comfort
             app.theme = name
             await pilot.pause()
         await pilot.press("escape")
