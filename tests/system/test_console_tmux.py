@@ -1,6 +1,7 @@
 """The console as a person uses it: keys into a real terminal, over a real mesh with real launches."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,5 +119,27 @@ def test_the_daemons_go_and_the_picture_grows_old(console: tuple[PrivateMesh, Tm
     mesh.down()
     screen = tmux.screen()
     assert "Traceback" not in screen
+    tmux.press("q")
+    tmux.until("ended with 0")
+
+
+def test_daemons_may_go_while_it_watches(console: tuple[PrivateMesh, Tmux]) -> None:
+    mesh, tmux = console
+    mesh.run("yod", "--detach", "-sz", "6", "python3", "program.py", check=True)
+    tmux.until("launchers (1)")
+    tmux.press("a")
+    tmux.until("running 6", "rank 5 begins")
+    for daemon in ("cpa-0", "n1"):
+        mesh.kill(daemon)
+    tmux.press("u")
+    tmux.until(*(f"rank {rank} got USR1" for rank in range(6)), "running 6")
+    for pid, line in mesh.processes().items():
+        if line.startswith("redmesh-launch n1 "):
+            os.kill(pid, signal.SIGKILL)
+    tmux.until("lost 2", "running 4")
+    tmux.press("K")
+    tmux.until("SIGKILL to all 6 ranks")
+    tmux.press("y")
+    tmux.until("completion", "lost with its node", "rank 4-5", "8 of 8 free")
     tmux.press("q")
     tmux.until("ended with 0")
