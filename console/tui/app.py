@@ -288,6 +288,7 @@ class ConsoleApp(PromptApp):
         self.remove_mode(f"run-{launcher}")
         self.keep_session()
         self.runs_changed.publish(launcher)
+        self.set_timer(1.0, lambda: bool(gc.collect()))  # its screen holds itself, and up to 16 Mi characters
 
     def _fatal_error(self) -> None:
         """A fault of ours: the traceback goes into the log, and people get a line (Textual would print it all)."""
