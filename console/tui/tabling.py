@@ -115,7 +115,7 @@ NODES = Table(
         Column("role", lambda r, m: r.role, most=8, rank=3),
         Column("side", lambda r, m: str(r.side), lambda r, m: r.side, True, 4, rank=6),
         Column("agent", lambda r, m: r.agent, most=10, rank=5),
-        Column("address", lambda r, m: r.address, most=48, rank=4),
+        Column("address", lambda r, m: r.address, most=64, rank=4),
         Column("reason", lambda r, m: r.reason + (f" (by {r.by})" if r.by else ""), most=0),
     ),
     lambda m: ((node.id, node) for node in m.nodes),
