@@ -26,9 +26,7 @@ class Host:
 
     __slots__ = ("gpus", "log", "mesh", "node", "run", "system")
 
-    def __init__(
-        self, mesh: str, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None
-    ) -> None:
+    def __init__(self, mesh: str, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None) -> None:
         self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = system  # how root runs launches of others (agents/pct/system_mode.py); None: they are all ours
 
