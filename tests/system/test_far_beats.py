@@ -25,7 +25,6 @@ class FarNode:
         self.epoch = 0
         self.sequence = 1000
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.settimeout(0.3)
 
     def datagram(self, *, kind: int = beat.BEAT, flags: int = 0) -> bytes:
         """The next beat."""
@@ -40,8 +39,9 @@ class FarNode:
         """To the RCA."""
         self.sock.sendto(datagram, self.place)
 
-    def answer(self) -> beat.Acknowledgement | None:
+    def answer(self, within_s: float = 0.3) -> beat.Acknowledgement | None:
         """What the RCA says, if it does."""
+        self.sock.settimeout(within_s)
         try:
             return beat.read_acknowledgement(self.sock.recv(beat.LONGEST), [self.key], self.boot_id)
         except (TimeoutError, WireError):
@@ -124,7 +124,7 @@ def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: FarNode) -> No
     """Neither the node's former life nor an RCA that has just started takes an old beat for a new one."""
     recorded = node.datagram()
     node.send(recorded)
-    assert node.answer() is not None
+    assert node.answer(10.0) is not None
     node.boot_id = SECOND
     wait_until(lambda: node.beat() == beat.UP, "it is up under another boot id")
     node.send(recorded)
@@ -133,7 +133,7 @@ def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: FarNode) -> No
     rca.start("rca")
     node.boot_id = FIRST
     node.send(recorded)
-    greeting = node.answer()
+    greeting = node.answer(10.0)
     assert greeting is not None and greeting.view == beat.GREET
     with rca.client("rca") as client:
         states = {entry["node"]: entry["state"] for entry in client.call({"op": "status"})["nodes"]}
