@@ -1,11 +1,17 @@
-"""What a node says of itself: its PCT is asked while somebody looks at it, on this machine's sockets alone."""
+"""What a node says of itself: its PCT is asked while somebody looks at it.
+
+On this machine by its socket; on another one over TLS, by those who may read the login processor's certificate (the
+mesh's owner).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any, NamedTuple
 
+from agents.link import trust
 from agents.link.client import Client, Unreachable
 from agents.wire.errors import AgentError
 from console.launch.sanitise import clean
@@ -28,6 +34,7 @@ class Probe:
     """Asks one node at a time, not more often than it can change."""
 
     def __init__(self) -> None:
+        self._far: bool | None = None  # whether other machines' PCTs hear us; None: nobody has looked
         self._node: Node | None = None
         self._told: Told | None = None
         self._asked_at = 0.0
@@ -36,12 +43,19 @@ class Probe:
         """The last answer of that node; None when it has not been asked, or cannot be."""
         return self._told if self._node is not None and self._node.id == node.id else None
 
-    def due(self, node: Node) -> bool:
-        """Whether it is time to ask."""
-        if not node.address.startswith("/") or node.state == "down":
+    def due(self, node: Node, mesh: str, state_dir: str) -> bool:
+        """Whether it is time to ask. ``mesh`` and ``state_dir``: where our certificate would be."""
+        if node.state == "down" or not node.address or not (node.address[0] == "/" or self._reaches(mesh, state_dir)):
             return False
         other = self._node is None or self._node.id != node.id
         return other or time.monotonic() - self._asked_at > _AGAIN_S
+
+    def _reaches(self, mesh: str, state_dir: str) -> bool:
+        if self._far is None:
+            self._far = os.access(f"{state_dir}/trust/login.pem", os.R_OK)
+            if self._far:
+                trust.use_login(mesh, state_dir)
+        return self._far
 
     async def ask(self, node: Node) -> bool:
         """Asks; True when the answer is another than before."""
@@ -57,7 +71,7 @@ class Probe:
 
 def _ask(path: str) -> Told:
     try:
-        with Client(path, "admin", _ANSWER_S) as client:
+        with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
             reply = client.call({"op": "status"})
     except Unreachable:
         return Told(trouble="its PCT does not answer")

@@ -91,7 +91,8 @@ class MeshScreen(Doing):
         if self._map.cell is None or self._launchers.has_focus or self.console.replaying:
             return
         node = self.console.machine.nodes[self.console.machine.node_of(self._map.cell)]
-        if self._probe.due(node):
+        settings = self.console.settings
+        if self._probe.due(node, settings.mesh, settings.state_dir):
 
             async def hear() -> None:
                 if await self._probe.ask(node):
