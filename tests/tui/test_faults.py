@@ -19,7 +19,8 @@ class Broken(app.ConsoleApp):
     def fault(self):
         raise RuntimeError("the sky is \\x1b[31m falling")
 
-broken = Broken(SimpleNamespace(database=sys.argv[1], run_dir=sys.argv[2], state_dir=sys.argv[2], mesh="", console=None))
+folder = sys.argv[2]
+broken = Broken(SimpleNamespace(database=sys.argv[1], run_dir=folder, state_dir=folder, mesh="", console=None))
 broken.run(headless=True)
 sys.exit(broken.return_code)
 """
