@@ -232,11 +232,13 @@ class Launch(Hearing):
         if let_in is None:
             raise LoadFailed(f"{load.name}: in system mode a launch comes with a credential", "launch")
         trust.ours().hold()
-        self._household = Household(self._host, self._loop, load, let_in.credential.uid)
-        self._run = self._freight.run = self._household.run
+        household = Household(self._host, self._loop, load, let_in.credential.uid)
+        # before it settles: what fails then has files in RUN to remove, which the user may not
+        self._seat.as_root = processes.as_root = household.user.as_root
+        household.settle()
+        self._household = household
+        self._run = self._freight.run = household.run
         self._seat.map_path = f"{self._run}/ranks"
-        self._seat.as_root = self._household.user.as_root
-        processes.as_root = self._household.user.as_root
 
     def _go_parallel(self, load: Load, program: Program) -> None:
         if self._is_root and self._message is not None and load.master is None:

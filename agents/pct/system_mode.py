@@ -55,13 +55,17 @@ class Household:
         self._owed = owed_epilog(host.run, load.name, load.launcher)
         self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
         self._held = Held(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
+        self.run = ""
+
+    def settle(self) -> None:
+        """Become the user, and make the directory. LoadFailed."""
         try:
             self.user.make_place()
             self.user.become()
             self.run = image.launch_directory(f"run-{self._node}-{self._launcher}")
             os.mkdir(self.run, 0o700)
         except OSError as error:
-            why = f"{self._node}: no place for uid {uid}: {error.filename}: {error.strerror}"
+            why = f"{self._node}: no place for uid {self.user.uid}: {error.filename}: {error.strerror}"
             raise LoadFailed(why, "node") from None
 
     def processes_gone(self) -> None:

@@ -59,7 +59,10 @@ def settled(mesh: SystemMesh) -> Iterator[None]:
     yield
     wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
     for host in mesh.hosts:
-        wait_until(lambda host=host: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)  # type: ignore[misc]
+        try:
+            wait_until(lambda host=host: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)  # type: ignore[misc]
+        except AssertionError:
+            pytest.fail(f"left on {host.name}:\n{host.run('sh', '-c', LEFT).stdout}{host.processes()}")
 
 
 def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
