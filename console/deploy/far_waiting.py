@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from console.deploy.crew import Errand
@@ -19,14 +19,25 @@ _POLL_S, _REACH_S = 0.01, 3.0
 def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> None:
     """Until every host that was started is up in the database, or has had its time: then it has failed. StoreError."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
-    deadline = time.monotonic() + REGISTER_S + REGISTER_EACH_S * len(waiting)
+    await_them(url, config, waiting, REGISTER_S + REGISTER_EACH_S * len(waiting), registered)
+
+
+def await_them(
+    url: str,
+    config: dict[str, Any],
+    waiting: dict[str, Errand],
+    patience_s: float,
+    came: Callable[[Store], Iterable[str]],
+) -> None:
+    """Until ``came`` has named every host of ``waiting``; what is left after ``patience_s`` has failed. StoreError."""
+    deadline = time.monotonic() + patience_s
     with open_store(url) as store:
         while waiting and time.monotonic() < deadline:
-            for name in registered(store):
+            for name in came(store):
                 if name in waiting:
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
-                time.sleep(_POLL_S)
+                time.sleep(_POLL_S)  # the CPAs write it; a database tells nobody
     addresses = {node["name"]: node["address"] for node in config["nodes"]}
     for name, errand in waiting.items():
         errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))

@@ -16,7 +16,7 @@ from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import read_hosts, selected
 from console.deploy.far_mesh import Outcome
 from console.deploy.far_plan import SHARED, login_knobs
-from console.deploy.far_waiting import diagnosis
+from console.deploy.far_waiting import await_them
 from console.deploy.host_states import Event, State
 from console.deploy.plan import cpa_url
 from console.deploy.ssh import HostFailed
@@ -28,7 +28,6 @@ from db.schema_version import SCHEMA_VERSION
 
 #: Seconds that a node gets to come again.
 AGAIN_S = 15.0
-_POLL_S = 0.02
 
 
 def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = ()) -> Outcome:
@@ -117,14 +116,9 @@ def _await(
 ) -> None:
     """Until every changed node has registered again."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
-    deadline = time.monotonic() + AGAIN_S
-    with open_store(cpa_url(settings)) as store:
-        while waiting and time.monotonic() < deadline:
-            now = _lives(store)
-            for name in [name for name in waiting if now.get(name, before[name]) != before[name]]:
-                waiting.pop(name).handle(Event.REGISTERED)
-            if waiting:
-                time.sleep(_POLL_S)
-    addresses = {node["name"]: node["address"] for node in config["nodes"]}
-    for name, errand in waiting.items():
-        errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
+
+    def changed(store: Store) -> list[str]:
+        now = _lives(store)
+        return [name for name in waiting if now.get(name, before[name]) != before[name]]
+
+    await_them(cpa_url(settings), config, waiting, AGAIN_S, changed)
