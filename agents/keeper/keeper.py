@@ -349,7 +349,7 @@ class Keeper:
                 break
             processes.kill_all(strays)
             self._reap()
-            time.sleep(0.01)
+            time.sleep(0.01)  # the kernel ends them; nothing else is served any more
         self._server.close()
         import shutil  # heavy, and needed once
 

@@ -91,7 +91,7 @@ def park(tid: int) -> int:
                 if waited and os.WIFSTOPPED(status):
                     kernel.release(other)
                 elif not waited:
-                    time.sleep(0.0005)
+                    time.sleep(0.0005)  # waitpid has no time limit of its own
             except OSError:
                 break  # it ended
     return pid
@@ -334,7 +334,7 @@ def _wait_until_stopped(pid: int, until: float) -> None:
         any(processes.state(int(name)) in ("R", "t") for name in _names(f"/proc/{pid}/task"))
         and time.monotonic() < until
     ):
-        time.sleep(0.001)
+        time.sleep(0.001)  # a stop of somebody who is no tracee of ours comes with no event
 
 
 def _process_of(tid: int) -> int:

@@ -56,7 +56,7 @@ def _reach(path: str) -> socket.socket:
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > until:
                 raise
-            time.sleep(_AGAIN_S)
+            time.sleep(_AGAIN_S)  # a process that does nothing else
 
 
 def be_courier(secured: Secured, path: str, request: Message) -> None:

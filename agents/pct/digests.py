@@ -123,7 +123,7 @@ class _Turn:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except OSError:
-                time.sleep(0.005)
+                time.sleep(0.005)  # flock has no time limit of its own
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:

@@ -56,6 +56,8 @@ class Hearing(Listener):
     _held: int
     _processes_gone: bool
 
+    # What Launch (agents/pct/launch.py) has, and this half of it calls: never reached here, declared for the checker.
+
     @property
     def _launcher(self) -> int:
         raise NotImplementedError

@@ -41,7 +41,7 @@ class Sink:
         self.push()
 
     def push(self) -> None:
-        """Hand over what it takes now."""
+        """Hand over what it takes now: each kind of reader in its own way."""
         raise NotImplementedError
 
     def _took(self, count: int) -> None:

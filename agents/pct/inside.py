@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Inside:
-    """The PCT, as its port sees it."""
+    """The PCT, as its port sees it: an interface, whose one implementation is agents/pct/daemon.py's Pct.
+
+    Declared here so that the port does not import the daemon, which imports the port.
+    """
 
     def life(self) -> "Tuple[str, int]":
         """Boot id and incarnation, as they are now."""

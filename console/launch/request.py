@@ -116,6 +116,11 @@ class Request:
         self.partition, self.cookie = partition, cookie  # set inside a batch job
         self.batch, self.kill = batch, kill
         self.label, self.json, self.quiet, self.verbose = label, json, quiet, verbose
+        self._say_nothing_more()
+        self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
+        self.io, self.stage_in, self.stage_out = io, stage_in, stage_out  # what ranks may open here; SRC:DST
+
+    def _say_nothing_more(self) -> None:
         # options that few use are set by whoever reads them (console/cli/yod_extras.py)
         self.exclude: dict[str, Any] | None = None
         self.nodes: int | None = None
@@ -133,8 +138,6 @@ class Request:
         self.manner: Manner | None = None  # how the ranks are run beyond the plain way (console/launch/manner.py)
         self.conduct: Conduct | None = None  # files, limits, what is told (console/launch/conduct.py)
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
-        self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
-        self.io, self.stage_in, self.stage_out = io, stage_in, stage_out  # what ranks may open here; SRC:DST
 
     @property
     def carries(self) -> bool:
