@@ -82,6 +82,12 @@ class GivenUp(StoreError):
     code = "given_up"
 
 
+class Elsewhere(StoreError):
+    """Another login processor's RCA hears the node: what this one makes of its silence is no news."""
+
+    code = "elsewhere"
+
+
 class Expired(StoreError):
     """The reservation, launcher or partition is gone."""
 

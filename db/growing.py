@@ -44,7 +44,7 @@ def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
 
 
 def _add_node(t: Transaction, spec: NodeSpec) -> None:
-    columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent"]
+    columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca"]
     state, reason = ("up", "") if spec.role == "login" else ("down", NOT_YET)
-    row = (spec.id, spec.name, spec.role, spec.address, state, reason, "", "", 0, "")
+    row = (spec.id, spec.name, spec.role, spec.address, state, reason, "", "", 0, "", "")
     t.insert_rows("node", [*columns, "state_at", "side"], [(*row, t.now, 1)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Store, Transaction
-from db.errors import GivenUp, Invalid
+from db.errors import Elsewhere, GivenUp, Invalid
 from db.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
 from db.sides import kept_open, sides_of
 from db.topology import Mesh
@@ -40,7 +40,8 @@ class NodeRow(NamedTuple):
     address: str
     agent: str
     state_at: float
-    by: str = ""  # who said so; of one that is up, the RCA that hears it, where there are several
+    by: str = ""  # who said so
+    rca: str = ""  # the login processor whose RCA hears it
 
     @property
     def is_there(self) -> bool:
@@ -166,10 +167,10 @@ def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int
             state, reason, by = "up", "", ""
         else:
             state, reason, by = "down", NOT_YET, ""
-        life = ("", 0, "", t.now, sides.get(spec.id, 1))
+        life = ("", 0, "", "", t.now, sides.get(spec.id, 1))
         rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, *life))
     columns = ["id", "name", "role", "address", "state", "reason", "by"]
-    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "state_at", "side"], rows)
+    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "rca", "state_at", "side"], rows)
     resources = [(spec.id, what, total, 0) for spec in specs for what, total in spec.resources.items()]
     t.insert_rows("node_resource", ("node", "name", "total", "in_use"), resources)
 
@@ -197,7 +198,7 @@ def node_up(
 
 
 def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "") -> bool:
-    """A node's beats are late; whether it is news about its present life. Invalid."""
+    """A node's beats are late; whether it is news about its present life. Invalid, Elsewhere."""
     return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason, rca))
 
 
@@ -212,18 +213,19 @@ def node_down(
     def work(t: Transaction) -> bool:
         if wipe:
             row = find_node(t, node)
-            if (row.boot_id, row.incarnation) == (boot_id, incarnation) and not _is_anothers(row, rca):
-                _give_up(t, row)
-                return _gone(t, row, reason, rca or "rca")
+            if (row.boot_id, row.incarnation) == (boot_id, incarnation):
+                _need_ours(row, rca)
+                give_up_life(t, row)
+                return gone(t, row, reason, rca or "rca")
             return False
         return _told(t, node, boot_id, incarnation, NodeEvent.GONE, reason, rca)
 
     return store.run(work)
 
 
-def _is_anothers(row: NodeRow, rca: str) -> bool:
-    """Whether another RCA hears this node; then it is no matter that this one does not."""
-    return bool(rca and row.by) and row.state in (NodeState.UP, NodeState.SUSPECT) and row.by != rca
+def _need_ours(row: NodeRow, rca: str) -> None:
+    if rca and row.rca not in ("", rca):
+        raise Elsewhere(f"{row.name} is heard by {row.rca}", "what it says there counts")
 
 
 def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> None:
@@ -232,13 +234,14 @@ def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> Non
     def work(t: Transaction) -> None:
         row = find_node(t, node)
         if row.is_there:
-            _give_up(t, row)
-            _gone(t, row, reason, by, launcher)
+            give_up_life(t, row)
+            gone(t, row, reason, by, launcher)
 
     store.run(work)
 
 
-def _give_up(t: Transaction, row: NodeRow) -> None:
+def give_up_life(t: Transaction, row: NodeRow) -> None:
+    """No PCT under this boot id is taken again."""
     t.change("UPDATE node SET incarnation = ?, changed = ? WHERE id = ?", (GIVEN_UP, t.stamp, row.id))
 
 
@@ -253,7 +256,7 @@ def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
         born = t.row("SELECT created_at FROM launcher WHERE id = ?", (launcher,))
         if born is None or (row.state == NodeState.UP and row.state_at > born[0]):
             return False
-        return _move(t, row, NodeEvent.FAILED, reason, "cpa", launcher)
+        return move(t, row, NodeEvent.FAILED, reason, "cpa", launcher)
 
     return store.run(work)
 
@@ -263,7 +266,7 @@ def drain(store: Store, node: str, reason: str, by: str) -> bool:
 
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
-        moved = _move(t, row, NodeEvent.DRAIN, reason, by)
+        moved = move(t, row, NodeEvent.DRAIN, reason, by)
         _settle(t, [row.id])
         return moved
 
@@ -276,7 +279,7 @@ def resume(store: Store, node: str, by: str) -> bool:
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
         event = NodeEvent.RESUME if row.is_there else NodeEvent.RESUME_ABSENT
-        return _move(t, row, event, "" if row.is_there else NOT_YET, "" if row.is_there else by)
+        return move(t, row, event, "" if row.is_there else NOT_YET, "" if row.is_there else by)
 
     return store.run(work)
 
@@ -291,7 +294,7 @@ def settle_drained(store: Store) -> None:
 def find_node(t: Transaction, name: str) -> NodeRow:
     """The node of that name. Invalid."""
     row = t.row(
-        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by` FROM node WHERE name = ?",
+        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca FROM node WHERE name = ?",
         (name,),
     )
     if row is None:
@@ -310,31 +313,33 @@ def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, addre
             "UPDATE node SET boot_id = ?, incarnation = ?, address = ?, agent = ?, changed = ? WHERE id = ?",
             (boot_id, incarnation, address, agent, t.stamp, row.id),
         )
-    if rca and row.state is NodeState.UP and row.by != rca:
-        t.change("UPDATE node SET `by` = ?, changed = ? WHERE id = ?", (rca, t.stamp, row.id))
-    return _move(t, row, NodeEvent.REGISTERED, "", rca) or t.changed
+    if rca and row.rca != rca:
+        t.change("UPDATE node SET rca = ?, changed = ? WHERE id = ?", (rca, t.stamp, row.id))
+    return move(t, row, NodeEvent.REGISTERED, "", rca) or t.changed
 
 
 def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: NodeEvent, reason: str, rca: str) -> bool:
     row = find_node(t, node)
-    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event) or _is_anothers(row, rca):
+    if is_late(row.boot_id, row.incarnation, boot_id, incarnation, event):
         return False
+    _need_ours(row, rca)
     if event is NodeEvent.GONE:
         if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
             t.change("UPDATE node SET boot_id = '', changed = ? WHERE id = ?", (t.stamp, row.id))
-        return _gone(t, row, reason, rca or "rca")
-    return _move(t, row, event, reason, rca or "rca")
+        return gone(t, row, reason, rca or "rca")
+    return move(t, row, event, reason, rca or "rca")
 
 
-def _gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:
+def gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:
+    """A node's PCT is there no more; whether it is news."""
     _mark_batch_jobs(t, row.id)
     if row.state in (NodeState.DRAINING, NodeState.DRAINED):
         t.event("node_down", f"{row.name} ({row.state}): {reason}", node=row.id, launcher=launcher)
         return True
-    return _move(t, row, NodeEvent.GONE, reason, by, launcher)
+    return move(t, row, NodeEvent.GONE, reason, by, launcher)
 
 
-def _move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, launcher: int | None = None) -> bool:
+def move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, launcher: int | None = None) -> bool:
     """Does a transition and writes its event row; whether the state is another one now."""
     state = after(row.state, event)
     if state is row.state:
@@ -363,4 +368,4 @@ def _settle(t: Transaction, nodes: Sequence[int]) -> None:
     for node in nodes:
         row = t.row("SELECT name, reason, `by` FROM node WHERE id = ? AND state = 'draining'", (node,))
         if row and not t.row("SELECT id FROM processor WHERE node = ? AND launcher IS NOT NULL LIMIT 1", (node,)):
-            _move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])
+            move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])

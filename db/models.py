@@ -54,6 +54,7 @@ class Node(pw.Model):
     agent = pw.CharField(max_length=64)
     state_at = pw.DoubleField()
     side = pw.IntegerField(default=1)
+    rca = pw.CharField(max_length=255, default="")
     changed = pw.BigIntegerField(index=True)
 
     class Meta:

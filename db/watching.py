@@ -32,23 +32,43 @@ def present_life(store: Store, node: str) -> Life:
 
 
 class NodesOut(NamedTuple):
-    """Nodes out of service: whose rest after a failed load is over, and lives that are given up (name, boot id)."""
+    """Nodes out of service: whose rest after a failed load is over, and lives that are given up (name, boot id).
+
+    And by what an RCA sees that it knows too little: the mesh's boot, how many nodes it has, where its RCAs listen
+    (name, address, state).
+    """
 
     now: float
     rested: list[str]
     given_up: list[tuple[str, str]]
+    boot_id: str
+    nodes: int
+    logins: list[tuple[str, str, str]]
 
 
 def nodes_out(store: Store, failed_s: float) -> NodesOut:
     """What an RCA has to tell nodes that are there and do not know that the mesh does without them."""
-    now = float(store.read(f"SELECT {store.now_sql} FROM mesh WHERE id = 1")[0][0])
+    ((now, boot_id, count),), logins = store.read_together(
+        [
+            (
+                f"SELECT {store.now_sql}, boot_id, (SELECT COUNT(*) FROM node WHERE role <> 'login')"
+                " FROM mesh WHERE id = 1",
+                (),
+            ),
+            (
+                "SELECT name, address, state FROM node WHERE role = 'login' AND address LIKE ? ORDER BY name",
+                ("udp://%",),
+            ),
+        ]
+    )
     rows = store.read(
         "SELECT name, boot_id, incarnation FROM node WHERE role <> 'login'"
         f" AND (incarnation >= {GIVEN_UP} OR (state = 'down' AND `by` = 'cpa' AND state_at < ?))",
-        (now - failed_s,),
+        (float(now) - failed_s,),
     )
     given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
-    return NodesOut(now, [row[0] for row in rows if row[2] < GIVEN_UP], given_up)
+    rested = [row[0] for row in rows if row[2] < GIVEN_UP]
+    return NodesOut(float(now), rested, given_up, boot_id, count, [tuple(row) for row in logins])
 
 
 def given_up(store: Store) -> set[str]:

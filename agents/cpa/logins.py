@@ -16,7 +16,10 @@ from db.connection import Store
 from db.free import Machine
 
 #: What is asked from a login processor, and goes by its side.
-FROM_A_LOGIN = frozenset(("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost"))
+FROM_A_LOGIN = frozenset(
+    ("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
+    + ("far_nodes", "rca_here", "rca_silent")
+)
 #: What reaches for what is there already.
 REACHING = frozenset(
     ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")

@@ -14,7 +14,7 @@ from agents.cpa.rights import Denied, Rights, uid_of, user_name
 from agents.cpa.shapes import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db import allocation, ending, history, machine, many_nodes, modes, partitions, waiting, watching
+from db import allocation, ending, history, machine, many_nodes, modes, partitions, rcas, waiting, watching
 from db.connection import Store
 from db.free import Machine, Placed, as_messages
 
@@ -313,6 +313,23 @@ class Operations:
     def _nodes_out(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "nodes_out")
         return Answer(watching.nodes_out(self.store, message["failed_s"])._asdict())
+
+    def _far_nodes(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "far_nodes")
+        return Answer(rcas.far_nodes(self.store, message["login"])._asdict())
+
+    def _rca_here(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "rca_here")
+        if len(message["listen"]) > MAX_NAME - len(rcas.SCHEME):
+            raise AgentError("rca_here: listen is too long", code="invalid")
+        rcas.here(self.store, message["login"], message["listen"])
+        return Answer({})
+
+    def _rca_silent(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "rca_silent")
+        tell = rcas.lost if message.get("lost") else rcas.silent
+        taken = tell(self.store, message["rca"], message["reason"][:MAX_REASON], message["login"])
+        return Answer({"taken": taken})
 
     def _node_event(
         self, uid: int, message: Message, tell: Callable[..., Any], tell_many: Callable[..., Any]

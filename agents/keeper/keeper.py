@@ -208,7 +208,7 @@ class Keeper:
 
     def _tell_gone(self, node: str) -> None:
         """Its RCA, on another machine, would notice by its silence alone."""
-        from agents.pct import node_life
+        from agents.pct import node_life, rca_places
         from agents.pct.datagrams import tell_gone
         from agents.wire import keys
 
@@ -219,7 +219,9 @@ class Keeper:
             self._log.write("cannot tell", name=node, error=error.message)
             return
         if boot_id:
-            tell_gone([str(rca) for rca in self._config["rca"]], found, node, boot_id, incarnation)
+            configured = [str(rca) for rca in self._config["rca"]]
+            rcas = rca_places.known(self._run, node, str(self._config["mesh_boot"]), configured)
+            tell_gone(rcas, found, node, boot_id, incarnation)
 
     # Requests
 

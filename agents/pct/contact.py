@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agents.pct import processes, tidying
+from agents.pct import processes, rca_places, tidying
 from agents.pct.datagrams import DatagramBeats
 from agents.pct.hosted import Kill
 from agents.pct.lease import Action
@@ -33,11 +33,12 @@ _AGAIN_S = 1.0  # after something could not be killed
 class ContactConfig:
     """What a node's keeper.json says of its RCAs: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
 
-    __slots__ = ("key_file", "lease_s", "mesh_boot", "rcas")
+    __slots__ = ("key_file", "lease_s", "mesh_boot", "node", "rcas", "run")
 
-    def __init__(self, config: Dict[str, Any]) -> None:
-        self.rcas: List[str] = [str(one) for one in config["rca"]]
+    def __init__(self, config: Dict[str, Any], node: str) -> None:
+        self.run, self.node = str(config["run"]), node
         self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
+        self.rcas = rca_places.known(self.run, node, self.mesh_boot, [str(one) for one in config["rca"]])
         self.key_file = os.path.join(str(config["trust"]), "beat.key")
         # an RCA waits for down_s; by then the launches here have to be gone
         self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)
@@ -62,7 +63,7 @@ class Contact:
         self._left = 0
         self._keys = keys.KeyFile(config.key_file)
         self._beats = DatagramBeats(
-            loop, config.rcas, self._keys.read, who, launches, config.lease_s, self._act, log, mesh_time
+            loop, config.rcas, self._keys.read, who, launches, config.lease_s, self._act, log, mesh_time, self._remember
         )
 
     @property
@@ -81,6 +82,13 @@ class Contact:
     def close(self) -> None:
         """Fall silent."""
         self._beats.close()
+
+    def _remember(self, places: List[str]) -> None:
+        self._log.write("rcas", places=places)
+        try:
+            rca_places.remember(self._config.run, self._config.node, self._config.mesh_boot, places)
+        except OSError:
+            pass  # no room: this PCT knows them all the same
 
     def _act(self, action: Action) -> None:
         if action is Action.END_ORPHANS:

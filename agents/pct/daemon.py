@@ -83,7 +83,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
             if config.get("rca") and not config.get("login"):
                 from agents.pct.contact import ContactConfig
 
-                found.contact = ContactConfig(config)
+                found.contact = ContactConfig(config, node)
             found.failed_s = float(config.get("failed_s", found.failed_s))
             found.spare_s = float(config.get("spare_s", found.spare_s))
             return found

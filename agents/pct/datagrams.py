@@ -1,4 +1,7 @@
-"""Beats of a node on another machine: datagrams to one RCA of the mesh, the next one where it does not answer."""
+"""Beats of a node on another machine: datagrams to one RCA of the mesh, the next one where it does not answer.
+
+Which RCAs there are, each of them says (login processors come and go while a mesh is up).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each tim
 RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
 _FIRST_S = 0.03  # after the first, doubled each time: on the way up the RCA may come a moment after us
 _TRIES = 3  # beats without an answer, then another RCA is tried
+_GREETED_S = 5.0  # greeted and no more (it knows no time, for it reaches no CPA), then another RCA is tried
 _OUTSTANDING = 8  # beats whose acknowledgement may still come
 _LEASE_LOOK_S = 0.5
 
@@ -32,7 +36,8 @@ _LEASE_LOOK_S = 0.5
 class DatagramBeats:
     """Tells an RCA at one of ``rcas`` (``HOST:PORT``) that this node lives.
 
-    ``who()`` makes the register_node message, ``keys()`` has the node's beat keys, ``act`` does what the lease asks.
+    ``who()`` makes the register_node message, ``keys()`` has the node's beat keys, ``act`` does what the lease asks,
+    ``remember`` gets the places when an RCA names others.
     """
 
     def __init__(
@@ -46,19 +51,24 @@ class DatagramBeats:
         act: Callable[[Action], None],
         log: Log,
         mesh_time: MeshTime,
+        remember: Callable[[List[str]], None],
     ) -> None:
         self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
-        self._keys, self._mesh_time = keys, mesh_time
-        self._rcas = [_resolved(one) for one in rcas]
-        self._at, self._connected = 0, -1
-        self._epochs: Dict[int, int] = {}
-        self._sent: Dict[int, Tuple[int, int]] = {}  # sequence -> (which RCA, flags), the last few
+        self._keys, self._mesh_time, self._remember = keys, mesh_time, remember
+        self._rcas = list(rcas)
+        self._rca, self._connected = rcas[0], ""  # the one that is beaten to
+        self._told: List[str] = []  # the places as an RCA named them last
+        self._epochs: Dict[str, int] = {}
+        self._sent: Dict[int, Tuple[str, int]] = {}  # sequence -> (which RCA, flags), the last few
         self._sequence = 0
         self._unanswered = self._greetings = 0
+        self._unheard = 0  # beats since anybody answered
+        self._greeted_at = 0.0  # when greetings began to be all that is heard
         self._register = True
         self._interval_s = INTERVAL_S
         self._lease = Lease(time.monotonic(), lease_s)
-        self._sock = socket.socket(self._rcas[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._family, _ = _resolved(self._rca)
+        self._sock = socket.socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagram)
         self._timer: Timer = loop.after(0, self._beat)
         self._lease_timer: Timer = loop.after(_LEASE_LOOK_S, self._look_at_lease)
@@ -73,17 +83,23 @@ class DatagramBeats:
             self._timer.cancel()
             self._timer = self._loop.after(self._interval_s, self._beat)
             return
-        if self._unanswered >= _TRIES and len(self._rcas) > 1:
-            self._at = (self._at + 1) % len(self._rcas)
-            self._unanswered = 0
-            self._register = True
+        if self._unanswered >= _TRIES:
+            self._try_another()
         self._unanswered += 1
+        self._unheard += 1
         self._send()
         self._timer.cancel()
-        wait_s = self._interval_s if self._unanswered > _TRIES else min(RESEND_S, self._interval_s)
+        wait_s = self._interval_s if self._unheard > _TRIES * len(self._rcas) else min(RESEND_S, self._interval_s)
         if self._register:
-            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unanswered - 1, 10)))
+            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unheard - 1, 10)))
         self._timer = self._loop.after(wait_s, self._beat)
+
+    def _try_another(self) -> None:
+        if len(self._rcas) > 1:
+            at = self._rcas.index(self._rca) if self._rca in self._rcas else -1
+            self._rca = self._rcas[(at + 1) % len(self._rcas)]
+            self._unanswered = 0
+            self._register = True
 
     def _send(self) -> None:
         who = self._who()
@@ -91,20 +107,21 @@ class DatagramBeats:
         flags = beat.REGISTER if self._register else 0
         if self._mesh_time.now() is None:
             flags |= beat.TIMELESS
-        if self._unanswered > _TRIES:
+        if self._unheard > _TRIES:
             flags |= beat.UNHEARD
         told = beat.Beat(
             who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
-            epoch=self._epochs.get(self._at, 0), processors=who["processors"], launches=self._launches(),
+            epoch=self._epochs.get(self._rca, 0), processors=who["processors"], launches=self._launches(),
             load=_load(), memory_mb=_memory_mb(), agent=who["agent"], address=who["address"],
+            places=beat.digest_of(self._told),
         )  # fmt: skip
-        self._sent[self._sequence] = (self._at, flags)
+        self._sent[self._sequence] = (self._rca, flags)
         while len(self._sent) > _OUTSTANDING:
             del self._sent[next(iter(self._sent))]
         try:
-            if self._connected != self._at:  # so that nobody else's datagrams arrive, and no port stands open
-                self._sock.connect(self._rcas[self._at][1])
-                self._connected = self._at
+            if self._connected != self._rca:  # so that nobody else's datagrams arrive, and no port stands open
+                self._sock.connect(_resolved(self._rca, self._family)[1])
+                self._connected = self._rca
             self._sock.send(told.encode(self._keys()[0]))
         except OSError:
             pass  # no route, no buffer, nobody there: the same as a datagram that is lost
@@ -116,41 +133,57 @@ class DatagramBeats:
             except OSError:  # BlockingIOError is one, and so is what an earlier datagram met
                 return
             try:
+                if beat.is_places(datagram):
+                    self._on_places(*beat.read_places(datagram, self._keys(), self._who()["boot_id"]))
+                    continue
                 told = beat.read_acknowledgement(datagram, self._keys(), self._who()["boot_id"])
             except WireError:
                 continue
             if told.sequence in self._sent:
                 self._on_acknowledgement(told)
 
+    def _on_places(self, sequence: int, places: List[str]) -> None:
+        # in answer to one of our last beats alone: an old list could be played to us
+        if sequence in self._sent and places != self._told:
+            self._rcas = self._told = places
+            self._remember(places)
+
     def _on_acknowledgement(self, told: beat.Acknowledgement) -> None:
         which, flags = self._sent.pop(told.sequence)
-        self._unanswered = 0
+        self._unanswered = self._unheard = 0
         now, sent_at = time.monotonic(), told.sequence / 1e6
         if told.mesh_time:
             self._mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
         if told.view == beat.GREET:
             self._greeted(which, told.epoch)
             return
-        self._greetings = 0
+        self._greetings, self._greeted_at = 0, 0.0
         if told.view == beat.RESET:
             self._do(self._lease.told_down())
             return
-        if flags & beat.REGISTER:
+        if flags & beat.REGISTER and not flags & beat.UNHEARD:
             self._register = False
         if self._lease.state is State.LAPSED:
             self._log.write("lease held again")
         self._interval_s = max(0.05, told.interval_s)
+        if flags & beat.UNHEARD:  # it did not count, and the next one will
+            self._interval_s = min(self._interval_s, RESEND_S / 10)
         if self._mesh_time.now() is None:  # without it no launch is let in
             self._interval_s = min(self._interval_s, RESEND_S / 10)
         self._timer.cancel()
         self._timer = self._loop.after(self._interval_s, self._beat)
         self._do(self._lease.acknowledged(sent_at))
 
-    def _greeted(self, which: int, epoch: int) -> None:
+    def _greeted(self, which: str, epoch: int) -> None:
         # the RCA has just started, or knows no more than we what time it is: then it is not to be asked too often
         news = epoch != self._epochs.get(which)
         self._epochs[which] = epoch
         self._greetings = 0 if news else self._greetings + 1
+        now = time.monotonic()
+        self._greeted_at = self._greeted_at or now
+        if now - self._greeted_at > _GREETED_S:
+            self._greeted_at = now
+            self._try_another()
         self._timer.cancel()
         wait_s = 0.0 if self._greetings < 2 else min(self._interval_s, GREET_S * 2**self._greetings)
         self._timer = self._loop.after(wait_s, self._beat)
@@ -201,9 +234,9 @@ def tell_gone(rcas: List[str], keys: List[bytes], node: str, boot_id: str, incar
             pass  # its silence will tell
 
 
-def _resolved(text: str) -> Tuple[int, Any]:
+def _resolved(text: str, family: int = 0) -> Tuple[int, Any]:
     host, port = beat.split_address(text)
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    family, _, _, _, address = socket.getaddrinfo(host, port, family, type=socket.SOCK_DGRAM)[0]
     return family, address
 
 

@@ -3,7 +3,7 @@
 import glob
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents.link import trust
@@ -13,6 +13,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import own_directory
 from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
+from agents.rca.company import Company
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
 from agents.rca.far_nodes import FarNode, FarNodes
@@ -46,6 +47,7 @@ class Rca:
         self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
         self.nodes: dict[str, KnownNode] = {}
         self.far: FarNodes | None = None  # nodes on other machines
+        self.company: Company | None = None  # RCAs of other login processors
         self.relays: list[Any] = []  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
@@ -198,8 +200,11 @@ class Rca:
         if gap > LATE_S:  # we were stopped: nobody else is to blame for it
             for launcher, _ in self.launchers.values():
                 launcher.forgive(gap)
-            for _, known in self._all_nodes():
+            for known in self.nodes.values():
                 known.machine.forgive(gap)
+            if self.far is not None and self.company is not None:
+                self.far.forgive(gap)
+                self.company.peers.forgive(gap)
             self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
             self._began_at += gap
             self.journal.write("late", seconds=round(gap, 3))
@@ -258,7 +263,17 @@ class Rca:
                 self.loop, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s, self.journal,
                 self._on_far_event, self.mesh_clock.now,
             )  # fmt: skip
+            self.company = Company(
+                self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes
+            )
             self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
+
+    def _ask_cpa(self, message: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        def answered(reply: dict[str, Any] | None, _error: AgentError | None) -> None:
+            if reply is not None:
+                then(reply)
+
+        self.cpas.call(message, time.monotonic(), answered)
 
     def _all_nodes(self) -> Iterator[tuple[str, KnownNode | FarNode]]:
         yield from self.nodes.items()
@@ -279,12 +294,11 @@ class Rca:
                 self._tell_node(known, known.machine.tick(now, suspect_s, max(self.config.down_s, 1.5 * suspect_s)))
         far.tell_refusals(now)
         # longer than any lease: what a PCT of which we know nothing may still run has ended
-        if now - self._began_at >= self.config.down_s:
-            for name in far.missing():
-                known = far.expect(name)
-                known.facts = {"node": name, "boot_id": self.config.boot_id, "incarnation": 0}
-                known.machine.reason = "its PCT has not been heard of"
-                self._tell_node(known, (nodes.Action.TELL_DOWN,))
+        for name in far.missing(self.config.down_s):
+            known = far.expect(name)
+            known.facts = {"node": name, "boot_id": far.knows[0], "incarnation": 0}
+            known.machine.reason = "its PCT has not been heard of"
+            self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
     def _look_after_far_nodes(self) -> None:
         if self.far is not None:
@@ -303,10 +317,12 @@ class Rca:
         if reply is None or self.far is None:
             return
         self.mesh_clock.learn(float(reply["now"]), asked_at, time.monotonic())
+        if self.company is not None and "logins" in reply:
+            self.company.learn(reply)
         for name, boot_id in reply["given_up"]:
             known = self.far.nodes.get(name)
             if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:
-                self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+                self._give_up(known)
                 self.journal.write("given_up", node=name, boot_id=boot_id)
         for name in reply["rested"]:
             known = self.far.nodes.get(name)
@@ -353,6 +369,7 @@ class Rca:
             else:
                 message["reason"] = known.machine.reason
                 if action is nodes.Action.TELL_DOWN and isinstance(known, FarNode):
+                    known.certain = False
                     message["wipe"] = True  # nothing is given out there before the node has cleared itself
             self.outbox.put(("node", facts["node"]), message, {"node": facts["node"]}, now)
             self.journal.write(action.value, node=facts["node"], reason=known.machine.reason)
@@ -367,9 +384,14 @@ class Rca:
         def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
             if error is None:
                 self.outbox.acknowledged(event)
-                if event.message["op"] == "node_up":
+                op = event.message["op"]
+                if op == "node_up":
                     self.outbox.hasten(time.monotonic())
-                elif event.message["op"] == "launcher_lost":
+                elif op == "node_down":
+                    self._on_taken_down(event.message)
+                elif op == "rca_silent" and self.company is not None:
+                    self.company.answered(event.message, reply or {})
+                elif op == "launcher_lost":
                     self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
             elif error.code == "gone":  # on_cpa_lost puts it back
                 return
@@ -395,27 +417,38 @@ class Rca:
         op = event.message["op"]
         given_up = self.outbox.refused(event, error.code, now)
         self.journal.write("refused", op=op, code=error.code, reason=error.message, given_up=given_up, **event.about)
-        if error.code == "given_up":
-            self._on_given_up(str(event.about.get("node", "")))
+        if error.code in ("given_up", "elsewhere") and self.far is not None:
+            known = self.far.nodes.get(str(event.about.get("node", "")))
+            if known is not None and error.code == "given_up":  # its next beat is answered so
+                self._give_up(known)
+            elif known is not None:
+                self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "")
         if given_up and op == "finish":
             # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
-    def _on_given_up(self, name: str) -> None:
-        known = self.far.nodes.get(name) if self.far is not None else None
-        if known is not None:  # its next beat is answered so
-            self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+    def _give_up(self, known: FarNode) -> None:
+        known.certain = True
+        self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+
+    def _on_taken_down(self, message: dict[str, Any]) -> None:
+        known = self.far.nodes.get(message["node"]) if self.far is not None else None
+        if known is not None and known.facts.get("boot_id") == message["boot_id"]:
+            known.certain = True
 
     def _on_cpa_connected(self) -> None:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
         self._ask_nodes_out()  # nodes wait for the mesh's time
+        self._tell_all_nodes()
+        self.cpas.call({"op": "launchers_of", "login": self.config.login}, now, self._on_launchers_of)
+        self._send_due(now)
+
+    def _tell_all_nodes(self) -> None:
         for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
             if action is not None:
                 self._tell_node(known, (action,))
-        self.cpas.call({"op": "launchers_of", "login": self.config.login}, now, self._on_launchers_of)
-        self._send_due(now)
 
     def _on_cpa_lost(self, reason: str) -> None:
         self.journal.write("cpa_lost", socket=self.cpas.path, reason=reason)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agents.link.journal import Journal
 from agents.link.loop import READ, Loop
+from agents.rca import peers
 from agents.rca.nodes import Event, Node, State
 from agents.wire import beat, keys
 from agents.wire.control import Message
@@ -24,7 +25,7 @@ _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refu
 class FarNode:
     """A node's machine, what its last beat said, and what makes a beat old."""
 
-    __slots__ = ("boot_id", "facts", "former", "incarnation", "keys", "launches", "machine", "sequence")
+    __slots__ = ("boot_id", "certain", "facts", "former", "incarnation", "keys", "launches", "machine", "sequence")
 
     #: What it has in common with a node that has a session.
     session = None
@@ -38,6 +39,7 @@ class FarNode:
         self.incarnation = 0
         self.sequence = 0
         self.launches = 0
+        self.certain = False  # of one that is down: a CPA has taken it; it may be heard elsewhere until then
 
     def is_old(self, told: beat.Beat) -> bool:
         """Whether a beat was said before the last one that was heard: a duplicate, late, or played by somebody."""
@@ -88,11 +90,14 @@ class FarNodes:
         on_event: Callable[[FarNode, Event, str], None],
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
-        self._key_file, self._mesh_boot, self._journal = key_file, mesh_boot, journal
+        self._key_file, self._journal = key_file, journal
         self._on_event, self._mesh_time = on_event, mesh_time
-        self._masters = keys.read(key_file)
+        self.masters = keys.read(key_file)
         self._keys_at = _changed_at(key_file)
-        self._expected = set(names)
+        self._expected = self._ours = set(names)
+        self.knows = (mesh_boot, len(self._expected))  # the boot of the mesh, and how many nodes it has
+        self._known_at = time.monotonic()
+        self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, suspect_s / 2.5)
         self.nodes: dict[str, FarNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
@@ -100,7 +105,8 @@ class FarNodes:
         self._refusals_told_at = 0.0
         host, port = beat.split_address(listen)
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.family: int = family
+        self._sock = socket.socket(self.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):
             try:
                 self._sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
@@ -114,11 +120,26 @@ class FarNodes:
         loop.unwatch(self._sock.fileno())
         self._sock.close()
 
-    def missing(self) -> list[str]:
-        """Nodes of the mesh that have not been heard of at all."""
-        if len(self.nodes) >= len(self._expected):
+    def learn(self, reply: Message) -> None:
+        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*far_nodes*)."""
+        if reply["boot_id"] != self.knows[0]:
+            self.nodes.clear()  # of a mesh that is no more
+        self._expected, self._ours = set(reply["nodes"]), set(reply["mine"])
+        self.knows = (reply["boot_id"], len(self._expected))
+        self._known_at = time.monotonic()
+        self._journal.write("nodes_known", boot_id=reply["boot_id"], nodes=len(self._expected), mine=len(self._ours))
+
+    def missing(self, patience_s: float) -> list[str]:
+        """Nodes that have not been heard of at all, once they had time to."""
+        if len(self.nodes) >= len(self._expected) or time.monotonic() - self._known_at < patience_s:
             return []
-        return sorted(self._expected.difference(self.nodes))
+        return sorted(self._ours.difference(self.nodes))
+
+    def forgive(self, gap_s: float) -> None:
+        """Time in which we ourselves did not run is no silence of theirs."""
+        self._known_at += gap_s
+        for known in self.nodes.values():
+            known.machine.forgive(gap_s)
 
     def expect(self, name: str) -> FarNode:
         """The node of that name, made where it was not known."""
@@ -128,7 +149,7 @@ class FarNodes:
         return known
 
     def _keys_of(self, name: str) -> list[bytes]:
-        return [keys.beat_key(master, name) for master in self._masters]
+        return [keys.beat_key(master, name) for master in self.masters]
 
     def look_at_keys(self) -> None:
         """Take keys that have changed (console/deploy/trust.py: rotation)."""
@@ -136,14 +157,14 @@ class FarNodes:
         if changed_at == self._keys_at:
             return
         try:
-            self._masters = keys.read(self._key_file)
+            self.masters = keys.read(self._key_file)
         except keys.NoKey as error:
             self._journal.write("keys_unread", reason=error.message)
             return
         self._keys_at = changed_at
         for name, node in self.nodes.items():
             node.keys = self._keys_of(name)
-        self._journal.write("keys_read", generations=len(self._masters))
+        self._journal.write("keys_read", generations=len(self.masters))
 
     def _on_datagrams(self, _events: int) -> None:
         for _ in range(_AT_ONCE):
@@ -171,6 +192,9 @@ class FarNodes:
 
     def _take(self, datagram: bytes, sender: Any) -> None:
         name = beat.node_of(datagram)
+        if datagram[4] == beat.RCA:
+            self._send(peers.answer(datagram, self.masters, name), sender)
+            return
         known = self.nodes.get(name)
         if known is None and name not in self._expected:
             raise WireError("a node that is not of this mesh")
@@ -189,8 +213,10 @@ class FarNodes:
             known.sequence = told.sequence
         else:
             self._on_beat(known, told)
-        view = beat.RESET if known.machine.state is State.DOWN else beat.UP
-        self._answer(known, told, which, view, sender)
+        if known.machine.state is not State.DOWN:
+            self._answer(known, told, which, beat.UP, sender)
+        elif known.certain:
+            self._answer(known, told, which, beat.RESET, sender)
 
     def _on_gone(self, known: FarNode, told: beat.Beat) -> None:
         if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
@@ -199,11 +225,12 @@ class FarNodes:
 
     def _on_beat(self, known: FarNode, told: beat.Beat) -> None:
         # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
-        foreign = not told.boot_id.startswith(self._mesh_boot + "-")
+        foreign = not told.boot_id.startswith(self.knows[0] + "-")
         same_life = told.boot_id == known.boot_id
         registers = known.is_registration(told)
         known.take(told)
         if foreign:
+            known.certain = True
             self._on_event(known, Event.GIVEN_UP, "it is of another boot of the mesh")
         elif registers and not (same_life and known.machine.state is State.DOWN):
             self._on_event(known, Event.REGISTER, "")
@@ -211,11 +238,17 @@ class FarNodes:
             self._on_event(known, Event.BEAT, "")
 
     def _answer(self, known: FarNode, told: beat.Beat, which: int, view: int, sender: Any) -> None:
+        key = known.keys[which]
+        if self.places and told.places != beat.digest_of(self.places):
+            self._send(beat.encode_places(self.places, told.sequence, key, told.boot_id), sender)
         said = beat.Acknowledgement(view, told.sequence, self._epoch, self.interval_s, *self._mesh_time())
+        self._send(said.encode(key, told.boot_id), sender)
+
+    def _send(self, datagram: bytes, to: Any) -> None:
         try:
-            self._sock.sendto(said.encode(known.keys[which], told.boot_id), sender)
+            self._sock.sendto(datagram, to)
         except OSError:
-            pass  # the node says it again
+            pass  # who asked asks again
 
 
 def _changed_at(path: str) -> float:

@@ -12,6 +12,7 @@ class State(Enum):
     SUSPECT = "suspect"  # silent for suspect_s
     DETACHED = "detached"  # its connection ended a moment ago
     DOWN = "down"
+    ELSEWHERE = "elsewhere"  # the RCA of another login processor hears it
 
 
 class Event(Enum):
@@ -25,6 +26,7 @@ class Event(Enum):
     GRACE_OVER = "grace over"
     PCT_DIED = "PCT died"  # its keeper says so, and starts another
     GIVEN_UP = "given up"  # a CPA says that this life of the node is over
+    HEARD_ELSEWHERE = "heard elsewhere"  # a CPA says that another RCA hears it
 
 
 class Action(Enum):
@@ -79,6 +81,16 @@ FAR_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.DOWN, E.SILENT_LONG): (S.DOWN, ()),
     (S.DOWN, E.PCT_DIED): (S.DOWN, ()),
     (S.DOWN, E.GIVEN_UP): (S.DOWN, ()),
+    (S.UP, E.HEARD_ELSEWHERE): (S.UP, (A.TELL_UP,)),  # it has come back meanwhile
+    (S.SUSPECT, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
+    (S.DOWN, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
+    (S.ELSEWHERE, E.REGISTER): (S.UP, (A.TELL_UP,)),
+    (S.ELSEWHERE, E.BEAT): (S.UP, (A.TELL_UP,)),
+    (S.ELSEWHERE, E.SILENT): (S.ELSEWHERE, ()),
+    (S.ELSEWHERE, E.SILENT_LONG): (S.ELSEWHERE, ()),
+    (S.ELSEWHERE, E.PCT_DIED): (S.ELSEWHERE, ()),
+    (S.ELSEWHERE, E.GIVEN_UP): (S.DOWN, ()),
+    (S.ELSEWHERE, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
 }
 
 #: What a CPA that knows nothing has to hear about a node in this state (a detached one: when the grace is over).

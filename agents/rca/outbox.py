@@ -12,7 +12,7 @@ MOST_IN_FLIGHT = 64  # a CPA takes no more from one connection, and what waits t
 LONGEST_S = 5.0
 
 #: Codes that no repetition will change.
-FINAL = frozenset(("invalid", "unknown_op", "denied", "expired", "given_up"))
+FINAL = frozenset(("invalid", "unknown_op", "denied", "expired", "given_up", "elsewhere"))
 
 
 class Event:

@@ -4,11 +4,13 @@ A beat and its acknowledgement carry an HMAC-SHA256 under the node's beat key (a
 is the sender's monotonic clock in microseconds, so PCT and keeper of one node need no common counter, and the
 acknowledgement, which repeats it, tells a PCT when the RCA had certainly not heard it last. The *epoch* is a number
 that an RCA draws when it starts: a beat that names another one is answered and does not count, so nothing that was
-recorded before this RCA lived can be played to it. docs/protocol.md has the layout.
+recorded before this RCA lived can be played to it. An RCA of another login processor asks by beats of its own kind
+whether one is there. docs/protocol.md has the layout.
 """
 
 from __future__ import annotations
 
+import binascii
 import hmac
 import struct
 
@@ -16,10 +18,11 @@ from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Sequence, Tuple
+    from typing import List, Sequence, Tuple
 
 MAGIC = b"RMB1"
-BEAT, GONE, ACK = 1, 2, 3
+#: From a node (or its keeper: GONE), to a node (ACK, PLACES), from RCA to RCA (RCA), which is answered by an ACK.
+BEAT, GONE, ACK, PLACES, RCA = 1, 2, 3, 4, 5
 #: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
 #: is to clear itself and begin under a new boot id.
 GREET, UP, RESET = 0, 1, 2
@@ -30,35 +33,37 @@ REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
 
-#: magic, kind, flags, nothing yet, sequence, epoch, incarnation, processors, launches, load × 100, memory (MB)
+#: magic, kind, flags, digest of the places, sequence, epoch, incarnation, processors, launches, load × 100, memory (MB)
 _BEAT = struct.Struct(">4sBBHQQIIIII")
 #: magic, kind, view, interval (1/100 s), sequence, epoch, mesh time, its uncertainty (s)
 _ACK = struct.Struct(">4sBBHQQdd")
+#: magic, kind, nothing, nothing, sequence; then the places
+_PLACES = struct.Struct(">4sBBHQ")
 
 
 class Beat:
     """One beat. ``load`` is the load average, ``memory_mb`` what is available; ``kind`` is GONE when a keeper says
-    that the PCT of this incarnation has died."""
+    that the PCT of this incarnation has died. ``places`` is :func:`digest_of` the RCAs that the node knows."""
 
     __slots__ = (
         "address", "agent", "boot_id", "epoch", "flags", "incarnation", "kind", "launches", "load", "memory_mb", "node",
-        "processors", "sequence",
+        "places", "processors", "sequence",
     )  # fmt: skip
 
     def __init__(
         self, node: str, boot_id: str, incarnation: int, sequence: int, *, kind: int = BEAT, flags: int = 0,
         epoch: int = 0, processors: int = 0, launches: int = 0, load: float = 0.0, memory_mb: int = 0, agent: str = "",
-        address: str = "",
+        address: str = "", places: int = 0,
     ) -> None:  # fmt: skip
         self.node, self.boot_id, self.incarnation, self.sequence = node, boot_id, incarnation, sequence
         self.kind, self.flags, self.epoch = kind, flags, epoch
         self.processors, self.launches, self.load, self.memory_mb = processors, launches, load, memory_mb
-        self.agent, self.address = agent, address
+        self.agent, self.address, self.places = agent, address, places
 
     def encode(self, key: bytes) -> bytes:
         """The datagram, under ``key``."""
         head = _BEAT.pack(
-            MAGIC, self.kind, self.flags, 0, self.sequence, self.epoch, self.incarnation, self.processors,
+            MAGIC, self.kind, self.flags, self.places, self.sequence, self.epoch, self.incarnation, self.processors,
             self.launches, min(int(self.load * 100), 0xFFFFFFFF), self.memory_mb,
         )  # fmt: skip
         tail = "\0".join((self.node, self.boot_id, self.agent, self.address)).encode("utf-8")
@@ -109,16 +114,17 @@ def node_of(datagram: bytes) -> str:
 def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
     """The beat, and which of ``keys`` it is under. WireError for one that is under none, or no beat."""
     which = _check(datagram, keys, b"")
-    (_, kind, flags, _, sequence, epoch, incarnation, processors, launches, load, memory) = _BEAT.unpack_from(datagram)
+    head = _BEAT.unpack_from(datagram)
+    (_, kind, flags, places, sequence, epoch, incarnation, processors, launches, load, memory) = head
     try:
         node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
     except ValueError:  # UnicodeDecodeError is one
         raise WireError("a beat that makes no sense") from None
-    if kind not in (BEAT, GONE):
+    if kind not in (BEAT, GONE, RCA):
         raise WireError("a datagram of another kind")
     beat = Beat(
         node, boot_id, incarnation, sequence, kind=kind, flags=flags, epoch=epoch, processors=processors,
-        launches=launches, load=load / 100, memory_mb=memory, agent=agent, address=address,
+        launches=launches, load=load / 100, memory_mb=memory, agent=agent, address=address, places=places,
     )  # fmt: skip
     return beat, which
 
@@ -134,12 +140,42 @@ def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -
     return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
 
 
+def digest_of(places: Sequence[str]) -> int:
+    """16 bits that tell one list of RCAs from another; 0 where there is no other than the one that is asked."""
+    return binascii.crc32(" ".join(places).encode("ascii")) & 0xFFFF | 1 if len(places) > 1 else 0
+
+
+def encode_places(places: Sequence[str], sequence: int, key: bytes, boot_id: str) -> bytes:
+    """Where the mesh's RCAs are reached, as an answer to the beat ``sequence`` of that life of a node."""
+    head = _PLACES.pack(MAGIC, PLACES, 0, 0, sequence)
+    return _sealed(key, head + " ".join(places).encode("ascii"), boot_id.encode("utf-8"))
+
+
+def is_places(datagram: bytes) -> bool:
+    """Whether a datagram claims to be one of :func:`encode_places`."""
+    return len(datagram) >= _PLACES.size + MAC_SIZE and datagram[:5] == MAGIC + bytes((PLACES,))
+
+
+def read_places(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Tuple[int, List[str]]:
+    """The beat that is answered, and the places. WireError for what is none, or for another life of the node."""
+    _check(datagram, keys, boot_id.encode("utf-8"))
+    try:
+        places = datagram[_PLACES.size : -MAC_SIZE].decode("ascii").split()
+    except UnicodeDecodeError:
+        raise WireError("places that make no sense") from None
+    for place in places:
+        split_address(place)
+    if not places or not is_places(datagram):
+        raise WireError("no places")
+    return int(_PLACES.unpack_from(datagram)[4]), places
+
+
 def _sealed(key: bytes, whole: bytes, more: bytes) -> bytes:
     return whole + hmac.digest(key, whole + more, "sha256")
 
 
 def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
-    if len(datagram) < _BEAT.size + MAC_SIZE and len(datagram) != _ACK.size + MAC_SIZE:
+    if len(datagram) < _PLACES.size + MAC_SIZE:
         raise WireError("too short for a beat")
     whole, mac = datagram[:-MAC_SIZE], datagram[-MAC_SIZE:]
     for which, key in enumerate(keys):

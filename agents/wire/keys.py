@@ -39,6 +39,11 @@ def beat_key(beats: bytes, node: str) -> bytes:
     return _derive(beats, "node", node)
 
 
+def rca_key(beats: bytes, login: str) -> bytes:
+    """Under which the RCA of a login processor asks the others whether they are there."""
+    return _derive(beats, "rca", login)
+
+
 def _derive(key: bytes, *parts: str) -> bytes:
     # NUL stands between the parts and in none of them: no two lists of parts make the same text
     return hmac.digest(key, b"\0".join(part.encode("utf-8") for part in ("redmesh", *parts)), "sha256")

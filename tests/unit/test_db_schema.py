@@ -56,7 +56,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     finally:
         schema.LOCK_S = waited
         holder.close()
-    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides"]
+    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides", "0004_rcas"]
 
 
 @pytest.fixture

@@ -95,6 +95,9 @@ IMPOSSIBLE = {
     # a node of this machine has no keeper of its own, and whoever cleans up can always look at it
     *((state, nodes.Event.PCT_DIED) for state in nodes.State),
     *((state, nodes.Event.GIVEN_UP) for state in nodes.State),
+    # nor can it speak to another login processor
+    *((state, nodes.Event.HEARD_ELSEWHERE) for state in nodes.State),
+    *((nodes.State.ELSEWHERE, event) for event in nodes.Event),
 }
 #: Nodes on other machines have no link.
 FAR_STATES = set(nodes.State) - {nodes.State.DETACHED}
@@ -115,7 +118,7 @@ def test_every_pair_of_a_far_node_is_in_its_table() -> None:
 
 
 def test_nothing_but_a_registration_brings_a_far_node_back() -> None:
-    for event in FAR_EVENTS - {nodes.Event.REGISTER}:
+    for event in FAR_EVENTS - {nodes.Event.REGISTER, nodes.Event.HEARD_ELSEWHERE}:
         machine = nodes.Node(100.0, nodes.State.DOWN, far=True)
         assert machine.handle(event, 101.0) == ()
         assert machine.state is nodes.State.DOWN

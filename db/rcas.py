@@ -1,0 +1,95 @@
+"""The RCAs of several login processors: where each listens, which nodes it hears, and what follows when it is gone.
+
+A login processor's row says whether its RCA is there: ``up`` when it has said so itself, ``suspect`` when another RCA
+hears nothing of it, ``down`` when it has not contradicted. One function, one transaction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from db.connection import Store, Transaction
+from db.errors import Invalid
+from db.machine import NodeRow, find_node, give_up_life, gone, move
+from db.node_states import NodeEvent, NodeState
+
+#: What an address in a login processor's row begins with: its RCA takes beats there.
+SCHEME = "udp://"
+
+
+class FarNodes(NamedTuple):
+    """The nodes of the mesh, and those that a certain RCA was the last to hear."""
+
+    boot_id: str
+    nodes: list[str]
+    mine: list[str]
+
+
+def far_nodes(store: Store, login: str) -> FarNodes:
+    """What an RCA has to know of the mesh to hear its nodes."""
+    boot, rows = store.read_together(
+        [
+            ("SELECT boot_id FROM mesh WHERE id = 1", ()),
+            ("SELECT name, rca FROM node WHERE role <> 'login' ORDER BY id", ()),
+        ]
+    )
+    return FarNodes(str(boot[0][0]), [row[0] for row in rows], [row[0] for row in rows if row[1] == login])
+
+
+def here(store: Store, login: str, listen: str) -> bool:
+    """An RCA says that it is there, and where nodes reach it; whether that is news. Invalid for no login processor."""
+
+    def work(t: Transaction) -> bool:
+        row = _login(t, login)
+        address = SCHEME + listen
+        if row.address != address:
+            t.change("UPDATE node SET address = ?, changed = ? WHERE id = ?", (address, t.stamp, row.id))
+        return move(t, row, NodeEvent.REGISTERED, "", login) or row.address != address
+
+    return store.run(work)
+
+
+def silent(store: Store, login: str, reason: str, by: str) -> bool:
+    """An RCA does not answer another one (``by``): nobody is given the nodes that it heard; whether it is news."""
+
+    def work(t: Transaction) -> bool:
+        row = _login(t, login)
+        for node in _heard_by(t, login, NodeState.UP):
+            move(t, node, NodeEvent.SILENT, reason, by)
+        return move(t, row, NodeEvent.SILENT, reason, by)
+
+    return store.run(work)
+
+
+def lost(store: Store, login: str, reason: str, by: str) -> bool:
+    """It still does not, long after that: what nobody has heard since is down, and its life given up.
+
+    False, and nothing is done, when the RCA or a node that it hears has said something meanwhile: it is the other one
+    that has no way there.
+    """
+
+    def work(t: Transaction) -> bool:
+        row = _login(t, login)
+        if row.state is NodeState.UP or _heard_by(t, login, NodeState.UP):
+            return False
+        for state in (NodeState.SUSPECT, NodeState.DRAINING, NodeState.DRAINED):
+            for node in _heard_by(t, login, state):
+                if node.is_there:
+                    give_up_life(t, node)
+                    gone(t, node, reason, by)
+        move(t, row, NodeEvent.GONE, reason, by)
+        return True
+
+    return store.run(work)
+
+
+def _login(t: Transaction, name: str) -> NodeRow:
+    row = find_node(t, name)
+    if t.row("SELECT id FROM node WHERE id = ? AND role = 'login'", (row.id,)) is None:
+        raise Invalid(f"{name} is no login processor", "mesh login grant makes one")
+    return row
+
+
+def _heard_by(t: Transaction, login: str, state: NodeState) -> list[NodeRow]:
+    names = t.rows("SELECT name FROM node WHERE rca = ? AND state = ? AND role <> 'login'", (login, state.value))
+    return [find_node(t, name) for (name,) in names]

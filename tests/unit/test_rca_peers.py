@@ -1,0 +1,71 @@
+"""RCAs of several login processors: what is made of one that does not answer, and what nodes are told of them."""
+
+import itertools
+
+import pytest
+
+from agents.rca.peers import TRANSITIONS, Action, Event, Peer, State, answer
+from agents.wire import beat, keys
+from agents.wire.errors import WireError
+
+MASTER, OTHER = b"m" * 32, b"o" * 32
+QUIET_S, LOST_S = 10.0, 15.0
+KEY = b"k" * 32
+PLACES = ["10.0.0.1:7117", "[fd00::2]:7117"]
+
+
+def test_every_pair_is_in_the_table() -> None:
+    assert set(TRANSITIONS) == set(itertools.product(State, Event))
+
+
+def test_a_silence_is_told_once_and_its_length_once() -> None:
+    peer = Peer("login1", "10.0.0.1:7117", 100.0)
+    assert peer.tick(109.9, QUIET_S, LOST_S) is Action.NONE
+    assert peer.tick(110.0, QUIET_S, LOST_S) is Action.TELL_SILENT
+    assert peer.tick(124.9, QUIET_S, LOST_S) is Action.NONE
+    assert peer.tick(125.0, QUIET_S, LOST_S) is Action.TELL_LOST
+    assert peer.tick(300.0, QUIET_S, LOST_S) is Action.NONE
+
+
+@pytest.mark.parametrize("event", [Event.ANSWER, Event.CONTRADICTED])
+def test_one_that_is_there_after_all_begins_anew(event: Event) -> None:
+    peer = Peer("login1", "10.0.0.1:7117", 100.0)
+    peer.tick(130.0, QUIET_S, LOST_S)
+    assert peer.handle(event, 131.0) is Action.NONE
+    assert peer.tick(140.9, QUIET_S, LOST_S) is Action.NONE
+    assert peer.tick(156.0, QUIET_S, LOST_S) is Action.TELL_SILENT  # never lost before it was silent
+
+
+def test_a_question_is_answered_for_the_life_that_asks() -> None:
+    question = beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA).encode(keys.rca_key(MASTER, "login2"))
+    said = answer(question, [OTHER, MASTER], "login2")
+    assert beat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-1").sequence == 77
+    for masters, name in (([OTHER], "login2"), ([MASTER], "login3")):
+        with pytest.raises(WireError):
+            answer(question, masters, name)
+
+
+def test_a_node_cannot_ask_in_an_rcas_name() -> None:
+    forged = beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA).encode(keys.beat_key(MASTER, "login2"))
+    with pytest.raises(WireError):
+        answer(forged, [MASTER], "login2")
+
+
+def test_places_are_for_one_life_of_a_node_and_answer_one_beat() -> None:
+    datagram = beat.encode_places(PLACES, 12, KEY, "boot-1")
+    assert beat.is_places(datagram)
+    assert beat.read_places(datagram, [OTHER, KEY], "boot-1") == (12, PLACES)
+    changed = datagram[:17] + bytes((datagram[17] ^ 1,)) + datagram[18:]
+    for bad, key, boot in ((datagram, KEY, "boot-2"), (datagram, OTHER, "boot-1"), (changed, KEY, "boot-1")):
+        with pytest.raises(WireError):
+            beat.read_places(bad, [key], boot)
+    for read in (beat.read_acknowledgement, beat.read_places):
+        with pytest.raises(WireError):
+            read(beat.Beat("n1", "boot-1", 1, 12).encode(KEY), [KEY], "boot-1")
+    with pytest.raises(WireError):
+        beat.read_beat(datagram, [KEY])
+
+
+def test_a_list_of_one_is_not_told_and_others_differ() -> None:
+    assert beat.digest_of([]) == beat.digest_of(PLACES[:1]) == 0
+    assert len({beat.digest_of(PLACES), beat.digest_of(PLACES[::-1]), 0}) == 3
