@@ -176,6 +176,7 @@ class Machine:
         self._looks: list[tuple[str, str]] = []
         self._cell_of: dict[int, int] = {}
         self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
+        self._nodes_with_processors = 0
         self._node_index: dict[int, int] = {}
         self._letters: dict[int, str] = {}
 
@@ -273,6 +274,7 @@ class Machine:
             index = order[row.node]
             first, count = self._cells_of_node[index]
             self._cells_of_node[index] = (cell if not count else first, count + 1)
+        self._nodes_with_processors = sum(count > 0 for _, count in self._cells_of_node)
         self._letters = {number: letter for number, letter in self._letters.items() if number in self.launchers}
         launchers = self._take_launchers(picture)
         self.states = bytearray(len(self.processors))
@@ -338,7 +340,7 @@ class Machine:
     @property
     def nodes_with_processors(self) -> int:
         """How many nodes have any."""
-        return sum(count > 0 for _, count in self._cells_of_node)
+        return self._nodes_with_processors
 
     def cell_of(self, processor: int) -> int | None:
         """The cell of a processor id."""

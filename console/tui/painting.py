@@ -1,51 +1,129 @@
 """Writing less to the terminal, and sooner: of a line only the cells that changed; keys at once, and in their order.
 
 Textual's own update repaints each changed line from the left edge of its widget: 174 KiB a refresh for one cell in a
-hundred, which a connection over SSH feels. And it paints sixty times a second, so that a key waits for its turn, and
-hands each key to the widget that has the focus when it comes: what is typed right behind a key that opens, closes or
-changes a screen goes to the old one. All three lean on Textual's inside, which is why its version is pinned.
+hundred, which a connection over SSH feels. It looks at every line of every widget for it, and a key that comes
+meanwhile waits; here lines that did not change are not looked at, and much that changed at once is painted in slices
+with the keys between them. And it paints sixty times a second, so that a key waits for its turn, and hands each key to
+the widget that has the focus when it comes: what is typed right behind a key that opens, closes or changes a screen
+goes to the old one. All of these lean on Textual's inside, which is why its version is pinned.
 """
 
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.control import Control
 from textual import events
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate
 from textual.app import App
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Input
 
 _AT_ONCE_S = 0.03  # so long after a key what changes is painted as it comes
+_SLICE_S = 0.001  # of work; then keys are looked at before the rest is painted
+_REGIONS = 3  # painted together between two looks at the clock: neighbours share lines
+
+Spans = list[tuple[int, int]]  # columns of a line: from, to
 
 
-class CellsUpdate(ChopsUpdate):
-    """The changed spans, cut at both ends."""
+class Piece(NamedTuple):
+    """Cells of a line, and where they begin."""
+
+    x: int
+    y: int
+    strip: Strip
+
+
+class CellsUpdate(CompositorUpdate):
+    """What changed, and nothing beside it."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
-        """What is written: for each span where it begins, and its cells."""
-        parts: list[str] = []
-        chops, ends = self.chops, self.chop_ends
-        for y, left, right in self.spans:
-            for end, (x, strip) in zip(ends[y], chops[y].items(), strict=False):
-                if strip is None or x >= right or end <= left:
-                    continue
-                begin = max(x, left)
-                if begin > x or end > right:
-                    strip = strip.crop(begin - x, min(end, right) - x)
-                parts += (Control.move_to(begin, y).segment.text, strip.render(console))
-        return "".join(parts)
+        """What is written: for each piece where it begins, and its cells."""
+        return "".join(f"\x1b[{y + 1};{x + 1}H{strip.render(console)}" for x, y, strip in self.pieces)
 
 
 class CellsCompositor(Compositor):
-    """Textual's, with leaner updates."""
+    """Textual's, with leaner updates, and no more of them at a time than a key can wait for."""
 
-    def render_partial_update(self) -> ChopsUpdate | None:
-        """The update of what changed; None when nothing did."""
-        update = super().render_partial_update()
-        return None if update is None else CellsUpdate(update.chops, update.spans, update.chop_ends)
+    def __init__(self) -> None:
+        super().__init__()
+        self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
+        self.hurried = False  # a key was pressed: what was put off waits for the next turn
+
+    def put_off_all(self) -> None:
+        """What is to be painted comes after what changes from now on."""
+        self.put_off = list(dict.fromkeys([*self.put_off, *sorted(self._dirty_regions, key=_top)]))
+        self._dirty_regions.clear()
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        """The whole screen."""
+        self.put_off = []
+        return super().render_full_update(simplify)
+
+    def render_partial_update(self) -> CellsUpdate | None:  # type: ignore[override]
+        """A slice of what changed; None when nothing did. A region is never cut: what scrolls does not tear."""
+        fresh = sorted(self._dirty_regions, key=_top)
+        due = fresh if self.hurried else list(dict.fromkeys([*self.put_off, *fresh]))
+        older = [region for region in self.put_off if region not in self._dirty_regions] if self.hurried else []
+        self._dirty_regions.clear()
+        if not due:
+            return None
+        # by the time this thread worked: on a busy machine slices would hold next to nothing else
+        pieces: list[Piece] = []
+        taken, until = 0, time.thread_time() + _SLICE_S
+        while taken < len(due) and (not taken or time.thread_time() < until):
+            pieces += self._paint(due[taken : taken + _REGIONS])
+            taken += _REGIONS
+        self.put_off = older + due[taken:]
+        return CellsUpdate(pieces)
+
+    def _paint(self, regions: list[Region]) -> list[Piece]:
+        """Of each widget only the lines in question, from the front to the back until all is covered."""
+        screen = self.size.region
+        open_spans: dict[int, Spans] = {}
+        for y, left, right in self._regions_to_spans(region.intersection(screen) for region in regions):
+            open_spans.setdefault(y, []).append((left, right))
+        pieces: list[Piece] = []
+        for widget, (region, clip) in self.visible_widgets.items():
+            if not open_spans:
+                break
+            shown = region.intersection(clip)
+            x, right, top, bottom = shown.x, shown.right, shown.y, shown.bottom
+            lines = [
+                y for y, spans in open_spans.items() if top <= y < bottom and any(a < right and b > x for a, b in spans)
+            ]
+            if not lines:
+                continue
+            first = min(lines)
+            strips = widget.render_lines(Region(0, first - region.y, region.width, max(lines) - first + 1))
+            for y in lines:
+                cut, rest = _cut(open_spans.pop(y), x, right)
+                pieces += [Piece(a, y, strips[y - first].crop(a - region.x, b - region.x)) for a, b in cut]
+                if rest:
+                    open_spans[y] = rest
+        return pieces
+
+
+def _top(region: Region) -> int:
+    return region.y
+
+
+def _cut(spans: Spans, left: int, right: int) -> tuple[Spans, Spans]:
+    """What of the spans is between those columns, and what is not."""
+    inside, outside = [], []
+    for a, b in spans:
+        if a < right and b > left:
+            inside.append((max(a, left), min(b, right)))
+            outside += [part for part in ((a, left), (right, b)) if part[0] < part[1]]
+        else:
+            outside.append((a, b))
+    return inside, outside
 
 
 class PromptScreen(Screen[None]):
@@ -53,24 +131,50 @@ class PromptScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = CellsCompositor()
+        self._compositor: CellsCompositor = CellsCompositor()
         self._pressed_at = 0.0
 
     def pressed(self) -> None:
-        """A key was pressed: what it changes is painted as it comes."""
+        """A key is dealt with: what it changes is painted as it comes."""
         self._pressed_at = time.monotonic()
+
+    def put_off(self) -> None:
+        """What has changed until now is painted after what a key is about to change."""
+        if self._dirty_widgets and self.app.screen is self and not (self._layout_required or self._repaint_required):
+            self._compositor.update_widgets(self._dirty_widgets)
+            self._dirty_widgets.clear()
+            self._compositor.put_off_all()
+            self._update_timer.resume()
 
     def _forward_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown):
+            self.put_off()
             self.pressed()
         super()._forward_event(event)
 
     async def _on_idle(self, event: events.Idle) -> None:
         if self._dirty_widgets and not self._layout_required and time.monotonic() - self._pressed_at < _AT_ONCE_S:
             event.prevent_default()
-            self._on_timer_update()
+            self._compositor.hurried = True
+            try:
+                self._on_timer_update()
+            finally:
+                self._compositor.hurried = False
         else:
             await super()._on_idle(event)
+
+    def _on_timer_update(self) -> None:
+        compositor = self._compositor
+        # nobody else has anything to paint, or a screen above paints for this one
+        alone = bool(compositor.put_off) and not (self._dirty_widgets or self._layout_required)
+        if compositor.put_off and self.app.screen is not self:
+            compositor._dirty_regions.update(compositor.put_off)
+            compositor.put_off = []
+        super()._on_timer_update()
+        if alone and self.is_current and not self.app._batch_count:
+            self._compositor_refresh()
+        if compositor.put_off:
+            self._update_timer.resume()
 
 
 class PromptApp(App[None]):
@@ -79,6 +183,8 @@ class PromptApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """A key that is bound is done before the next one is looked at; where text is typed Textual's way holds."""
         if isinstance(event, events.Key) and not event.is_forwarded and not isinstance(self.focused, Input):
+            if isinstance(self.screen, PromptScreen):
+                self.screen.put_off()
             for priority in (True, False):
                 if await self._check_bindings(event.key, priority=priority):
                     if isinstance(self.screen, PromptScreen):

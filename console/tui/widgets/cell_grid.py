@@ -94,6 +94,10 @@ class CellGrid(ScrollView, can_focus=True):
         del cell
         return ""
 
+    def look(self, cell: int) -> tuple[str, str, str]:
+        """Glyph, style and mark together."""
+        return (*self.appearance(cell), self.mark(cell))
+
     def label_style(self, first: int) -> str:
         """The name of the style for the label of the block that begins with that cell (-1: of no block)."""
         raise NotImplementedError
@@ -258,13 +262,14 @@ class CellGrid(ScrollView, can_focus=True):
         density, blank = self._layout.density, self._base
         segments: list[Segment] = []
         text, style = "", blank
+        cursor = self.cursor
         for cell in range(stretch.first, stretch.first + stretch.cells):
-            glyph, name = self.appearance(cell)
+            glyph, name, mark = self.look(cell)
             tile_style = self._style(name)
-            if mark := self.mark(cell):
+            if mark:
                 tile_style = self._over(tile_style, mark)
             tile = glyph.center(density.tile) if not stretch.part else " " * density.tile
-            if cell == self.cursor:
+            if cell == cursor:
                 name = "cell-grid--cursor" if self.has_focus else "cell-grid--cursor-blurred"
                 tile_style += self.get_component_rich_style(name, partial=True)
                 if density.tile >= 3 and not stretch.part:

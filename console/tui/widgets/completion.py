@@ -42,8 +42,8 @@ class Completion(LineList):
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """Glyph, what happened, which ranks, where, how long."""
         row = self._rows[key]
-        mark = self.get_component_rich_style(f"cell-grid--rank-{row.state.name.lower()}")
-        quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
+        mark = self.look(f"cell-grid--rank-{row.state.name.lower()}")
+        quiet = base + self.look("line-list--quiet")
         low, high = f"{row.shortest_s:.1f}", f"{row.longest_s:.1f}"
         time = "" if row.state is RankState.LOST else f"{low} s" if low == high else f"{low} to {high} s"
         room = max(8, width - 3 - 24 - 18)

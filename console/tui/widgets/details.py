@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widget import Widget
 
 from console.launch.report import fold_ranks
@@ -30,6 +36,8 @@ class Details(Widget):
         super().__init__(id=id)
         self._machine = machine
         self._facts: list[Fact] = []
+        self._lines: list[Fact] = []  # the facts as they stand in the room there is
+        self._styles: dict[str, Style] = {}
         self._ranks: tuple[str, list[int]] = ("", [])  # the last launcher's, as text and read
         self.probe: Probe | None = None  # what the node under the cursor says of itself
 
@@ -173,15 +181,56 @@ class Details(Widget):
         set_title(self, title)
         if facts != self._facts:
             self._facts = facts
-            self.refresh()
+            self._wrap()
+
+    def on_resize(self) -> None:
+        self._wrap()
+
+    def _wrap(self) -> None:
+        """Lays the facts out: what is long takes several lines. Only lines that change are painted again."""
+        room, before = max(12, self.size.width - 12), self._lines
+        self._lines = [
+            (name if i == 0 else "", piece, mark)
+            for name, value, mark in self._facts
+            for i, piece in enumerate(_wrapped(value, room))
+        ]
+        pairs = zip_longest(before, self._lines)
+        changed = [Region(0, y, self.size.width, 1) for y, (old, new) in enumerate(pairs) if old != new]
+        if changed:
+            self.refresh(*changed)
+
+    # drawing
+
+    def notify_style_update(self) -> None:
+        """Another theme: every style is out of date."""
+        super().notify_style_update()
+        self._styles.clear()
+
+    def _style(self, name: str) -> Style:
+        style = self._styles.get(name)
+        if style is None:
+            base = self.rich_style
+            style = base + self.get_component_rich_style(f"details--{name}", partial=True) if name else base
+            self._styles[name] = style
+        return style
+
+    def render_line(self, y: int) -> Strip:
+        """One line; where something of it is selected with the mouse Textual's slower way."""
+        if self.text_selection is not None:
+            return super().render_line(y)
+        name, value, mark = self._lines[y] if y < len(self._lines) else ("", "", "")
+        segments = [Segment(f"{name:<10}", self._style("name")), Segment(value, self._style(mark or "value"))]
+        return Strip(filter(None, segments)).adjust_cell_length(self.size.width, self._style("")).apply_offsets(0, y)
 
     def render(self) -> Content:
-        """What was last to be shown, wrapped to the room there is."""
+        """All of it, for selecting with the mouse."""
         name_style = self.get_visual_style("details--name", partial=True)
-        lines = []
-        for name, value, mark in self._facts:
-            style = self.get_visual_style("details--bad" if mark else "details--value", partial=True)
-            for piece in textwrap.wrap(value, max(12, self.size.width - 12)) or [""]:
-                lines.append(Content.assemble((f"{name:<10}", name_style), (piece, style)))
-                name = ""
-        return Content("\n").join(lines)
+        styles = {mark: self.get_visual_style(f"details--{mark or 'value'}", partial=True) for mark in ("", "bad")}
+        lines = self._lines
+        parts = (Content.assemble((f"{name:<10}", name_style), (text, styles[mark])) for name, text, mark in lines)
+        return Content("\n").join(parts)
+
+
+@functools.lru_cache(256)
+def _wrapped(value: str, room: int) -> list[str]:
+    return textwrap.wrap(value, room) or [""]

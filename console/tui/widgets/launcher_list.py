@@ -36,12 +36,12 @@ class LauncherList(LineList):
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
         launcher = self._machine.launchers[key]
-        quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
+        quiet = base + self.look("line-list--quiet")
         if launcher.state == "pending":
-            badge, style = "+", self.get_component_rich_style("launcher-list--pending")
+            badge, style = "+", self.look("launcher-list--pending")
         else:
             badge = self._machine.letter(key)
-            style = self.get_component_rich_style(f"launcher-list--hue-{hue(key)}")
+            style = self.look(f"launcher-list--hue-{hue(key)}")
         time = elapsed(launcher.elapsed_s(self._machine.now))
         left = f" {key:<3} "
         user = f" {set_cell_size(launcher.user, 8)}" if width >= 46 else ""

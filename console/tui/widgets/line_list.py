@@ -60,10 +60,24 @@ class LineList(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._keys: list[int] = []
+        self._styles: dict[str, Style] = {}
+        self._shown: dict[int, list[Segment]] = {}  # by row, as last drawn
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """The item's line, at most ``width`` columns."""
         raise NotImplementedError
+
+    def look(self, name: str) -> Style:
+        """The style of a component class, worked out once a theme."""
+        style = self._styles.get(name)
+        if style is None:
+            style = self._styles[name] = self.get_component_rich_style(name, partial=True) if name else self.rich_style
+        return style
+
+    def notify_style_update(self) -> None:
+        """Another theme: every style is out of date."""
+        super().notify_style_update()
+        self._styles.clear()
 
     @property
     def selected(self) -> int | None:
@@ -71,13 +85,16 @@ class LineList(ScrollView, can_focus=True):
         return self._keys[self.cursor] if 0 <= self.cursor < len(self._keys) else None
 
     def set_keys(self, keys: list[int]) -> None:
-        """Shows these items, in this order."""
+        """Shows these items, in this order; lines that look as before are not painted again."""
         before = self.selected
         self._keys = keys
         self.virtual_size = Size(0, len(keys))
         row = keys.index(before) if before in keys else min(self.cursor, max(0, len(keys) - 1))
         self.set_reactive(LineList.cursor, row)
-        self.refresh()
+        top = self.scroll_offset.y
+        for row in range(top, top + self.size.height):
+            if self._shown.get(row) != self._line(row):
+                self.refresh_line(row)
         if self.selected != before:
             self.post_message(self.Moved(self, self.selected))
 
@@ -117,14 +134,14 @@ class LineList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One visible item."""
-        width, row = self.size.width, y + self.scroll_offset.y
-        base = self.rich_style
+        row = y + self.scroll_offset.y
+        segments = self._shown[row] = self._line(row)
+        return Strip(filter(None, segments)).adjust_cell_length(self.size.width, segments[-1].style)
+
+    def _line(self, row: int) -> list[Segment]:
+        base = self.look("")
         if row >= len(self._keys):
-            if row == 0 and self.EMPTY:
-                quiet = base + self.get_component_rich_style("line-list--quiet", partial=True)
-                return Strip([Segment(self.EMPTY, quiet)]).crop_extend(0, width, base)
-            return Strip.blank(width, base)
+            return [Segment(self.EMPTY, base + self.look("line-list--quiet")) if row == 0 else Segment("", base)]
         if row == self.cursor:
-            name = "line-list--cursor" if self.has_focus else "line-list--cursor-blurred"
-            base = base + self.get_component_rich_style(name, partial=True)
-        return Strip(self.draw(self._keys[row], width, base)).crop_extend(0, width, base)
+            base = base + self.look("line-list--cursor" if self.has_focus else "line-list--cursor-blurred")
+        return [*self.draw(self._keys[row], self.size.width, base), Segment("", base)]

@@ -42,7 +42,7 @@ class MachineMap(CellGrid):
         self._topology = machine.topology
         self._chart = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # what it is a chart of
-        self._drawn: dict[int, tuple[str, str, str]] = {}  # how tiles looked when they last changed
+        self._looks: dict[int, tuple[str, str, str]] = {}  # of tiles drawn; worked out anew where they change
         self.place: Place = MACHINE
         self.whole = True  # all on the screen; else every processor a tile
         self.selected: set[int] = set()  # processor ids
@@ -96,6 +96,13 @@ class MachineMap(CellGrid):
         count = sum(processors[member].id in selected for member in members)
         return "" if not count else "selected" if count == len(members) else "selected-partly"
 
+    def look(self, cell: int) -> tuple[str, str, str]:
+        """Remembered: a line is drawn for one tile that changed, and a tile may stand for many processors."""
+        look = self._looks.get(cell)
+        if look is None:
+            look = self._looks[cell] = super().look(cell)
+        return look
+
     def label_style(self, first: int) -> str:
         """Nodes out of service stand out, and the one under the cursor."""
         if first < 0:
@@ -114,7 +121,7 @@ class MachineMap(CellGrid):
         """Lays out anew; the cursor stays on its processor."""
         machine = self._machine
         self._anchor = None
-        self._drawn.clear()
+        self._looks.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.scrollable_content_region.size
         if not size:
@@ -129,12 +136,12 @@ class MachineMap(CellGrid):
 
     def repaint(self, cells: set[int]) -> None:
         """These processors changed."""
-        tile_of, drawn = self._chart.tile_of, self._drawn
+        tile_of, looks = self._chart.tile_of, self._looks
         changed = set()
         for tile in {tile for cell in cells if (tile := tile_of.get(cell)) is not None}:
-            look = (*self.appearance(tile), self.mark(tile))
-            if drawn.get(tile) != look:
-                drawn[tile] = look
+            look = super().look(tile)
+            if looks.get(tile) != look:
+                looks[tile] = look
                 changed.add(tile)
         super().repaint(changed)
         if self.cursor not in changed and self.cell is not None and not cells.isdisjoint(self.under):

@@ -56,7 +56,7 @@ class StackTree(LineList):
         row = self._rows[key]
 
         def look(name: str) -> Style:
-            return base + self.get_component_rich_style(f"stack-tree--{name}", partial=True)
+            return base + self.look(f"stack-tree--{name}")
 
         told = f"{row.ranks}" if len(row.ranks) <= _WIDEST_RANKS else f"{row.ranks[: _WIDEST_RANKS - 1]}…"
         ranks = told.rjust(self._room)
@@ -72,7 +72,7 @@ class StackTree(LineList):
         return _fitted(segments, width)
 
     def _quiet(self) -> Style:
-        return self.get_component_rich_style("line-list--quiet", partial=True)
+        return self.look("line-list--quiet")
 
 
 def _fitted(segments: list[Segment], width: int) -> list[Segment]:
