@@ -290,6 +290,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
             batch_job=None,
             max_in_use=len(ids),
             folded=folded,
+            login_processor=machine.node_id(demand.login),
         )
     else:
         partition = demand.partition
@@ -344,6 +345,7 @@ def insert_partition(
     batch_job: str | None,
     max_in_use: int = 0,
     folded: str | None = None,
+    login_processor: int | None = None,
 ) -> tuple[str, str]:
     """A partition's row; its administration and allocation cookies."""
     admin, allocation = cookies.make(), cookies.make()
@@ -360,6 +362,7 @@ def insert_partition(
         "max_in_use": max_in_use,
         "batch_job_error": False,
         "request_key": key,
+        "login_processor": login_processor,
     }
     t.insert("partition", values)
     return admin, allocation

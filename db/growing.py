@@ -12,7 +12,7 @@ from db.machine import NOT_YET, NodeSpec
 def add_nodes(store: Store, boot_id: str, specs: Sequence[NodeSpec]) -> None:
     """Adds nodes that are not there, and processors to those that had none; what runs runs on. Invalid.
 
-    A machine with a topology does not grow: its processors have places in it.
+    A machine with a topology does not grow: its processors have places in it. Login processors without any may join it.
     """
     store.run(lambda t: _add(t, boot_id, specs))
 
@@ -21,7 +21,7 @@ def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
     found = t.row("SELECT topology FROM mesh WHERE id = 1")
     if t.boot_id != boot_id:
         raise Invalid("the mesh has begun anew meanwhile", "mesh status")
-    if found is not None and found[0]:
+    if found is not None and found[0] and any(spec.processors or spec.role != "login" for spec in specs):
         raise Invalid("a machine with a [topology] cannot grow while it is up", "mesh down, then mesh up")
     there = {row[1]: row[0] for row in t.rows("SELECT id, name FROM node")}
     taken = {row[0] for row in t.rows("SELECT id FROM processor")}
@@ -47,4 +47,4 @@ def _add_node(t: Transaction, spec: NodeSpec) -> None:
     columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca"]
     state, reason = ("up", "") if spec.role == "login" else ("down", NOT_YET)
     row = (spec.id, spec.name, spec.role, spec.address, state, reason, "", "", 0, "", "")
-    t.insert_rows("node", [*columns, "state_at", "side"], [(*row, t.now, 1)])
+    t.insert_rows("node", [*columns, "state_at", "side", "side_from"], [(*row, t.now, 1, t.stamp)])

@@ -42,6 +42,7 @@ class NodeRow(NamedTuple):
     state_at: float
     by: str = ""  # who said so
     rca: str = ""  # the login processor whose RCA hears it
+    side: int = 1
 
     @property
     def is_there(self) -> bool:
@@ -89,7 +90,8 @@ def _define(
         _refuse_another(t, specs)
     else:
         _end_all(t, LOST_IN_REBOOT)
-        _replace_nodes(t, specs, _sides(specs, topology))
+        same = before is not None and before[0] == _json(topology)
+        _replace_nodes(t, specs, _sides(specs, topology), _near_since(t) if same else {})
         _replace_processors(t, specs)
         t.event("boot", f"mesh {name}: {len(specs) - 1} nodes, boot {boot_id}")
         t.change("UPDATE mesh SET boot_id = ?, booted_at = ? WHERE id = 1", (boot_id, t.now))
@@ -100,6 +102,11 @@ def _sides(specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None) -> dic
     if topology is None or topology.get("kind") != Mesh.kind:
         return {}
     return sides_of(Mesh(dict(topology)), {spec.id: list(spec.processors) for spec in specs})
+
+
+def _near_since(t: Transaction) -> dict[tuple[int, str], int]:
+    """Since when others are within reach of a node (by id and name); as good for a boot that moves no switch."""
+    return {(row[0], row[1]): row[2] for row in t.rows("SELECT id, name, side_from FROM node")}
 
 
 def _json(topology: Mapping[str, Any] | None) -> str | None:
@@ -150,7 +157,9 @@ def _end_all(t: Transaction, reason: str) -> None:
     t.change("DELETE FROM waiting")
 
 
-def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int, int]) -> None:
+def _replace_nodes(
+    t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int, int], near: Mapping[tuple[int, str], int]
+) -> None:
     out_of_service = {
         row[0]: row[1:] for row in t.rows("SELECT name, reason, `by` FROM node WHERE state IN ('draining', 'drained')")
     }
@@ -158,6 +167,8 @@ def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int
     for (name,) in t.rows("SELECT name FROM node"):  # login processors elsewhere: they outlive a boot
         if any(spec.name == name for spec in specs):
             t.change("DELETE FROM node WHERE name = ?", (name,))
+    if not near:
+        t.change("UPDATE node SET side_from = ?", (t.stamp,))
     t.change("DELETE FROM node_resource")
     rows = []
     for spec in specs:
@@ -167,10 +178,10 @@ def _replace_nodes(t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int
             state, reason, by = "up", "", ""
         else:
             state, reason, by = "down", NOT_YET, ""
-        life = ("", 0, "", "", t.now, sides.get(spec.id, 1))
+        life = ("", 0, "", "", t.now, sides.get(spec.id, 1), near.get((spec.id, spec.name), t.stamp))
         rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, *life))
     columns = ["id", "name", "role", "address", "state", "reason", "by"]
-    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "rca", "state_at", "side"], rows)
+    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "rca", "state_at", "side", "side_from"], rows)
     resources = [(spec.id, what, total, 0) for spec in specs for what, total in spec.resources.items()]
     t.insert_rows("node_resource", ("node", "name", "total", "in_use"), resources)
 

@@ -10,6 +10,8 @@ from db.folded import conditions
 from db.machine import NodeRow
 from db.node_states import NodeEvent, NodeState, after, is_late
 
+_NODES = "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca, side FROM node"
+
 
 def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, address: str, agent: str = "") -> int:
     """The PCTs of these nodes registered; for how many that is news. Invalid, naming one that is not of the machine."""
@@ -53,11 +55,7 @@ def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: in
 
 def _rows(t: Transaction, nodes: Sequence[str]) -> list[NodeRow]:
     wanted = set(nodes)
-    found = [
-        NodeRow(row[0], row[1], NodeState(row[2]), *row[3:])
-        for row in t.rows("SELECT id, name, state, boot_id, incarnation, address, agent, state_at FROM node")
-        if row[1] in wanted
-    ]
+    found = [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES) if row[1] in wanted]
     if len(found) != len(wanted):
         missing = min(wanted - {row.name for row in found})
         raise Invalid(f"there is no node {missing[:80]!r} in this mesh", "showmesh shows those there are")
@@ -69,13 +67,13 @@ def _of_life(t: Transaction, nodes: Sequence[str], boot_id: str, incarnation: in
 
 
 def _move(t: Transaction, rows: Sequence[NodeRow], event: NodeEvent, reason: str, by: str) -> int:
-    """Does the transition of each, with one event row for all that come into the same state; how many moved."""
-    moved: dict[NodeState, list[NodeRow]] = {}
+    """Does the transition of each; how many moved. One event row for all of a side that come into the same state."""
+    moved: dict[tuple[NodeState, int], list[NodeRow]] = {}
     for row in rows:
         state = after(row.state, event)
         if state is not row.state:
-            moved.setdefault(state, []).append(row)
-    for state, those in moved.items():
+            moved.setdefault((state, row.side), []).append(row)
+    for (state, _), those in moved.items():
         _update(
             t,
             [row.id for row in those],

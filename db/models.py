@@ -55,6 +55,7 @@ class Node(pw.Model):
     state_at = pw.DoubleField()
     side = pw.IntegerField(default=1)
     rca = pw.CharField(max_length=255, default="")
+    side_from = pw.BigIntegerField(default=0)
     changed = pw.BigIntegerField(index=True)
 
     class Meta:
@@ -107,6 +108,7 @@ class Partition(pw.Model):
     batch_job_error = pw.BooleanField()
     request_key = pw.CharField(max_length=64, unique=True)
     ended_at = pw.DoubleField(null=True, index=True)
+    login_processor = pw.IntegerField(null=True)
     changed = pw.BigIntegerField(index=True)
 
     class Meta:

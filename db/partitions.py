@@ -70,7 +70,14 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
         ids = _decide(t, machine, demand, choose)
         partition, t.next_partition = t.next_partition, t.next_partition + 1
         admin, allocation = insert_partition(
-            t, partition, demand.request_key, demand.user, demand.uid, ids, batch_job=demand.batch_job
+            t,
+            partition,
+            demand.request_key,
+            demand.user,
+            demand.uid,
+            ids,
+            batch_job=demand.batch_job,
+            login_processor=machine.node_id(demand.login) if demand.login else None,
         )
         claim(t, ids, "`partition` IS NULL", partition, None)
         stamp = t.stamp

@@ -5,29 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import peewee as pw
 
-from db import drivers
+from db import drivers, view_schemas
+from db.accounts import Account, at, made, quoted
 from db.connection import Store, open_store
-from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError
+from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.models import SECRET_COLUMNS, TABLES
 from db.schema_version import SCHEMA_VERSION
-from db.url import mysql_options, without_password
+from db.url import in_database, mysql_options, without_password
 
 MIGRATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
 MIGRATION_LOCK = "redmesh.migrate"
 LOCK_S = 10
 MIGRATION_S = 600.0  # a step over a large table may take its time
-
-
-class Account(NamedTuple):
-    """A MySQL account; ``password`` None where it exists already or the server knows it by other means."""
-
-    user: str
-    host: str = "%"
-    password: str | None = None
 
 
 def migrate(url: str) -> list[str]:
@@ -50,6 +42,8 @@ def migrate(url: str) -> list[str]:
                 )
             steps: list[str] = Runner(store.db, MIGRATIONS).up()
             store.execute("UPDATE mesh SET schema_version = ? WHERE id = 1", (SCHEMA_VERSION,))
+            if store.dialect == "mysql":
+                steps += view_schemas.make_anew(store, str(mysql_options(url)["database"]))
             return steps
     except pw.PeeweeException as error:
         raise StoreError(
@@ -98,10 +92,10 @@ def _alone(store: Store) -> Iterator[None]:
 def create_database(admin_url: str) -> None:
     """The empty database named in a MySQL URL, by an account that may create it."""
     name = str(mysql_options(admin_url)["database"])
-    store = open_store(_server_of(admin_url), any_schema=True)
+    store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
     try:
         store.connect()
-        store.execute(f"CREATE DATABASE IF NOT EXISTS {_quoted(name)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        store.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(name)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     except pw.PeeweeException as error:
         raise StoreError(f"database {name} could not be made: {drivers.reason(error)}") from error
     finally:
@@ -110,16 +104,16 @@ def create_database(admin_url: str) -> None:
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
     """The statements that make the CPA's account and a viewer's, whose column grants leave the cookies out."""
-    name = _quoted(database)
-    statements = [*_account(cpa), *_account(viewer)]
-    statements.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.* TO {_at(cpa)}")
+    name = quoted(database)
+    statements = [*made(cpa), *made(viewer)]
+    statements.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.* TO {at(cpa)}")
     for model in TABLES:
         table = model._meta.table_name
         secret = SECRET_COLUMNS.get(table, frozenset())
         columns = [field.column_name for field in model._meta.sorted_fields]
-        open_columns = ", ".join(_quoted(column) for column in columns if column not in secret)
+        open_columns = ", ".join(quoted(column) for column in columns if column not in secret)
         what = f"SELECT ({open_columns})" if secret else "SELECT"
-        statements.append(f"GRANT {what} ON {name}.{_quoted(table)} TO {_at(viewer)}")
+        statements.append(f"GRANT {what} ON {name}.{quoted(table)} TO {at(viewer)}")
     return statements
 
 
@@ -144,36 +138,6 @@ def run_grants(admin_url: str, statements: Sequence[str]) -> None:
         ) from error
     finally:
         store.close()
-
-
-def _server_of(url: str) -> str:
-    """The same server, with a database that is always there."""
-    head, _, tail = url.partition("://")
-    place, _, rest = tail.partition("/")
-    _, question, query = rest.partition("?")
-    return f"{head}://{place}/information_schema{question}{query}"
-
-
-def _account(account: Account) -> list[str]:
-    if account.password is None:
-        return []
-    return [f"CREATE USER IF NOT EXISTS {_at(account)} IDENTIFIED BY {_text(account.password)}"]
-
-
-def _at(account: Account) -> str:
-    return f"{_text(account.user)}@{_text(account.host)}"
-
-
-def _text(value: str) -> str:
-    if any(ord(letter) < 32 for letter in value):
-        raise Invalid("a name or password of a database account holds a control character")
-    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    if not name or any(ord(letter) < 32 for letter in name):
-        raise Invalid(f"not a name for a database: {name!r}")
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _without_secret(statement: str) -> str:

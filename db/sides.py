@@ -103,10 +103,20 @@ def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
     _undrain(t, by)
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {len(new.sides)} sides")
+    _come_near(t, mesh, new, nodes)
     changed = changed_columns(mesh, new)
     there = [node for node in nodes.values() if node.column in changed and node.role != "login"]
     _begin_anew(t, [node.id for node in there if node.state not in ("down", "drained")], by)
     return [Place(node.id, node.name, node.address) for node in there if node.state != "down"]
+
+
+def _come_near(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
+    """Others come within reach of these nodes and login processors: what was before stays theirs alone to see."""
+    before, after = reach(mesh), reach(new)
+    ids = [node.id for node in nodes.values() if after[node.column] - before[node.column]]
+    for condition in conditions(ids):
+        t.change(f"UPDATE node SET side_from = ? WHERE {condition}", (t.stamp,))
+    t.trimmed_to = t.stamp  # what a viewer holds is another side's now: all read anew
 
 
 def _begin_anew(t: Transaction, ids: Sequence[int], by: str) -> None:
@@ -215,19 +225,22 @@ def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str
 
 
 def shown(mesh: Mesh, nodes: Iterable[Any], processors: Mapping[int, Sequence[int]]) -> list[dict[str, Any]]:
-    """Every side for people: its columns, its processors (folded), and who logs in there."""
-    found = []
+    """Every side for people: its columns, and of those that are seen its processors (folded) and who logs in there."""
+    found: list[dict[str, Any]] = []
     everybody = list(nodes)
+    only = mesh.only_side({node.side for node in everybody})
     for side in mesh.sides:
+        place = {"side": side.number, "first": side.first, "last": side.last, "seen": only in (None, side)}
+        if not place["seen"]:
+            found.append(place)
+            continue
         here = [node for node in everybody if column_of(mesh, processors.get(node.id, ())) in side]
         ids = {role: [] for role in ("compute", "service")}  # type: dict[str, list[int]]
         for node in here:
             ids.setdefault(node.role, []).extend(processors.get(node.id, ()))
         found.append(
             {
-                "side": side.number,
-                "first": side.first,
-                "last": side.last,
+                **place,
                 "compute": fold(sorted(ids["compute"])),
                 "compute_processors": len(ids["compute"]),
                 "service": fold(sorted(ids["service"])),

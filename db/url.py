@@ -55,3 +55,13 @@ def without_password(url: str) -> str:
     if not at or ":" not in account:
         return url
     return f"{scheme}{slashes}{account.partition(':')[0]}:***@{tail}"
+
+
+def in_database(url: str, name: str) -> str:
+    """The same MySQL server and account, with another database."""
+    from urllib.parse import quote
+
+    head, _, tail = url.partition("://")
+    place, _, rest = tail.partition("/")
+    _, question, query = rest.partition("?")
+    return f"{head}://{place}/{quote(name, safe='')}{question}{query}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from db.errors import BadUrl, DatabaseUnavailable, SchemaError, StoreError
+from db.errors import BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError
 from db.rows import (
     EventRow,
     LauncherRow,
@@ -46,11 +46,13 @@ def _select(row_type: type, table: str) -> str:
 class Viewer:
     """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
 
-    Opened when first needed, opened again after the database was away.
+    Opened when first needed, opened again after the database was away. ``login``: of an SQLite file only what that
+    login processor's side is; a MySQL account sees what it may see.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, login: str = "") -> None:
         self.url = without_password(url)
+        self._login = login
         self._path = sqlite_path(url)
         self._options = {} if self._path is not None else _driver_options(url)
         self._connection: Any = None
@@ -130,12 +132,15 @@ class Viewer:
             params = () if whole else (since,)
             every = "" if whole else _CHANGED
             live = _LIVE if whole else _CHANGED
+            nodes = self._table(NodeRow, "node", every, params)
+            if whole and not nodes and mesh.boot_id:  # every machine has a login processor
+                raise _no_side(self._login)
             return Reading(
                 whole,
                 mesh.counter,
                 self._execute(self._now)[0][0],
                 mesh,
-                self._table(NodeRow, "node", every, params),
+                nodes,
                 self._table(ProcessorRow, "processor", every, params),
                 self._table(LauncherRow, "launcher", live, params),
                 self._table(PartitionRow, "partition", live, params),
@@ -188,6 +193,11 @@ class Viewer:
         else:
             self._connection = _connect_mysql(self._options)
         check_version(self._execute, self.url)
+        if self._path is not None and self._login:
+            from db.side_views import temporary_views  # most see the whole machine
+
+            for statement in temporary_views(self._login):
+                self._execute(statement)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -199,6 +209,10 @@ class Viewer:
     def _unavailable(self, error: Exception) -> StoreError:
         if isinstance(error.args[0] if error.args else None, int):  # MySQL's: (code, text)
             code, text = error.args[0], str(error.args[-1])
+            if code == 1356:
+                return SchemaError(
+                    f"the views of {self.url} do not fit the system database", "mesh db init with their --view-login"
+                )
             if code == 1049:
                 return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
             return DatabaseUnavailable(
@@ -248,9 +262,18 @@ class Picture:
         return processor_state(node.state, row.alloc_mode, row.reserved_for, held)
 
 
-def open_viewer(url: str) -> Viewer:
+def open_viewer(url: str, login: str = "") -> Viewer:
     """A viewer of the database at ``url``, not yet connected. BadUrl."""
-    return Viewer(url)
+    return Viewer(url, login)
+
+
+def _no_side(login: str) -> StoreError:
+    if login:
+        return Invalid(f"there is no node {login[:80]!r} in this mesh", "`login` is to be one of its login processors")
+    return Invalid(
+        "the mesh has no login processor any more whose side this account of its database sees",
+        "mesh db init --view-login makes another, for one that the mesh has",
+    )
 
 
 def _driver_options(url: str) -> dict[str, Any]:

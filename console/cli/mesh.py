@@ -253,6 +253,8 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     init.add_argument("--run", action="store_true", help="run the grants instead of printing them")
     init.add_argument("--cpa-account", metavar="ACCOUNT", default="redmesh_cpa", help="USER or USER@HOST")
     init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
+    told = "make a view of this login processor's side, and an account for it (may be repeated)"
+    init.add_argument("--view-login", metavar="NAME", action="append", default=[], help=told)
     init.set_defaults(command=_lazily("mesh_database", "init"))
     migrate = what.add_parser("migrate", help="bring an older schema up to date")
     migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")

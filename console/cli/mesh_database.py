@@ -1,6 +1,7 @@
 """``mesh db``: the system database's schema, and who may read what in it."""
 
 import argparse
+import os
 import secrets
 
 from agents.link.sockets import own_directory
@@ -8,34 +9,76 @@ from console.deploy.personal import write_private
 from console.deploy.plan import cpa_url
 from console.errors import UsageError
 from console.settings import Settings
-from db.schema import Account, create_database, grants, migrate, printed, run_grants
-from db.url import mysql_options, sqlite_path, without_password
+from db import view_schemas
+from db.accounts import Account
+from db.schema import create_database, grants, migrate, printed, run_grants
+from db.url import in_database, mysql_options, sqlite_path, without_password
 
 
 def init(settings: Settings, options: argparse.Namespace) -> int:
     """Make or migrate the schema; on MySQL print the grants, or with --run carry them out."""
     url = options.url or cpa_url(settings)
     if sqlite_path(url) is not None:
+        if options.view_login:
+            raise UsageError(
+                "an SQLite file is its owner's: nobody else may see a side of it", "--view-login is for MySQL"
+            )
         _say_steps(url, migrate(url))
         return 0
     create_database(url)
     _say_steps(url, migrate(url))
-    name = str(mysql_options(url)["database"])
-    cpa, viewer = _account(options.cpa_account, options.run), _account(options.view_account, options.run)
-    statements = grants(name, cpa, viewer)
+    accounts = _Accounts(settings, options, url)
     if not options.run:
         print("-- to be run by the database's administrator, or by: mesh db init --run")
         print("-- the accounts must exist: CREATE USER 'redmesh_cpa'@'%' IDENTIFIED BY '…'")
-        print(printed(statements), end="")
+        print(printed(accounts.statements), end="")
         return 0
-    run_grants(url, statements)
+    run_grants(url, accounts.statements)
     own_directory(settings.state_dir)
-    for role, account in (("cpa", cpa), ("view", viewer)):
-        path = f"{settings.state_dir}/{role}.url"
-        write_private(path, f"{_url_for(url, account)}\n")
+    for path, account, its_url in accounts.files:
+        write_private(path, f"{its_url}\n")
         print(f"{account.user}@{account.host}: {path}")
     print("put them into the configuration: cpa_database_file = that of the CPA, database = the line in the other")
+    for login in options.view_login:
+        print(f"on {login}: database = the line in {accounts.path(f'view-{view_schemas.label(login)}')}")
     return 0
+
+
+class _Accounts:
+    """Who is to have an account: the CPAs, viewers of the whole machine, and those of single login processors."""
+
+    def __init__(self, settings: Settings, options: argparse.Namespace, url: str) -> None:
+        self._directory, self._url, self._new = settings.state_dir, url, options.run
+        name = str(mysql_options(url)["database"])
+        cpa = self._with_password("cpa", _account(options.cpa_account), url)
+        whole = _account(options.view_account)
+        viewer = self._with_password("view", whole, url)
+        self.files = [self._file("cpa", cpa, url), self._file("view", viewer, url)]
+        self.statements = grants(name, cpa, viewer)
+        for login in dict.fromkeys(options.view_login):
+            role, place = f"view-{view_schemas.label(login)}", in_database(url, view_schemas.schema_name(name, login))
+            account = self._with_password(role, view_schemas.viewer_of(login, whole), place)
+            self.files.append(self._file(role, account, place))
+            self.statements += view_schemas.statements(name, login, cpa, account)
+
+    def path(self, role: str) -> str:
+        """The file with the URL of an account."""
+        return f"{self._directory}/{role}.url"
+
+    def _file(self, role: str, account: Account, url: str) -> tuple[str, Account, str]:
+        return self.path(role), account, _url_for(url, account)
+
+    def _with_password(self, role: str, account: Account, url: str) -> Account:
+        """One that was made here before keeps its password: who has the URL goes on with it."""
+        if not self._new:
+            return account
+        password = ""
+        if os.path.exists(self.path(role)):
+            with open(self.path(role), encoding="utf-8") as file:
+                before = mysql_options(file.read().strip())
+            if before.get("user") == account.user and before["database"] == mysql_options(url)["database"]:
+                password = str(before.get("password", ""))
+        return account._replace(password=password or secrets.token_urlsafe(18))
 
 
 def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
@@ -52,11 +95,11 @@ def _say_steps(url: str, steps: list[str]) -> None:
         print(f"-- {without_password(url)}: the schema is up to date")
 
 
-def _account(text: str, new: bool) -> Account:
+def _account(text: str) -> Account:
     user, _, host = text.partition("@")
     if not user:
         raise UsageError(f"{text!r} is no account", "USER or USER@HOST")
-    return Account(user, host or "%", secrets.token_urlsafe(18) if new else None)
+    return Account(user, host or "%")
 
 
 def _url_for(url: str, account: Account) -> str:

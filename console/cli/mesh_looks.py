@@ -75,7 +75,7 @@ def _ask(path: str, request: dict[str, Any]) -> dict[str, Any] | None:
 def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
     picture = Picture()
     try:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(settings.database, settings.login) as viewer:
             picture.update(viewer)
     except StoreError as error:
         return error.message, {"nodes_out": [], "processors": {}, "launchers": 0, "partitions": 0}
@@ -129,7 +129,7 @@ def _full(free: int) -> str:
 
 def history(settings: Settings, options: argparse.Namespace) -> int:
     """Launches that have ended, the last one last."""
-    with open_viewer(settings.database) as viewer:
+    with open_viewer(settings.database, settings.login) as viewer:
         rows = viewer.history(options.last)[::-1]
     if options.json:
         print(json.dumps([_as_dict(row) for row in rows]))

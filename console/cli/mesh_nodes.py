@@ -52,7 +52,7 @@ def _states(settings: Settings) -> dict[str, dict[str, Any]]:
     from db.views import open_viewer
 
     try:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(settings.database, settings.login) as viewer:
             return {node.name: {"state": node.state, "reason": node.reason} for node in viewer.read().nodes}
     except StoreError:
         return {}

@@ -104,7 +104,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     from db.views import Picture, open_viewer
 
     picture = Picture()
-    with open_viewer(settings.database) as viewer:
+    with open_viewer(settings.database, settings.login) as viewer:
         picture.update(viewer)
     rows = [row for _, row in sorted(picture.partitions.items())]
     if options.json:

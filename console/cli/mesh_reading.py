@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from db.topology.mesh import Side
+
 
 def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
     """Every node that has processors, with them, in the order of ids and slots."""
@@ -31,6 +33,14 @@ def topology_of(picture: Picture) -> "Any":
         _topologies.clear()
         _topologies[text] = from_json(text)
     return _topologies[text]
+
+
+def side_seen(picture: Picture) -> "Side | None":
+    """The side that is all of the machine that this viewer may see; None where it sees the whole."""
+    if not picture.mesh.topology:
+        return None
+    topology = topology_of(picture)
+    return topology.only_side({node.side for node in picture.nodes.values()}) if topology.kind == "mesh" else None
 
 
 def counts(picture: Picture) -> dict[str, int]:

@@ -19,7 +19,7 @@ _FIRST_EVENTS, _EVENTS = 1_000, 10_000
 def record(settings: Settings, options: argparse.Namespace) -> int:
     """Until it is interrupted, or for so long; status 0 then. ConsoleError when the file cannot be made."""
     signal.signal(signal.SIGTERM, _interrupt)
-    with _opened(options.file) as file, open_viewer(settings.database) as viewer:
+    with _opened(options.file) as file, open_viewer(settings.database, settings.login) as viewer:
         recorder = Recorder(viewer, file)
         recorder.begin()
         deadline = None if options.seconds is None else time.monotonic() + options.seconds

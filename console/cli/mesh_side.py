@@ -7,6 +7,7 @@ import time
 from agents.link.trust import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.cpas import ask_cpa
+from console.deploy.plan import cpa_url
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db.sides import TO_BE_WIPED, mesh_of, shown
@@ -21,7 +22,7 @@ OPEN, CLOSED = "open", "closed"
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """Print switches and sides, straight from the database."""
-    with open_viewer(settings.database) as viewer:
+    with open_viewer(settings.database, settings.login) as viewer:
         reading = viewer.read()
     mesh = mesh_of(reading.mesh.topology)
     processors: dict[int, list[int]] = {}
@@ -35,6 +36,9 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     for switch in mesh.switches:
         print(f"switch {switch.name}, after column {switch.after}: {switches[switch.name]}")
     for side in sides:
+        if not side["seen"]:
+            print(f"side {side['side']}: columns {side['first']}..{side['last']}, not seen from this one")
+            continue
         logins = f"; login processors: {', '.join(side['logins'])}" if side["logins"] else ""
         print(
             f"side {side['side']}: columns {side['first']}..{side['last']},"
@@ -77,7 +81,7 @@ def _new_keys(settings: Settings) -> None:
     """What nodes on other machines knew on their former side opens nothing any more; those of this one have no keys."""
     deadline = time.monotonic() + _BACK_S
     while True:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(cpa_url(settings)) as viewer:  # of every side
             far = [node for node in viewer.read().nodes if node.address.startswith(SCHEME)]
         if not far:
             return

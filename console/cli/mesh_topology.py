@@ -11,12 +11,13 @@ from db.errors import StoreError
 from db.topology import Cluster, Mesh, Topology, from_json, parse
 from db.topology import check as inconsistencies
 from db.topology.checking import Node
+from db.topology.mesh import Side
 from db.views import open_viewer
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """Print the topology of a file, or of the mesh."""
-    topology, _nodes = _find(settings, options.file)
+    topology, _nodes, _side = _find(settings, options.file)
     if options.json:
         print(json.dumps({**topology.to_dict(), **_derived(topology)}))
     else:
@@ -26,35 +27,38 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 def check(settings: Settings, options: argparse.Namespace) -> int:
     """One line for every inconsistency; status 1 when there is any."""
-    topology, nodes = _find(settings, options.file)
-    found = inconsistencies(topology, nodes)
+    topology, nodes, side = _find(settings, options.file)
+    found = inconsistencies(topology, nodes, side)
     if options.json:
         print(json.dumps(found))
     else:
-        print("\n".join(found) or ("the description is sound" if nodes is None else "the nodes are as described"))
+        there = "the nodes" if side is None else f"the nodes of side {side.number}, which is all that is seen,"
+        print("\n".join(found) or ("the description is sound" if nodes is None else f"{there} are as described"))
     return int(bool(found))
 
 
-def _find(settings: Settings, file: str | None) -> tuple[Topology, list[Node] | None]:
-    """The topology, and the nodes to compare it with (None: a description alone)."""
+def _find(settings: Settings, file: str | None) -> tuple[Topology, list[Node] | None, Side | None]:
+    """The topology, the nodes to compare it with (None: a description alone), the side where they are all of one."""
     if file is not None:
         section = load(config=file).topology
         if section is None:
             raise ConsoleError(f"{file} has no section [topology]", "examples/red_storm.toml has one", exit_status=2)
-        return parse(section), None
+        return parse(section), None, None
     try:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(settings.database, settings.login) as viewer:
             reading = viewer.read()
     except StoreError as error:
         if settings.topology is None:
             raise
         print(f"mesh: {error.message}: this is what {settings.where['topology']} says", file=sys.stderr)
-        return parse(settings.topology), None
+        return parse(settings.topology), None, None
     processors: dict[int, list[int]] = {}
     for row in reading.processors:
         processors.setdefault(row.node, []).append(row.id)
     nodes = [(node.name, node.role, processors[node.id]) for node in reading.nodes if node.id in processors]
-    return from_json(reading.mesh.topology), nodes
+    topology = from_json(reading.mesh.topology)
+    side = topology.only_side({node.side for node in reading.nodes}) if isinstance(topology, Mesh) else None
+    return topology, nodes, side
 
 
 def _derived(topology: Topology) -> dict[str, Any]:

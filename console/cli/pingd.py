@@ -49,7 +49,7 @@ def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
     every_s = max(0.1, float(str(given.get("every", 1)))) if "watch" in given else 0.0
     view = View(selection, verbose="verbose" in given, summary="summary" in given)
     render = view.as_json if "json" in given else view.as_words if "parse" in given else view.as_text
-    return watching.look(settings.database, render, every_s=every_s)
+    return watching.look(settings, render, every_s=every_s)
 
 
 class View:

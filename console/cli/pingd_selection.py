@@ -3,6 +3,7 @@
 import os
 import sys
 
+from console.cli.mesh_reading import side_seen
 from console.errors import UsageError
 from console.launch.sanitise import clean
 from db.views import Picture
@@ -60,16 +61,17 @@ class Selection:
             ids.update(there)
             if len(there) < last - first + 1:
                 what = f"no processor {first}" if first == last else f"not all of the processors {first}..{last}"
-                self._tell(what)
+                self._tell(picture, what)
         names = {node.name: node.id for node in picture.nodes.values()}
         for name in self._wanted["nodes"]:
             if name in names:
                 ids.update(row.id for row in picture.processors.values() if row.node == names[name])
             else:
-                self._tell(f"no node {clean(name)}")
+                self._tell(picture, f"no node {clean(name)}")
         return ids
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, picture: Picture, what: str) -> None:
         if what not in self._missing:  # --watch selects again and again
             self._missing.add(what)
-            print(f"pingd: this mesh has {what}", file=sys.stderr)
+            where = "this mesh" if side_seen(picture) is None else "this side of the machine"
+            print(f"pingd: {where} has {what}", file=sys.stderr)

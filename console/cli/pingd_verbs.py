@@ -41,7 +41,7 @@ class Target:
 def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: bool) -> int:
     """Do it; the exit status. ConsoleError, UsageError, and what a CPA answers."""
     picture = Picture()
-    with open_viewer(settings.database) as viewer:
+    with open_viewer(settings.database, settings.login) as viewer:
         picture.update(viewer)
     ids = selection.ids(picture)
     target = Target(picture, set(picture.processors) if ids is None else ids)

@@ -5,7 +5,7 @@ import sys
 from console.cli import watching
 from console.cli.endings import guarded
 from console.cli.mesh_drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
-from console.cli.mesh_reading import by_node, counts, elapsed_s, login, topology_of
+from console.cli.mesh_reading import by_node, counts, elapsed_s, login, side_seen, topology_of
 from console.cli.words import Word, help_text, parse
 from console.errors import UsageError
 from console.launch.sanitise import clean
@@ -56,7 +56,7 @@ def _run(arguments: "Sequence[str]") -> int:
         render = as_json
     elif "full" in given.values:
         render = as_full_text
-    return watching.look(settings.database, render, every_s=every_s)
+    return watching.look(settings, render, every_s=every_s)
 
 
 def as_text(picture: Picture, width: int) -> list[str]:
@@ -83,6 +83,10 @@ def _text(picture: Picture, width: int, *, full: bool) -> list[str]:
         if of_state[state]
     ]
     lines += ["", legend(counts(picture)) + "".join(notes)]
+    side = side_seen(picture)
+    if side is not None:
+        where = f"columns {side.first}..{side.last}"
+        lines.append(f"side {side.number}, {where}, is seen alone: what is blank beyond | is another's")
     if picture.launchers:
         lines += ["", *_launchers(picture, letter, width)]
     return lines + _out_of_order(picture, width)
@@ -148,6 +152,7 @@ def as_json(picture: Picture, _width: int) -> list[str]:
                 "id": node.id,
                 "name": node.name,
                 "role": node.role,
+                "side": node.side,
                 "state": node.state,
                 "reason": node.reason,
                 "processors": [_processor(picture, row) for row in rows],

@@ -12,6 +12,8 @@ TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from console.settings import Settings
+
     #: Lines for a picture, given how wide they may be.
     Render = Callable[[Picture, int], list[str]]
 
@@ -34,12 +36,12 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "") != "dumb"
 
 
-def look(url: str, render: "Render", *, every_s: float = 0.0) -> int:
+def look(settings: "Settings", render: "Render", *, every_s: float = 0.0) -> int:
     """Print the picture once, or with ``every_s`` until interrupted. StoreError when it cannot be read the first time.
 
     In place on a terminal; elsewhere once for every change. A database that goes away while we watch is waited for.
     """
-    with open_viewer(url) as viewer:
+    with open_viewer(settings.database, settings.login) as viewer:
         picture = Picture()
         picture.update(viewer)
         size = terminal_size()

@@ -273,9 +273,9 @@ def _refuse_while_launches_run(settings: Settings) -> None:
     from db.views import open_viewer
 
     try:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(cpa_url(settings)) as viewer:  # of every side
             running = sorted(one.id for one in viewer.read().launchers)
-    except StoreError as error:
+    except (StoreError, ConsoleError) as error:
         raise ConsoleError(f"it cannot be told whether launches run: {error.message}", "mesh down --force") from None
     if running:
         some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")

@@ -321,9 +321,9 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
     from db.views import open_viewer
 
     try:
-        with open_viewer(settings.database) as viewer:
+        with open_viewer(cpa_url(settings)) as viewer:  # of every side
             there = viewer.read()
-    except StoreError:
+    except (StoreError, ConsoleError):
         return False
     up = any(node.role != "login" and node.state in ("up", "suspect") for node in there.nodes)
     return there.mesh.boot_id != config["boot_id"] or not (up or there.launchers)

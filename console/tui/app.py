@@ -92,7 +92,7 @@ class ConsoleApp(PromptApp):
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
-        self._reader: Any = MachineReader(settings.database)
+        self._reader: Any = MachineReader(settings.database, settings.login)
         for theme in THEMES:
             self.register_theme(theme)
         self.usage = Usage()

@@ -94,8 +94,8 @@ class Translator:
 class MachineReader:
     """Reads the machine by its change counter. Errors: db.errors.StoreError."""
 
-    def __init__(self, url: str) -> None:
-        self._viewer = Viewer(url)
+    def __init__(self, url: str, login: str = "") -> None:
+        self._viewer = Viewer(url, login)
         # one thread: a connection is used by one at a time, and a slow database never queues up work
         self._thread = ThreadPoolExecutor(1, "database")
         self._counter: int | None = None

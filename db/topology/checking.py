@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from db.topology.cluster import Cluster
-from db.topology.mesh import Mesh
+from db.topology.mesh import Mesh, Side
 
 #: A node as the database has it: name, role, processor ids.
 Node = tuple[str, str, list[int]]
@@ -11,10 +11,13 @@ Node = tuple[str, str, list[int]]
 SHOWN = 10
 
 
-def check(topology: Mesh | Cluster, nodes: list[Node] | None = None) -> list[str]:
-    """One sentence for every inconsistency; none when all is well. Without ``nodes``, of the description alone."""
+def check(topology: Mesh | Cluster, nodes: list[Node] | None = None, side: Side | None = None) -> list[str]:
+    """One sentence for every inconsistency; none when all is well. Without ``nodes``, of the description alone.
+
+    ``side``: the nodes are those of one side, and nobody tells of the others.
+    """
     if isinstance(topology, Mesh):
-        return _sides(topology) + ([] if nodes is None else _mesh(topology, nodes))
+        return _sides(topology) + ([] if nodes is None else _mesh(topology, nodes, side))
     return [] if nodes is None else _cluster(topology, nodes)
 
 
@@ -30,7 +33,7 @@ def _sides(mesh: Mesh) -> list[str]:
     return found
 
 
-def _mesh(mesh: Mesh, nodes: list[Node]) -> list[str]:
+def _mesh(mesh: Mesh, nodes: list[Node], side: Side | None) -> list[str]:
     found: list[str] = []
     owner: dict[int, str] = {}
     for name, role, processors in nodes:
@@ -50,7 +53,8 @@ def _mesh(mesh: Mesh, nodes: list[Node]) -> list[str]:
         boards = {(x, y // mesh.routers, z) for x, y, z in map(mesh.place, known)}
         if len(boards) > 1:
             found.append(f"node {name} has processors on {len(boards)} boards")
-    missing = [one for one in range(mesh.compute) if one not in owner]
+    expected = range(mesh.compute) if side is None else [one for one in mesh.on(side) if one < mesh.compute]
+    missing = [one for one in expected if one not in owner]
     if missing:
         found.append(f"{len(missing)} compute processors are on no node, the first is {missing[0]}")
     return _shortened(found)

@@ -250,6 +250,12 @@ class Mesh:
         """The number of the side that a processor is on."""
         return self.side_of_column(self.place(processor)[0])
 
+    def only_side(self, seen: set[int]) -> Side | None:
+        """The side that somebody sees whose nodes all are of it; None for a machine that is seen whole."""
+        if len(self.sides) < 2 or len(seen) != 1:
+            return None
+        return next((side for side in self.sides if side.number in seen), None)
+
     def on(self, side: Side) -> list[int]:
         """All processors of a side, ascending."""
         # the ids of a column follow each other, so a side is at most two stretches a column

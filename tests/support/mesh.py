@@ -93,9 +93,9 @@ class PrivateMesh:
         self._started.append(process)
         return process
 
-    def json(self, *command: str) -> Any:
+    def json(self, *command: str, env: dict[str, str] | None = None) -> Any:
         """What a command with ``--json`` prints."""
-        return json.loads(self.run(*command, "--json", check=True).stdout)
+        return json.loads(self.run(*command, "--json", check=True, env=env).stdout)
 
     def up(self, *options: str) -> Run:
         """``mesh up`` of this mesh's size."""

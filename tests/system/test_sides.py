@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agents.link.client import Client
+from agents.wire.errors import AgentError
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -92,6 +94,26 @@ def refused_to_reach(storm: PrivateMesh, left: "subprocess.Popen[Any]") -> None:
     storm.run("yod", "-signal", "CONT", str(launcher), env=LEFT, check=True)
 
 
+def refused_by_the_cpa(storm: PrivateMesh) -> None:
+    """Who does not look first is refused all the same."""
+    on_the_left = {"processors": [[0, 9]], "nodes": []}
+    launcher = storm.json("showmesh", env=LEFT)["launchers"][0]["id"]
+    for request in (
+        {"op": "kill_launchers", "launchers": [launcher]},
+        {"op": "signal_launchers", "launchers": [launcher], "signal": 15},
+        {"op": "reset", "launchers": [], "nodes": ["c2-0c0s0n0"]},
+        {"op": "drain", "nodes": ["c2-0c0s0n0"]},
+        {"op": "resume", "nodes": ["c2-0c0s0n0"]},
+        {"op": "reserve", "wanted": on_the_left, "user": None},
+        {"op": "set_mode", "wanted": on_the_left, "mode": "batch"},
+    ):
+        with (
+            Client(str(storm.run_dir / "cpa-0.sock"), "admin", 5.0) as client,
+            pytest.raises(AgentError, match="another side"),
+        ):
+            client.call({**request, "login": RIGHT["REDMESH_LOGIN"]})
+
+
 def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     # all closed: everything is there for everybody
     assert sides(storm) == [(0, 8, ALL)]
@@ -121,7 +143,8 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     assert storm.run("yod", "--dry-run", "-sz", "2", "true", env=RIGHT).returncode == 125
     for verb in (["-kill"], ["-interrupt"], ["-reset"], ["-gone"], ["-reserve", "root"]):
         refused = storm.run("pingd", *verb, "-list", "0..9", "-NoInquire", env=RIGHT)
-        assert refused.returncode != 0 and "another side" in refused.stderr, (verb, refused.stderr)
+        assert refused.returncode != 0 and "this side of the machine has not" in refused.stderr, (verb, refused.stderr)
+    refused_by_the_cpa(storm)
     refused_to_reach(storm, left)
     assert left.poll() is None and right.poll() is None
     for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):

@@ -4,11 +4,12 @@ import pymysql
 import pytest
 
 from db import drivers
+from db.accounts import Account
 from db.connection import Store, open_store
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.free import Machine
 from db.models import SECRET_COLUMNS, TABLES
-from db.schema import MIGRATION_LOCK, Account, create_database, grants, migrate, printed, run_grants
+from db.schema import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
 from db.views import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define, take
@@ -56,7 +57,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     finally:
         schema.LOCK_S = waited
         holder.close()
-    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides", "0004_rcas"]
+    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides", "0004_rcas", "0005_seen_by_side"]
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""Accounts of a MySQL server, and the names and texts of SQL that none of them can break out of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from db.errors import Invalid
+
+
+class Account(NamedTuple):
+    """A MySQL account; ``password`` None where it exists already or the server knows it by other means."""
+
+    user: str
+    host: str = "%"
+    password: str | None = None
+
+
+def made(account: Account) -> list[str]:
+    """Statements after which it exists, with this password; none where we know none."""
+    if account.password is None:
+        return []
+    who = f"{at(account)} IDENTIFIED BY {text(account.password)}"
+    return [f"CREATE USER IF NOT EXISTS {who}", f"ALTER USER {who}"]
+
+
+def at(account: Account) -> str:
+    """As it stands in a GRANT."""
+    return f"{text(account.user)}@{text(account.host)}"
+
+
+def text(value: str) -> str:
+    """A text literal. Invalid for one that no statement can carry."""
+    if not _can_be_sent(value):
+        raise Invalid("a name or password of a database account holds a control character or a question mark")
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """A name of a database, table or column. Invalid."""
+    if not name or not _can_be_sent(name):
+        raise Invalid(f"not a name for a database: {name!r}")
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _can_be_sent(name: str) -> bool:
+    # ? stands for a parameter in every statement of ours
+    return "?" not in name and not any(ord(letter) < 32 for letter in name)
