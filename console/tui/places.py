@@ -92,6 +92,14 @@ class Structure:
         above = "" if told or cell is None else f"{self.word} {self.cabinet(cell)} › "
         return f"{above}node {place.name}"
 
+    def side_seen(self) -> str:
+        """``side 2``, where that is all of the machine that may be seen; empty where the whole is."""
+        topology = self._topology
+        if not isinstance(topology, Mesh) or not topology.open:
+            return ""
+        side = topology.only_side({node.side for node in self._machine.nodes})
+        return "" if side is None else f"side {side.number}"
+
     def chart(self, place: Place, width: int, height: int, *, whole: bool = True) -> Chart:
         """The place drawn in that room. ``whole``: all of it on the screen; else every processor a tile."""
         machine = self._machine

@@ -103,7 +103,8 @@ class MeshScreen(Doing):
     def _titles(self) -> None:
         machine, shown = self.console.machine, self._map
         path = f" › {shown.path}" if shown.place != MACHINE else ""
-        set_title(shown, f"mesh {machine.mesh}".rstrip() + path)
+        side = f", {shown.side_seen}" if shown.side_seen else ""
+        set_title(shown, f"mesh {machine.mesh}".rstrip() + side + path)
         if shown.selected:
             found = acting.target(machine, shown.selected_cells)
             set_subtitle(shown, f"{found.told} selected" + (f" · {_HINTS}" if shown.size.width > 100 else " · ? verbs"))

@@ -171,6 +171,11 @@ class MachineMap(CellGrid):
         return self._structure.path(self.place, self.cell)
 
     @property
+    def side_seen(self) -> str:
+        """The side that is all one may see of the machine; empty where one sees the whole."""
+        return self._structure.side_seen()
+
+    @property
     def merged(self) -> bool:
         """Whether tiles stand for several processors."""
         return self._chart.merged
