@@ -10,6 +10,7 @@ goes to the old one. All of these lean on Textual's inside, which is why its ver
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import NamedTuple
 
@@ -23,7 +24,9 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 _AT_ONCE_S = 0.03  # so long after a key what changes is painted as it comes
+_ALONE_S = 0.008  # and so long nothing else is: what a key changes, changes more in turn
 _SLICE_S = 0.001  # of work; then keys are looked at before the rest is painted
+_PAUSE_S = 0.002  # until then; the threads that read keys and write to the terminal get their turn
 _REGIONS = 3  # painted together between two looks at the clock: neighbours share lines
 
 Spans = list[tuple[int, int]]  # columns of a line: from, to
@@ -133,6 +136,7 @@ class PromptScreen(Screen[None]):
         super().__init__()
         self._compositor: CellsCompositor = CellsCompositor()
         self._pressed_at = 0.0
+        self._rest_is_due = False
 
     def pressed(self) -> None:
         """A key is dealt with: what it changes is painted as it comes."""
@@ -144,7 +148,7 @@ class PromptScreen(Screen[None]):
             self._compositor.update_widgets(self._dirty_widgets)
             self._dirty_widgets.clear()
             self._compositor.put_off_all()
-            self._update_timer.resume()
+            self._paint_rest_soon()
 
     def _forward_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown):
@@ -164,17 +168,26 @@ class PromptScreen(Screen[None]):
             await super()._on_idle(event)
 
     def _on_timer_update(self) -> None:
+        super()._on_timer_update()
+        self._paint_rest_soon()
+
+    def _paint_rest_soon(self) -> None:
+        if self._compositor.put_off and not self._rest_is_due:
+            self._rest_is_due = True
+            # a timer of Textual's with so short a time may never go off: one that is late already is skipped
+            asyncio.get_running_loop().call_later(_PAUSE_S, self.call_later, self._paint_rest)
+
+    def _paint_rest(self) -> None:
+        self._rest_is_due = False
         compositor = self._compositor
-        # nobody else has anything to paint, or a screen above paints for this one
-        alone = bool(compositor.put_off) and not (self._dirty_widgets or self._layout_required)
-        if compositor.put_off and self.app.screen is not self:
+        if self.app.screen is not self:  # the screen above paints for this one too
             compositor._dirty_regions.update(compositor.put_off)
             compositor.put_off = []
-        super()._on_timer_update()
-        if alone and self.is_current and not self.app._batch_count:
+        waits = self.app._batch_count or time.monotonic() - self._pressed_at < _ALONE_S
+        if self.is_current and not waits:
+            compositor.update_widgets(self._dirty_widgets)  # it takes all of them for painted
             self._compositor_refresh()
-        if compositor.put_off:
-            self._update_timer.resume()
+        self._paint_rest_soon()
 
 
 class PromptApp(App[None]):
