@@ -33,7 +33,7 @@ check: $(DEV)
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
-	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations agents/wire agents/link agents/pct agents/keeper agents/yodio console/deploy/bootstrap.py agents/pmix
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations agents/wire agents/link agents/pct agents/keeper agents/yodio console/deploy/bootstrap.py console/deploy/archive.py console/deploy/compiling.py agents/pmix
 
 bench: $(DEV)
 	@$(COMPILE)

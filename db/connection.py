@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import peewee as pw
-
 from db import drivers
 from db.drivers import Meaning
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError
 from db.folded import conditions, runs
+from db.orm import pw
 from db.schema_version import SCHEMA_VERSION, check_version
 from db.url import sqlite_path, without_password
 from db.writer_lock import WriterLock

@@ -6,9 +6,8 @@ import enum
 import os
 from typing import Any
 
-import peewee as pw
-
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.orm import load_mysql, pw
 from db.url import mysql_options, sqlite_path
 
 CONNECT_S = 2
@@ -46,6 +45,7 @@ class MySQL(pw.MySQLDatabase):
 def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
     """The database of a MySQL URL, not yet connected, and whether a Galera cluster is accepted."""
     try:
+        load_mysql()
         from pymysql.constants import CLIENT
     except ImportError:
         raise DatabaseUnavailable("the MySQL driver is not installed", "install PyMySQL") from None

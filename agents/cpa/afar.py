@@ -5,7 +5,7 @@ An RCA vouches for the uids of its own processor, once for each connection; whic
 
 from collections.abc import Callable
 
-from agents.link import tls, trust
+from agents.link import tcp, tls, trust
 from agents.link.journal import Journal
 from agents.link.loop import READ, Loop, Timer
 from agents.link.server import Session
@@ -24,7 +24,7 @@ class Afar:
         self._loop, self._mesh, self._welcome, self._journal = loop, mesh, welcome, journal
         self._shaking: dict[tls.Secured, Timer] = {}
         host, _, port = place.rpartition(":")
-        self._sock = tls.listen(host.strip("[]"), int(port))
+        self._sock = tcp.listen(host.strip("[]"), int(port))
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
     def _on_accept(self, _events: int) -> None:
@@ -33,7 +33,7 @@ class Afar:
         except OSError:
             return
         sock.setblocking(False)
-        tls.tune(sock)
+        tcp.tune(sock)
         secured = tls.Secured(sock, trust.ours(), server=True)
         if len(self._shaking) >= MOST:
             self._drop(next(iter(self._shaking)), "too_slow", "others came")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+from agents.link.lean import Enum
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ BACKOFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 STABLE_S = 10.0
 
 
-class State(enum.Enum):
+class State(Enum):
     """Where a daemon is."""
 
     ABSENT = "absent"  # not started yet
@@ -24,7 +24,7 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-class Event(enum.Enum):
+class Event(Enum):
     """What can happen to a daemon."""
 
     START = "start"
@@ -34,7 +34,7 @@ class Event(enum.Enum):
     END = "end"
 
 
-class Action(enum.Enum):
+class Action(Enum):
     """What the keeper is to do."""
 
     NONE = "none"

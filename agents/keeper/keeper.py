@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import time
 
 from agents.keeper.daemon_states import Action, Daemon, Event, State
@@ -12,6 +11,7 @@ from agents.keeper.errors import Busy, KeeperError
 from agents.keeper.spawning import fork_pct, spawn_program
 from agents.keeper.strays import Strays
 from agents.link.journal import Journal
+from agents.link.lean import signal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session

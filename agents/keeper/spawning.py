@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
+from agents.link.lean import signal
 from agents.pct.daemon import serve
 from agents.wire.errors import AgentError
 

@@ -15,6 +15,7 @@ import struct
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, WRITE
 from agents.link.sockets import Peer
+from agents.link.tcp import resolve, tune
 from agents.link.trust import NoTrust, Trust, parse
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -27,8 +28,6 @@ else:
 _MOST_WRITTEN = 256 << 10
 _RECORD = 16 << 10
 _TLS_1_3 = 0x304
-#: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
-_IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 
 
 class Refused(OSError):
@@ -314,7 +313,7 @@ def connect_now(address: str, trust: Trust, hint: bytes = b"") -> Secured:
 
 def _begin(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:
     wanted = parse(address)
-    family, place = _resolve(wanted.host, wanted.port)
+    family, place = resolve(wanted.host, wanted.port)
     sock = Socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
@@ -328,42 +327,6 @@ def _begin(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> S
     except BaseException:
         sock.close()
         raise
-
-
-def _resolve(host: str, port: int) -> "Tuple[int, Any]":
-    # as bytes: for a text Python would load its tables of international names
-    name: Any = host.encode("ascii") if host.isascii() else host
-    found = socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM)
-    return found[0][0], found[0][4]
-
-
-def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
-    """A listening socket, not blocking. OSError."""
-    family, place = _resolve(host, port)
-    sock = Socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(place)
-        sock.listen(backlog)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def tune(sock: socket.socket) -> None:
-    """No waiting for more to send, and no waiting for ever for a peer that is gone."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_KEEPIDLE, _IDLE_S),
-        (socket.TCP_KEEPINTVL, _EVERY_S),
-        (socket.TCP_KEEPCNT, _TIMES),
-        (socket.TCP_USER_TIMEOUT, _UNHEARD_MS),
-    ):
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _reason(error: OSError) -> str:

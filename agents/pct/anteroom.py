@@ -7,15 +7,14 @@ whether the credential may come in: it alone knows which ones have been used.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
 
-from agents.link import tls
+from agents.link import tcp, tls
 from agents.link.trust import ours
 from agents.pct.network import LONGEST, PATIENCE_S, Pass, first_message
-from agents.wire.control import control
+from agents.wire.control import control, decode, encode
 from agents.wire.credential import read
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import HEADER_SIZE
@@ -34,7 +33,7 @@ _LINGER_S = 0.5
 def receive(line: socket.socket, sock: socket.socket) -> "Optional[Tuple[tls.Secured, str, Pass]]":
     """The connection, its role, and what it was let in with; None when it was refused, or went."""
     try:
-        tls.tune(sock)
+        tcp.tune(sock)
         sock.setblocking(False)
         secured = tls.Secured(sock, ours(), server=True)
     except (OSError, AgentError):
@@ -87,14 +86,14 @@ def _wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
 
 def _ask(line: socket.socket, question: Any) -> Any:
     # our PCT answers at once; when it is gone nobody may let a launch in
-    line.sendall(ASK + json.dumps(question).encode("utf-8") + END)
+    line.sendall(ASK + encode(question) + END)
     answer = b""
     while not answer.endswith(END):
         data = line.recv(1 << 16)
         if not data:
             os._exit(0)
         answer += data
-    return json.loads(answer)
+    return decode(answer)
 
 
 def _refuse(secured: tls.Secured, refusal: AgentError) -> None:
@@ -109,7 +108,7 @@ def _refuse(secured: tls.Secured, refusal: AgentError) -> None:
 
 def answer(question: bytes, let_in: Callable[..., Pass], on_failure: Callable[[str], None]) -> bytes:
     """The PCT's part: a launch child's question, answered."""
-    asked = json.loads(question[len(ASK) :])
+    asked = decode(question[len(ASK) :])
     if "failed" in asked:
         on_failure(asked["failed"])
         return b"{}" + END
@@ -118,4 +117,4 @@ def answer(question: bytes, let_in: Callable[..., Pass], on_failure: Callable[[s
         reply: Any = {"parent": let.parent}
     except (AgentError, WireError) as refusal:
         reply = {"error": refusal.as_message()}
-    return json.dumps(reply).encode("utf-8") + END
+    return encode(reply) + END

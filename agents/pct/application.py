@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import deque
 
+from agents.link.lean import deque
 from agents.link.link import Link
 from agents.link.loop import READ
 from agents.link.sockets import listen, peer

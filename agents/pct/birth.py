@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import signal
 
+from agents.link.lean import signal
 from agents.pct import kernel, tape
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory

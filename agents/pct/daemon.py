@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import socket
 import time
 
+from agents.link.lean import signal, socket
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -35,7 +34,7 @@ COURIERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
-_PREPARE_S = 1.5  # after our start: the mesh is to hear of us first
+_PREPARE_S = 3.0  # after our start: the mesh is to hear of us first
 _END_S = 5.0  # for launches to end before they are killed
 
 
@@ -129,7 +128,7 @@ class Pct(Inside):
         if config.outside is not None:
             self._outside = self._open(config)
             self._address = self._outside.address
-        self._loop.after(_PREPARE_S, prepare)  # whose keeper has not
+        self._loop.after(_PREPARE_S, self._prepare)
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)
@@ -150,6 +149,11 @@ class Pct(Inside):
         outside = Outside(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
         self._spares.answer = outside.answer
         return outside
+
+    def _prepare(self) -> None:
+        prepare()  # whose keeper has not
+        if self._outside is not None:
+            self._outside.prepare()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not

@@ -6,10 +6,11 @@ Which RCAs there are, each of them says (login processors come and go while a me
 from __future__ import annotations
 
 import os
-import socket
 import time
 
+from agents.link.lean import Socket, socket
 from agents.link.loop import READ, Loop
+from agents.link.tcp import resolve
 from agents.pct.lease import Action, Lease, State
 from agents.wire import beat
 from agents.wire.errors import WireError
@@ -68,7 +69,7 @@ class DatagramBeats:
         self._interval_s = INTERVAL_S
         self._lease = Lease(time.monotonic(), lease_s)
         self._family, _ = _resolved(self._rca)
-        self._sock = socket.socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._sock = Socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagram)
         self._timer: Timer = loop.after(0, self._beat)
         self._lease_timer: Timer = loop.after(_LEASE_LOOK_S, self._look_at_lease)
@@ -228,7 +229,7 @@ def tell_gone(rcas: List[str], keys: List[bytes], node: str, boot_id: str, incar
     for rca in rcas:
         try:
             family, address = _resolved(rca)
-            with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            with Socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
                 sock.sendto(datagram, address)
         except OSError:
             pass  # its silence will tell
@@ -236,8 +237,7 @@ def tell_gone(rcas: List[str], keys: List[bytes], node: str, boot_id: str, incar
 
 def _resolved(text: str, family: int = 0) -> Tuple[int, Any]:
     host, port = beat.split_address(text)
-    family, _, _, _, address = socket.getaddrinfo(host, port, family, type=socket.SOCK_DGRAM)[0]
-    return family, address
+    return resolve(host, port, socket.SOCK_DGRAM, family)
 
 
 def _load() -> float:

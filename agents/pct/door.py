@@ -6,9 +6,9 @@ from which nothing is missing.
 
 from __future__ import annotations
 
-import socket
 import time
 
+from agents.link.lean import socket
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.wire.control import control, decode

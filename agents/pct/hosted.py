@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
@@ -17,6 +16,7 @@ from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
+    import socket
     from typing import Callable, Dict, List, Optional, Set
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go

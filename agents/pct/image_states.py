@@ -5,14 +5,14 @@ What does it is in agents/pct/imaging.py.
 
 from __future__ import annotations
 
-import enum
+from agents.link.lean import Enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
 
-class State(enum.Enum):
+class State(Enum):
     """Where an image is, as one node sees it."""
 
     ASKED = "asked"  # its digest is not known here yet
@@ -23,7 +23,7 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-class Event(enum.Enum):
+class Event(Enum):
     """What can happen to it."""
 
     FOUND = "found"  # the node's own file, or the host's one copy, is the announced one
@@ -35,7 +35,7 @@ class Event(enum.Enum):
     BROKEN = "broken"
 
 
-class Action(enum.Enum):
+class Action(Enum):
     """What is to be done."""
 
     FETCH = "fetch"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 
+from agents.link.lean import deque
 from agents.link.loop import WRITE, Loop
 from agents.pct.errors import LoadFailed
 from agents.pct.plan import Load

@@ -1,15 +1,12 @@
-"""What the standard library has no name for: prctl and ptrace, through ctypes.
-
-ctypes costs 5 ms to import, so only what forks ranks imports this; the keeper
-imports it once, before it forks its PCTs.
-"""
+"""What the standard library has no name for: prctl and ptrace, by agents/pct/libc.py."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
+
+from agents.link.lean import signal
+from agents.pct.libc import Char, Int, Long, Pointer, Unsigned, addressof, function, get_errno
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -20,47 +17,48 @@ _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x
 _PTRACE_O_EXITKILL = 0x100000
 _PTRACE_O_TRACECLONE, _PTRACE_O_TRACEEXEC = 8, 16
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_prctl = _libc.prctl
-_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
-_ptrace = _libc.ptrace
-_ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-_ptrace.restype = ctypes.c_long
+_prctl = function("prctl", Int, Int, Unsigned, Unsigned, Unsigned, Unsigned)
+_ptrace = function("ptrace", Long, Long, Long, Pointer, Pointer)
+_getrlimit = function("getrlimit", Int, Int, Pointer)
+_setrlimit = function("setrlimit", Int, Int, Pointer)
+_memmove = function("memmove", Pointer, Pointer, Pointer, Unsigned)
 
 _RLIMIT_NOFILE = 7
 
 #: Soft and hard limit of open files that the node was started with: what ranks get back.
-descriptor_limit = (ctypes.c_ulong * 2)()
+descriptor_limit = (Unsigned * 2)()
 
 
 def raise_descriptor_limit() -> None:
     """As many open files as the hard limit allows: a rank takes four of its launch child's."""
-    if _libc.getrlimit(_RLIMIT_NOFILE, descriptor_limit) == 0:
-        _libc.setrlimit(_RLIMIT_NOFILE, (ctypes.c_ulong * 2)(descriptor_limit[1], descriptor_limit[1]))
+    if _getrlimit(_RLIMIT_NOFILE, addressof(descriptor_limit)) == 0:
+        most = (Unsigned * 2)(descriptor_limit[1], descriptor_limit[1])
+        _setrlimit(_RLIMIT_NOFILE, addressof(most))
 
 
 def limit_of(number: int, soft: int) -> Any:
     """The soft limit ``soft`` (-1: none) and our hard limit as setrlimit(2) has them; the hard one where it is less."""
-    there = (ctypes.c_ulong * 2)()
+    there = (Unsigned * 2)()
     if number == _RLIMIT_NOFILE and descriptor_limit[1]:
         there[1] = descriptor_limit[1]
-    elif _libc.getrlimit(number, there) != 0:
+    elif _getrlimit(number, addressof(there)) != 0:
         return None
-    return (ctypes.c_ulong * 2)(min(ctypes.c_ulong(soft).value, there[1]), there[1])
+    return (Unsigned * 2)(min(Unsigned(soft).value, there[1]), there[1])
 
 
 def settle_memory() -> None:
     """After start-up: give back what importing left, and let no collector touch (and so copy) the rest."""
+    gc.enable()
     gc.collect()
     try:
-        _libc.malloc_trim(0)
-    except AttributeError:
+        function("malloc_trim", Int, Unsigned)(0)
+    except OSError:
         pass  # a C library other than glibc
     gc.freeze()
 
 
 def _fail() -> None:
-    number = ctypes.get_errno()
+    number = get_errno()
     raise OSError(number, os.strerror(number))
 
 
@@ -78,8 +76,8 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 def set_name(name: bytes) -> None:
     """What ps and top call this process (15 bytes)."""
-    buffer = ctypes.create_string_buffer(name[:15])
-    _prctl(_PR_SET_NAME, ctypes.addressof(buffer), 0, 0, 0)
+    buffer = (Char * 16)(*[bytes((byte,)) for byte in name[:15]])
+    _prctl(_PR_SET_NAME, addressof(buffer), 0, 0, 0)
 
 
 def set_title(text: str) -> None:
@@ -91,7 +89,7 @@ def set_title(text: str) -> None:
     except (OSError, IndexError, ValueError):
         return
     if 0 < start < end:
-        ctypes.memmove(start, text.encode("utf-8", "replace")[: end - start - 1].ljust(end - start, b"\0"), end - start)
+        _memmove(start, text.encode("utf-8", "replace")[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 def trace_me() -> None:

@@ -6,8 +6,7 @@ ended and never will, and what was put since the last one; agents/pct/parallel.p
 
 from __future__ import annotations
 
-import enum
-
+from agents.link.lean import Enum
 from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -19,7 +18,7 @@ CHUNK, MOST = 1 << 20, 256 << 20
 KEY_MAX, VALUE_MAX = 1024, 65536
 
 
-class State(enum.Enum):
+class State(Enum):
     """Where a fence is, as one node sees it."""
 
     GATHERING = "gathering"  # somebody of this subtree is still to come
@@ -27,7 +26,7 @@ class State(enum.Enum):
     BROKEN = "broken"  # it can never be complete
 
 
-class Event(enum.Enum):
+class Event(Enum):
     """What can happen to a fence."""
 
     COMPLETE = "complete"  # nobody of this subtree is to come any more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+from agents.link.lean import signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

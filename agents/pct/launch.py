@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import socket
 import time
 
+from agents.link.lean import signal, socket
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.pct import orders, parallel, processes, shared_input

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import enum
+from agents.link.lean import Enum
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
 
-class State(enum.Enum):
+class State(Enum):
     """Where a launch is, as one node sees it."""
 
     LOADING = "loading"  # waiting for the load
@@ -26,7 +26,7 @@ class State(enum.Enum):
     OVER = "over"
 
 
-class Event(enum.Enum):
+class Event(Enum):
     """What can happen to a launch."""
 
     LOADED = "loaded"
@@ -42,7 +42,7 @@ class Event(enum.Enum):
     EXPIRED = "expired"  # no GO in time
 
 
-class Action(enum.Enum):
+class Action(Enum):
     """What the launch child is to do."""
 
     START = "start"

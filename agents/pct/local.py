@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 
+from agents.link.lean import signal
 from agents.link.loop import READ, Loop, Timer
 from agents.pct import processes
 from agents.pct.errors import LoadFailed

@@ -6,9 +6,9 @@ Loaded only where there is one. Everything that can be refused is refused when t
 from __future__ import annotations
 
 import os
-import signal
 import time
 
+from agents.link.lean import signal
 from agents.pct import kernel
 from agents.pct.errors import LoadFailed
 from agents.pct.plan import Load, Program, Segment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from agents.link import tls
+from agents.link import tcp
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
 from agents.link.trust import LAUNCH
@@ -26,6 +26,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, FrozenSet, List, Optional
 
+    from agents.link import tls
     from agents.link.trust import Trust
     from agents.pct.admission import Admission
     from agents.pct.log import Log
@@ -80,10 +81,9 @@ class Network:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
         self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
         self._hand_over = hand_over  # to a launch child that waits for a launch; False when there is none
-        trust.server()  # a node whose certificate is of no use says so now
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
-        self._sock = tls.listen(*place)
+        self._sock = tcp.listen(*place)
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
     def __len__(self) -> int:
@@ -102,7 +102,9 @@ class Network:
             self._make_room()
         try:
             sock.setblocking(False)
-            tls.tune(sock)
+            tcp.tune(sock)
+            from agents.link import tls  # the mesh is to hear of us first
+
             visitor = Visitor(sock, tls.Secured(sock, self._trust, server=True), address)
         except (OSError, AgentError) as error:
             self._log.write("cannot serve", peer=address, error=getattr(error, "message", None) or str(error))

@@ -5,8 +5,7 @@ What few launches are ever asked is loaded when one is.
 
 from __future__ import annotations
 
-import signal
-
+from agents.link.lean import signal
 from agents.pct.subtree import tell_all
 from agents.wire.control import control
 

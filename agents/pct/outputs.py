@@ -10,8 +10,8 @@ import os
 import select
 import struct
 import time
-from collections import deque
 
+from agents.link.lean import deque
 from agents.link.link import Buffer, Link
 from agents.link.loop import READ, Loop
 from agents.wire.frames import STDERR, STDOUT

@@ -8,8 +8,6 @@ import time
 from agents.link import trust as trusts
 from agents.link.trust import SCHEME, Trust
 from agents.pct.admission import Admission
-from agents.pct.anteroom import answer
-from agents.pct.courier import be_courier
 from agents.pct.network import Network, allowed
 from agents.pct.places import launch_socket, tombstone
 from agents.wire import keys
@@ -65,9 +63,8 @@ class Outside:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._inside = inside
         self._launchers: List[Session] = []  # sessions of those who have no more than a credential
-        trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
-        trust.client()  # so that no launch child has to make it
-        trusts.use(trust)
+        self._trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
+        trusts.use(self._trust)
         launch_keys = keys.KeyFile(self._file("launch.key")).read
         self._admission = Admission(
             mesh, node, config.owner, inside.life, launch_keys, config.clock or inside.now,
@@ -76,7 +73,7 @@ class Outside:
         self._network = Network(
             loop,
             config.listen,
-            trust,
+            self._trust,
             self._admission,
             log,
             inside.begin_far,
@@ -89,6 +86,14 @@ class Outside:
     def address(self) -> str:
         """Where others reach this PCT."""
         return self._config.address
+
+    def prepare(self) -> None:
+        """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
+        import agents.pct.anteroom
+        import agents.pct.courier  # noqa: F401
+
+        self._trust.client()
+        self._trust.server()
 
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)
@@ -108,11 +113,15 @@ class Outside:
             secured.close()
             return
         path = launch_socket(self._run, self._node, launcher)
+        from agents.pct.courier import be_courier
+
         self._inside.fork_courier(lambda: be_courier(secured, path, message))
         secured.close()
 
     def answer(self, question: bytes) -> bytes:
         """What a launch child that received a launch is told."""
+        from agents.pct.anteroom import answer
+
         return answer(question, self._network.let_in, self._network.failed)
 
     def renew(self, files: Dict[str, Any]) -> None:

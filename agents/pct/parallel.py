@@ -7,9 +7,8 @@ agents/pct/pmi.py, gathered by agents/pct/keyspace.py; here are the descriptors 
 from __future__ import annotations
 
 import os
-import signal
-import socket
 
+from agents.link.lean import Socket, socket
 from agents.link.loop import READ
 from agents.link.trust import parse
 from agents.pct.directory import Directory
@@ -466,7 +465,7 @@ def choose_master(address: str, launcher: int) -> "List[Any]":
     host = "127.0.0.1" if address.startswith("/") else parse(address).host
     for turn in range(64):
         port = 20_000 + (launcher * 7 + turn * 97) % 12_000
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        with Socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             try:
                 sock.bind(("", port))
                 return [host, port, once]
@@ -476,6 +475,8 @@ def choose_master(address: str, launcher: int) -> "List[Any]":
 
 
 def _signal_name(number: int) -> str:
+    import signal  # its names cost each node 2 ms: a rank has died, which is rare
+
     try:
         return signal.Signals(number).name
     except ValueError:

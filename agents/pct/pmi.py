@@ -6,8 +6,7 @@ manager's side of both is the same: keys, fences, names, an end.
 
 from __future__ import annotations
 
-import enum
-
+from agents.link.lean import Enum
 from agents.pct.pmi1 import Pmi1
 from agents.pct.pmi2 import Pmi2
 from agents.pct.pmi_words import (
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 MAPPING = "PMI_process_mapping"
 
 
-class State(enum.Enum):
+class State(Enum):
     """Where a rank is with PMI."""
 
     SILENT = "silent"  # it never said a word: most programs
@@ -58,7 +57,7 @@ class State(enum.Enum):
     ABORTED = "aborted"
 
 
-class Do(enum.Enum):
+class Do(Enum):
     """What a client's machine asks for."""
 
     SEND = "send"  # bytes

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import enum
+from agents.link.lean import Enum
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict
 
 
-class Verb(enum.Enum):
+class Verb(Enum):
     """What a client asks for."""
 
     INIT, FULLINIT, MAXES, UNIVERSE, APPNUM, KVSNAME, JOBID = range(7)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+
+from agents.link.lean import signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

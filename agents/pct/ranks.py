@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 import struct
 import time
 
+from agents.link.lean import signal
 from agents.pct import kernel
 from agents.pct.birth import AT_GATE, CHDIR, SETUP, Nursery
 from agents.pct.errors import LoadFailed
@@ -302,7 +302,8 @@ def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number in (signal.SIGSEGV, signal.SIGBUS):
         # How the kernel ends an exec that it cannot go through with: half a binary. Other nodes have no better one.
-        text = f"{node}: rank {rank}: the kernel cannot load the program ({signal.Signals(number).name} at its exec)"
+        name = "SIGBUS" if number == signal.SIGBUS else "SIGSEGV"
+        text = f"{node}: rank {rank}: the kernel cannot load the program ({name} at its exec)"
         return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
     what = f"died of signal {number}" if number else "ended"
     return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "node", rank=rank)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import signal
 import sys
 
+from agents.link.lean import signal
 from agents.link.loop import READ, WRITE
 from agents.pct import backtrace, processes
 from agents.pct.errors import PctError

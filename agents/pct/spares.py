@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import socket
+import struct
 
+from agents.link.lean import Socket, signal, socket
 from agents.link.loop import READ, Loop, Timer
 from agents.pct.seat import Host
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _READY = b"r"
 _ASK, _END = b"?", b"\n"
 _LONGEST = 8192
+_FD = struct.Struct("i")  # a descriptor, as SCM_RIGHTS has it
 
 
 class Spares:
@@ -55,7 +56,7 @@ class Spares:
             return False
         self._cancel()
         try:
-            socket.send_fds(line, [role.encode("ascii")], [sock.fileno()])
+            line.sendmsg([role.encode("ascii")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _FD.pack(sock.fileno()))])
             return True
         except OSError:
             self._drop(line)  # it has just died
@@ -159,10 +160,9 @@ def _next(line: socket.socket) -> "tuple[Any, str, Optional[Pass]]":
 def _handed(line: socket.socket) -> "tuple[socket.socket, str]":
     try:
         line.send(_READY)
-        word, fds, _flags, _address = socket.recv_fds(line, 16, 1)
+        word, told, _flags, _address = line.recvmsg(16, socket.CMSG_SPACE(_FD.size), socket.MSG_CMSG_CLOEXEC)
     except OSError:
         os._exit(0)  # the PCT is gone
-    if not word or not fds:
+    if not word or not told:
         os._exit(0)  # it does not need us
-    os.set_inheritable(fds[0], False)  # recv_fds passes its flags to nobody (Python 3.11)
-    return socket.socket(fileno=fds[0]), word.decode("ascii")
+    return Socket(fileno=_FD.unpack(told[0][2])[0]), word.decode("ascii")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import socket
 import time
 
+from agents.link.lean import socket
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now

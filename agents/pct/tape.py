@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 from _signal import getsignal  # type: ignore[import-not-found]  # signal's own makes enums, slowly
+
+from agents.link.lean import signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

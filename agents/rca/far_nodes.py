@@ -13,6 +13,7 @@ from agents.rca.nodes import Event, Node, State
 from agents.wire import beat, keys
 from agents.wire.control import Message
 from agents.wire.errors import WireError
+from agents.wire.seal import hasten
 
 INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # how often a node is to beat; where there are MANY of them
 MANY = 2000
@@ -90,6 +91,7 @@ class FarNodes:
         on_event: Callable[[FarNode, Event, str], None],
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
+        hasten()
         self._key_file, self._journal = key_file, journal
         self._on_event, self._mesh_time = on_event, mesh_time
         self.masters = keys.read(key_file)

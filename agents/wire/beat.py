@@ -11,10 +11,10 @@ whether one is there. docs/protocol.md has the layout.
 from __future__ import annotations
 
 import binascii
-import hmac
 import struct
 
 from agents.wire.errors import WireError
+from agents.wire.seal import same, seal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def read_places(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Tuple[i
 
 
 def _sealed(key: bytes, whole: bytes, more: bytes) -> bytes:
-    return whole + hmac.digest(key, whole + more, "sha256")
+    return whole + seal(key, whole + more)
 
 
 def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
@@ -179,7 +179,7 @@ def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
         raise WireError("too short for a beat")
     whole, mac = datagram[:-MAC_SIZE], datagram[-MAC_SIZE:]
     for which, key in enumerate(keys):
-        if hmac.compare_digest(hmac.digest(key, whole + more, "sha256"), mac):
+        if same(seal(key, whole + more), mac):
             return which
     raise WireError("a beat under a key that is not the node's")
 

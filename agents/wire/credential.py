@@ -7,11 +7,11 @@ PCT that was started again (which has forgotten what it had seen) takes none tha
 
 from __future__ import annotations
 
-import hashlib
-
 from agents.wire.control import decode, encode
 from agents.wire.errors import Refusal as Refusal
 from agents.wire.errors import WireError
+from agents.wire.seal import same as same_seal
+from agents.wire.seal import seal, sha256
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -62,22 +62,18 @@ def read(text: str) -> Credential:
 
 def mac(key: bytes, text: str, node: str, boot_id: str, incarnation: int) -> str:
     """The MAC for ``node`` in this life of its PCT, as hexadecimal digits."""
-    import hmac  # a yod makes no MACs
-
-    parts = ("launch", hashlib.sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
-    return hmac.digest(key, "\0".join(parts).encode("utf-8"), "sha256").hex()
+    parts = ("launch", sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
+    return seal(key, "\0".join(parts).encode("utf-8")).hex()
 
 
 def same(one: str, other: str) -> bool:
     """Whether two MACs are the same, in a time that does not tell where they differ."""
-    import hmac
-
-    return hmac.compare_digest(one.encode("utf-8"), other.encode("utf-8"))
+    return same_seal(one.encode("utf-8"), other.encode("utf-8"))
 
 
 def digest_of(data: bytes) -> str:
     """SHA-256, as a credential has it."""
-    return hashlib.sha256(data).hexdigest()
+    return sha256(data).hexdigest()
 
 
 def members_of(nodes: Sequence[Any]) -> Members:

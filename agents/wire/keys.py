@@ -6,10 +6,10 @@ line, as 64 hexadecimal digits: the first is in force, the others are still acce
 
 from __future__ import annotations
 
-import hmac
 import os
 
 from agents.wire.errors import AgentError
+from agents.wire.seal import seal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def rca_key(beats: bytes, login: str) -> bytes:
 
 def _derive(key: bytes, *parts: str) -> bytes:
     # NUL stands between the parts and in none of them: no two lists of parts make the same text
-    return hmac.digest(key, b"\0".join(part.encode("utf-8") for part in ("redmesh", *parts)), "sha256")
+    return seal(key, b"\0".join(part.encode("utf-8") for part in ("redmesh", *parts)))
 
 
 def as_file(keys: Sequence[bytes]) -> bytes:

@@ -1,11 +1,12 @@
 """The agent as one file: a zip archive that Python runs, the same bytes for the same source and interpreter.
 
 Byte-code stands in it instead of source where this machine has the host's Python too; else the host compiles at every
-start. Hash-based pycs, never checked: there is no source beside them to compare with.
+start. What every agent loads at its start stands in one entry (archive.py), the rest each for itself.
 """
 
 import hashlib
 import io
+import marshal
 import os
 import re
 import shutil
@@ -13,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from functools import cache
+from importlib import resources
 from typing import NamedTuple
 
 import agents
+from console.deploy.archive import START
 from console.deploy.trust import write_private
 
 #: What stays on login processors: it needs more than the standard library, or stands in for the real thing.
@@ -26,48 +28,17 @@ _AT_HOME = ("cpa", "rca", "simulated")
 #: Every entry's time: the first that a zip can hold.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ENTRY = "__main__.py"
-_COMPILE = (
-    "import compileall, py_compile, sys\n"
-    "mode = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
-    "sys.exit(not compileall.compile_dir(sys.argv[1], quiet=2, stripdir=sys.argv[1], invalidation_mode=mode))\n"
-)
 _COMPILE_S = 60.0
-
-#: The archive's first words: ``agent.pyz keeper --config FILE`` and the like.
-_MAIN = """import sys
-
-if sys.version_info < (3, 9):
-    sys.exit("redmesh: Python 3.9 or newer is needed, this is %d.%d" % sys.version_info[:2])
-
-
-def main():
-    from importlib import import_module
-
-    words = sys.argv[1:]
-    if not words or words[0] not in ("keeper", "pct", "yodio"):
-        print("usage: agent.pyz keeper --config keeper.json", file=sys.stderr)
-        return 2
-    name = "agents.yodio.yodio" if words[0] == "yodio" else "agents.%s.__main__" % words[0]
-    arguments = () if words[0] == "yodio" else (words[1:],)
-    sys.argv = words
-    return import_module(name).main(*arguments)
-
-
-sys.exit(main())
-"""
+_PYC_HEADER = 16  # bytes before the byte-code
+_MARSHAL = 2  # a version that every Python reads
 
 
 class Agent(NamedTuple):
-    """One archive, as it travels (compressed as a whole), the SHA-256 that names it, and whether it holds byte-code."""
+    """One archive, the SHA-256 that names it, and whether it holds byte-code."""
 
-    packed: bytes
+    content: bytes
     sha: str
     compiled: bool
-
-    @property
-    def content(self) -> bytes:
-        """The archive as it stands on a host."""
-        return zlib.decompress(self.packed)
 
 
 def agent_for(tag: str, directory: str) -> Agent:
@@ -82,26 +53,26 @@ def agent_for(tag: str, directory: str) -> Agent:
     except FileNotFoundError:
         pass
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    content = build(python, tag)
-    made = Agent(zlib.compress(content, 9), hashlib.sha256(content).hexdigest(), bool(python))
-    write_private(path, made.sha.encode("ascii") + made.packed)
+    content = build(python)
+    made = Agent(content, hashlib.sha256(content).hexdigest(), bool(python))
+    write_private(path, made.sha.encode("ascii") + content)
     for old in os.listdir(directory):  # of other versions of the source
         if not old.startswith(source_digest()[:16]):
             os.unlink(os.path.join(directory, old))
     return made
 
 
-def build(python: str, tag: str) -> bytes:
+def build(python: str) -> bytes:
     """The archive, with the byte-code of the interpreter ``python``, or the source when that is empty."""
-    entries = dict(sources())
+    entries = {_ENTRY: _program("archive.py"), **dict(sources())}
     if python:
-        entries = _compiled(python, tag, entries)
+        entries = _compiled(python, entries)
     out = io.BytesIO()
-    # not compressed: to inflate every module took a fifth of an agent's start
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in [(_ENTRY, _MAIN.encode()), *sorted(entries.items())]:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in sorted(entries.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o600 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
     return out.getvalue()
 
@@ -121,13 +92,17 @@ def sources() -> Iterator[tuple[str, bytes]]:
 @cache
 def source_digest() -> str:
     """SHA-256 over every source of the agent, and over how it is packed."""
-    digest = hashlib.sha256((_MAIN + _COMPILE + "stored").encode())
+    digest = hashlib.sha256(b"".join(_program(name) for name in ("agent.py", "archive.py", "compiling.py")))
     for name, content in sources():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
-def _compiled(python: str, tag: str, entries: dict[str, bytes]) -> dict[str, bytes]:
+def _program(name: str) -> bytes:
+    return resources.files("console.deploy").joinpath(name).read_bytes()
+
+
+def _compiled(python: str, entries: dict[str, bytes]) -> dict[str, bytes]:
     """The same with each module's byte-code in its place; what ranks run themselves stays source."""
     with tempfile.TemporaryDirectory(prefix="redmesh-agent-") as place:
         for name, content in entries.items():
@@ -136,18 +111,23 @@ def _compiled(python: str, tag: str, entries: dict[str, bytes]) -> dict[str, byt
             with open(path, "wb") as file:
                 file.write(content)
         # a process of its own: what an interpreter has interned before would show in the byte-code
-        subprocess.run(
-            [python, "-I", "-S", "-c", _COMPILE, place], check=True, timeout=_COMPILE_S, stdin=subprocess.DEVNULL
-        )
-        packed = {}
+        done = subprocess.run(
+            [python, "-I", "-S", "-X", "no_debug_ranges", "-c", _program("compiling.py"), place],
+            check=True, timeout=_COMPILE_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        packed, start = {}, {}
         for name, content in entries.items():
-            folder, _, file_name = name.rpartition("/")
             if name.startswith("agents/yodio/"):
                 packed[name] = content
-            if file_name.endswith(".py"):
-                with open(os.path.join(place, folder, "__pycache__", f"{file_name[:-3]}.{tag}.pyc"), "rb") as file:
+            if name.endswith(".py"):
+                with open(os.path.join(place, f"{name}c"), "rb") as file:
                     packed[f"{name}c"] = file.read()
-        return packed
+        for module in done.stdout.split():
+            path = module.replace(".", "/")
+            package = f"{path}/__init__.pyc" in packed
+            code = packed.pop(f"{path}/__init__.pyc" if package else f"{path}.pyc")
+            start[module] = (package, code[_PYC_HEADER:])
+        return {**packed, START: marshal.dumps(start, _MARSHAL)}
 
 
 def interpreter(tag: str) -> str:

@@ -168,13 +168,7 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
     own_directory(state)
     path = os.path.join(directory, sha + ".pyz")
     if "agent" in blobs and not os.path.exists(path):  # hosts may share a home, and one was first
-        import zlib
-
-        try:
-            content = zlib.decompress(blobs["agent"])
-        except zlib.error:
-            raise Trouble("agent", "the agent arrived damaged", "once more") from None
-        write(path, content)
+        write(path, blobs["agent"])
     elif not os.path.exists(path):
         raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
     link = os.path.join(state, "agent")
@@ -269,16 +263,13 @@ def begin(state: str, run: str, path: str) -> int:
     """Start the keeper detached from us; its pid when it listens."""
     log = os.path.join(state, "log", "keeper.stderr")
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+    if os.fork() == 0:  # nobody waits for it: we end long before it does
         try:
             os.setsid()
-            if os.fork() == 0:
-                become(state, path, log, writer)
+            become(state, path, log, writer)
         finally:
             os._exit(127)
     os.close(writer)
-    os.waitpid(child, 0)
     import select
 
     # it says its pid when it listens, and nothing when it ends before
@@ -301,11 +292,16 @@ def become(state: str, path: str, log: str, ready: int) -> None:
     os.chdir("/")
     for name in [name for name in os.environ if name.startswith(("SSH_", "REDMESH_", "YOD_"))]:
         del os.environ[name]
-    sys.path.insert(0, path)
     try:
-        from agents.keeper.__main__ import main
+        import gc
+        import zipimport
 
-        os._exit(main(["--config", os.path.join(state, "keeper.json"), "--ready", "3"]))
+        gc.disable()  # imports make no garbage; the keeper looks once when it has all (kernel.settle_memory)
+
+        archive: dict[str, Any] = {"__name__": "archive"}
+        exec(zipimport.zipimporter(path).get_code("__main__"), archive)  # console/deploy/archive.py
+        archive["open_archive"](path)
+        os._exit(archive["main"](["keeper", "--config", os.path.join(state, "keeper.json"), "--ready", "3"]))
     except BaseException as error:
         os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "backslashreplace"))
 

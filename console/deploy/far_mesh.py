@@ -215,7 +215,7 @@ def _place(
     place = far_plan.agent_place(errand, settings)
     errand.ask(
         "start",
-        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.packed},
+        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
         sha=program.sha,
         config=json.dumps(far_plan.node_config(config, node, errand, settings)),
         files=keys.node_files(errand.name, [place[0]]),

@@ -14,11 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import paramiko
-
 from console.deploy import pins
 from console.deploy.description import Host
 from console.deploy.ssh_config import Route, SshConfig
+from console.deploy.ssh_library import paramiko
 from console.errors import ConsoleError
 
 # It writes the tracebacks of its threads there; what went wrong is raised here too.

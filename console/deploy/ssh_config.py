@@ -44,7 +44,7 @@ class SshConfig:
     """The configuration files, read once; ``path`` replaces both. ConsoleError when one of them cannot be used."""
 
     def __init__(self, path: str = "") -> None:
-        import paramiko
+        from console.deploy.ssh_library import paramiko
 
         self._config = paramiko.SSHConfig()
         self._lock = threading.Lock()  # a lookup may fill caches

@@ -69,7 +69,7 @@ def _replace(errand: Errand, workers: Crew, config: dict[str, Any]) -> None:
         return
     errand.ask(
         "replace",
-        blobs={} if program.sha in facts["agents"] else {"agent": program.packed},
+        blobs={} if program.sha in facts["agents"] else {"agent": program.content},
         sha=program.sha,
         config=json.dumps({**theirs, **knobs, "protocol": PROTOCOL}),
     )

@@ -1,10 +1,13 @@
 """Beats on the wire: what they say, and whatever is not said by the node is refused."""
 
+import hashlib
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.wire import beat, keys
+from agents.wire import beat, keys, seal
 from agents.wire.errors import WireError
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -85,3 +88,21 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_addresses() -> None:
     assert beat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
     assert beat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
+
+
+@given(st.binary(max_size=64), st.binary(max_size=300))
+def test_both_ways_of_sealing_are_hmac_sha256(key: bytes, data: bytes) -> None:
+    before, seal._fast = seal._fast, None
+    try:
+        slow = seal.seal(key, data)
+        seal.hasten()
+        assert seal._fast is not None and seal.seal(key, data) == slow == hmac.digest(key, data, "sha256")
+        assert seal.sha256(data).digest() == hashlib.sha256(data).digest()
+        assert seal.same(slow, slow) and not seal.same(slow, slow[:-1] + bytes((slow[-1] ^ 1,)))
+    finally:
+        seal._fast = before
+
+
+def test_a_key_that_is_longer_than_a_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="longer than a block"):
+        seal.seal(b"k" * 65, b"")

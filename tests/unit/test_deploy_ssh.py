@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import io
+import marshal
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from console.deploy import agent
+from console.deploy import agent, compiling
+from console.deploy.archive import START
 from console.deploy.description import Host
 from console.deploy.host_states import FINAL, TRANSITIONS, Event, State, after
 from console.deploy.pins import KnownHosts, Verdict, fingerprint, pin_name
@@ -131,14 +133,14 @@ def test_every_host_comes_to_an_end() -> None:
 
 def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     tag = sys.implementation.cache_tag
-    first = agent.build(sys.executable, tag)
-    assert agent.build(sys.executable, tag) == first
+    first = agent.build(sys.executable)
+    assert agent.build(sys.executable) == first
     kept = agent.agent_for(tag, str(tmp_path))
     assert kept.content == first and kept.sha == hashlib.sha256(first).hexdigest() and kept.compiled
     assert agent.agent_for(tag, str(tmp_path)) == kept
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
-    assert {f"agents/{name}" for name in ("pct/daemon.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")} <= set(
+    assert {f"agents/{name}" for name in ("pct/launch.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")} <= set(
         names
     )
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
@@ -147,12 +149,43 @@ def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
 def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
     for python in ("", sys.executable):
         path = tmp_path / "agent.pyz"
-        path.write_bytes(agent.build(python, sys.implementation.cache_tag))
+        path.write_bytes(agent.build(python))
         done = subprocess.run(
             [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
         )
         assert done.returncode == 2 and "usage: python -m agents.keeper" in done.stderr, done.stderr
     assert agent.interpreter("cpython-27") == "" and agent.interpreter("pypy39") == ""
+
+
+def test_an_agent_starts_with_little(tmp_path: Path) -> None:
+    """What it loads before the mesh hears of it comes out of one entry, and nothing of it is heavy."""
+    path = tmp_path / "agent.pyz"
+    path.write_bytes(agent.build(sys.executable))
+    code = (
+        "import sys, zipimport; archive = {'__name__': 'archive'}; path = sys.argv[1]\n"
+        "exec(zipimport.zipimporter(path).get_code('__main__'), archive); archive['open_archive'](path)\n"
+        f"for name in {compiling.AT_START!r}: __import__(name)\n"
+        "print(*sys.modules); from agents.pct import handing_out, launch\n"
+        "handing_out.load(); print(*map(len, handing_out._read.values()))\n"
+        "sys.path_importer_cache.clear(); print(*handing_out.load_all_modules())\n"
+    )
+    words = [sys.executable, "-I", "-S", "-c", code, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, env={}, cwd="/", timeout=60, check=True)
+    loaded, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
+    heavy = {"socket", "signal", "enum", "ctypes", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
+    assert not loaded & heavy and set(compiling.AT_START) < loaded
+    assert handed_out and {"agents.pct.launch", "agents.link.tls", "agents.pmix.server"} < whole
+    with zipfile.ZipFile(path) as archive:
+        start = marshal.loads(archive.read(START))
+        alone = {name.removesuffix(".pyc").replace("/", ".") for name in archive.namelist()}
+    assert set(start) == {name for name in loaded if name.partition(".")[0] == "agents"} and not set(start) & alone
+
+
+def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
+    code = "import sys, console.deploy.far_mesh; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    assert {"paramiko", "peewee"} <= loaded and not loaded & {"invoke", "asyncio", "unittest", "pymysql"}
 
 
 def test_source_is_sent_where_no_interpreter_is_like_the_hosts(tmp_path: Path) -> None:

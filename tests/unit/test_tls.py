@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.link import tls
+from agents.link import tcp, tls
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.trust import Trust, parse
@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 _BOTH_ENDS = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from agents.link import tls
+from agents.link import tcp, tls
 from agents.link.trust import Trust
 trust = Trust("0a0b0c0d", sys.argv[2] + "/ca.pem", sys.argv[2] + "/node.pem")
-listener = tls.listen("127.0.0.1", 0)
+listener = tcp.listen("127.0.0.1", 0)
 listener.setblocking(True)
 def serve():
     sock, _ = listener.accept()
@@ -119,7 +119,7 @@ def test_no_addresses(address: str) -> None:
 def ends(trust: Trust) -> Iterator[tuple[Loop, list[Link], list[list[tuple[int, bytes]]], list[str]]]:
     """Two links over one connection, its handshake not begun."""
     loop, frames, reasons = Loop(), ([], []), []  # type: ignore[var-annotated]
-    listener = tls.listen("127.0.0.1", 0)
+    listener = tcp.listen("127.0.0.1", 0)
     client = tls.connect_now(f"tls://127.0.0.1:{listener.getsockname()[1]}/n1", trust)
     listener.setblocking(True)
     sock, _ = listener.accept()
@@ -246,7 +246,7 @@ class TestAuthority:
 
 
 def _handshake(trust: Trust) -> frozenset[str]:
-    listener = tls.listen("127.0.0.1", 0)
+    listener = tcp.listen("127.0.0.1", 0)
     client = tls.connect_now(f"tls://127.0.0.1:{listener.getsockname()[1]}/n1", trust)
     listener.setblocking(True)
     sock, _ = listener.accept()
