@@ -49,7 +49,9 @@ class Keyboard:
 
 def console_on(url: str, folder: Path) -> ConsoleApp:
     """The application, its sockets and spools in ``folder``."""
-    settings: Any = SimpleNamespace(database=url, run_dir=str(folder), state_dir=str(folder), mesh="", console=None)
+    settings: Any = SimpleNamespace(
+        database=url, login="", run_dir=str(folder), state_dir=str(folder), mesh="", console=None
+    )
     return ConsoleApp(settings)
 
 

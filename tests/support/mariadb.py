@@ -100,7 +100,7 @@ class Server:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        self.admin(f"DROP DATABASE {url.partition('://')[2].partition('/')[2].partition('?')[0]}")
+        self.admin(f"DROP DATABASE `{url.partition('://')[2].partition('/')[2].partition('?')[0]}`")
 
     def signal(self, number: int) -> None:
         assert self.process is not None

@@ -17,7 +17,9 @@ from tests.support.scripted_yod import ScriptedYod
 
 
 def console(url: str, folder: Path, section: dict[str, Any] | None = None) -> ConsoleApp:
-    settings: Any = SimpleNamespace(database=url, run_dir=str(folder), state_dir=str(folder), mesh="", console=section)
+    settings: Any = SimpleNamespace(
+        database=url, login="", run_dir=str(folder), state_dir=str(folder), mesh="", console=section
+    )
     return ConsoleApp(settings)
 
 

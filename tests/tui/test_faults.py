@@ -20,7 +20,9 @@ class Broken(app.ConsoleApp):
         raise RuntimeError("the sky is \\x1b[31m falling")
 
 folder = sys.argv[2]
-broken = Broken(SimpleNamespace(database=sys.argv[1], run_dir=folder, state_dir=folder, mesh="", console=None))
+broken = Broken(
+    SimpleNamespace(database=sys.argv[1], login="", run_dir=folder, state_dir=folder, mesh="", console=None)
+)
 broken.run(headless=True)
 sys.exit(broken.return_code)
 """
