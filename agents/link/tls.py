@@ -21,12 +21,16 @@ from agents.link.trust import NoTrust, Trust, parse
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import ssl
-    from typing import Any, Optional, Sequence, Tuple
+    from typing import Any, List, Optional, Sequence, Tuple
 else:
     import _ssl as ssl
 
-_MOST_WRITTEN = 256 << 10
+_AT_ONCE = 256 << 10  # bytes that are taken from the socket in one go
+#: Encrypted in one go, four whole records and what stands before them: it stays in the cache, and is less than what
+#: malloc would take from the kernel and give back each time.
+MOST_WRITTEN = (64 << 10) + 17
 _RECORD = 16 << 10
+_HELD = 17 << 10  # of a record that has not wholly come the library holds so much
 _TLS_1_3 = 0x304
 
 
@@ -85,6 +89,7 @@ class Secured:
         "_left",
         "_outgoing",
         "_owed",
+        "_raw",
         "_sock",
         "_tls",
         "begun",
@@ -105,7 +110,8 @@ class Secured:
         )
         self._expected = expected  # the URI that the peer's certificate has to hold
         self._left: Any = b""  # decrypted, not taken
-        self._away = b""  # encrypted, not taken by the socket
+        self._away: Any = b""  # encrypted, not taken by the socket
+        self._raw: Optional[memoryview] = None  # where large things arrive, once something large does
         self._owed = 0  # bytes of the caller that are in ``_away``, and of which it has not heard yet
         self._connecting = not server
         self.shaking, self.begun = True, False
@@ -169,7 +175,8 @@ class Secured:
 
     def _flush(self) -> None:
         if self._outgoing.pending:
-            self._away += self._outgoing.read()
+            more = self._outgoing.read()
+            self._away = memoryview(bytes(self._away) + more if self._away else more)
         while self._away:
             try:
                 self._away = self._away[self._sock.send(self._away) :]
@@ -207,45 +214,68 @@ class Secured:
     @property
     def pending(self) -> bool:
         """Whether something is to be read that no event of the descriptor will tell."""
-        return bool(self._left) or self._incoming.pending > 0
+        return bool(self._left) or self._incoming.pending > 0 or bool(self._tls.pending())
+
+    def expect(self, count: int) -> None:
+        """No event of the descriptor before so many bytes have come, or the end: fewer wake-ups in a long stream."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def recv(self, most: int) -> bytes:
         """What has arrived, at most ``most`` bytes; nothing at the end. BlockingIOError when nothing has."""
         while True:
-            if not self._left:
-                self._left = self._decrypted()
-            if self._left:
-                data = bytes(self._left[:most])
-                self._left = self._left[most:]
+            data = bytes(self._left[:most])
+            self._left = self._left[most:]
+            data += self._decrypted(most - len(data))
+            if data:
                 return data
-            arrived = self._sock.recv(max(most, _RECORD))
+            # no more than ``most`` can come of it: of what stayed here no event would tell
+            arrived = self._sock.recv(max(most - _HELD, _RECORD))
             if not arrived:
                 return b""
             self._incoming.write(arrived)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As socket has it."""
-        data = self.recv(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        """As socket has it; what comes is decrypted where it shall be. Ask ``pending`` for more when it is full."""
+        if self._left:
+            count = min(len(self._left), len(buffer))
+            buffer[:count], self._left = self._left[:count], self._left[count:]
+            return count
+        while True:
+            count = self._decrypt(buffer)
+            if count:
+                return count
+            if self._raw is None:
+                self._raw = memoryview(bytearray(_AT_ONCE))
+            arrived = self._sock.recv_into(self._raw)
+            if not arrived:
+                return 0
+            self._incoming.write(self._raw[:arrived])
 
-    def _decrypted(self) -> bytes:
-        pieces = []
+    def _decrypted(self, most: int) -> bytes:
+        pieces, read = [], self._tls.read
         try:
-            while self._incoming.pending or self._tls.pending():
-                piece = self._tls.read(_RECORD)
-                if not piece:
-                    break
+            while most > 0 and (piece := read(min(most, _RECORD))):
                 pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            pass
+                most -= len(piece)
         except ssl.SSLError as error:
+            self._stop(error)
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+
+    def _decrypt(self, buffer: memoryview) -> int:
+        at, size, read = 0, len(buffer), self._tls.read
+        try:
+            while at < size and (count := read(size - at, buffer[at:])):  # a thousand records in 16 MB
+                at += count
+        except ssl.SSLError as error:
+            self._stop(error)
+        return at
+
+    def _stop(self, error: OSError) -> None:
+        # no record is whole, or the other end has said that it says no more
+        if not isinstance(error, (ssl.SSLWantReadError, ssl.SSLZeroReturnError)):
             raise Refused(_reason(error)) from None
         if self._outgoing.pending:  # the answer to a change of keys
             self._flush_or_later()
-        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
 
     def unread(self, data: bytes) -> None:
         """Put back what was taken, in front."""
@@ -260,16 +290,11 @@ class Secured:
             if self._owed:
                 sent, self._owed = self._owed, 0
                 return sent
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        if not data:
-            return 0
-        if len(data) > _MOST_WRITTEN:
-            data = memoryview(data)[:_MOST_WRITTEN]
         try:
-            self._tls.write(data)
+            for data in _gathered(parts):
+                self._owed += self._tls.write(data)  # all of it, into memory
         except ssl.SSLError as error:
             raise Refused(_reason(error)) from None
-        self._owed = len(data)
         self._flush()
         sent, self._owed = self._owed, 0
         return sent
@@ -293,6 +318,20 @@ class Secured:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _gathered(parts: Sequence[Any]) -> List[Any]:
+    """The first of ``parts``, as much as is encrypted in one go: small ones in one, large ones without a copy."""
+    room, some = MOST_WRITTEN, []
+    for part in parts:
+        if len(part) > room:
+            part = memoryview(part)[:room]
+        if len(part):
+            some.append(part)
+        room -= len(part)
+        if not room:
+            break
+    return some if MOST_WRITTEN - room > len(some) * _RECORD else [b"".join(some)] if len(some) > 1 else some
 
 
 def connect(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:

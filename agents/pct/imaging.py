@@ -17,9 +17,11 @@ from agents.pct.errors import LoadFailed
 from agents.pct.image import Arriving, Damaged, ImageError, NoRoom, Store
 from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors, width
 from agents.pct.in_place import runs_in_place
+from agents.pct.pieces import read_piece
 from agents.pct.places import launch_socket
 from agents.pct.plan import Load, Program
-from agents.pct.pulling import STALL_S, Counter, Pull, Serving, description, read_piece
+from agents.pct.pulling import STALL_S, Pull, description
+from agents.pct.serving import Serving, Servings
 from agents.pct.subtree import Child
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
@@ -85,7 +87,7 @@ class Images:
         self._names: List[str] = []
         self._addresses: List[str] = []
         self._then: Optional[Callable[[], None]] = None
-        self._counter = Counter()
+        self._servings = Servings()
         self._parked: List[Any] = []
         self._reported = 0.0
         self._elsewhere: List[str] = []
@@ -262,7 +264,7 @@ class Images:
             image.pull = None
         if image.arriving is not None:
             image.arriving.abandon()
-        self._counter.stop(image.number)
+        self._servings.stop(image.number)
 
     def _use(self, image: Image) -> None:
         if image.pull is not None:
@@ -270,7 +272,7 @@ class Images:
             image.pull = None
         if not image.file and image.arriving is not None:
             image.file = image.arriving.path
-        self._counter.push(image.number)
+        self._servings.push(image.number)
         self._check()
 
     def _fail(self, image: Image) -> None:
@@ -314,7 +316,7 @@ class Images:
         try:
             image.arriving.write(offset, data)
             if image.received < image.size:
-                self._counter.push(image.number)
+                self._servings.push(image.number)
                 return
             image.arriving.finish()
         except ImageError as error:
@@ -352,11 +354,11 @@ class Images:
             session.refuse(request, ImageError(f"{error.strerror}"))
         else:
             session.reply(request, {"size": image.size})
-            self._counter.add(number, Serving(session, number, max(0, request["offset"]), fd, lambda: image.received))
+            self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received))
 
     def close(self) -> None:
         """Remove what is ours; the host's copy too when nobody else has it."""
-        self._counter.close()
+        self._servings.close()
         for image in self._images:
             if image.pull is not None:
                 image.pull.close()

@@ -1,104 +1,38 @@
-"""Images from node to node: fetched from the nearest ancestor in the data tree that moves, served as they arrive.
+"""Images from node to node: fetched from the nearest ancestor in the data tree that moves.
 
 The node that needs an image asks, so a node that stands still holds up nobody but itself: who waits for it goes to the
-next ancestor, and goes on where it was. The server sends from its RAM disk, whole or not yet: no queue to overflow.
+next ancestor, and goes on where it was. Who serves keeps no queue (agents/pct/serving.py).
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import struct
 import time
 
-from agents.link.loop import READ, WRITE, Loop
-from agents.link.server import Session
+from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now
 from agents.pct.image_states import Sources
+from agents.pct.pieces import Reader
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
-from agents.wire.frames import CONTROL, HEADER_SIZE, IMAGE, LIMITS
 from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Optional
 
-    OnPiece = Callable[[int, memoryview], None]
+    from agents.pct.pieces import OnPiece
 
-PIECE = 256 << 10
 #: Bytes in a link's own queue above which nothing is added.
 SENDING = 512 << 10
 #: Seconds without a byte after which the next source is asked; between two looks; to wait for a socket to appear.
 STALL_S, LOOK_S, APPEAR_S = 1.5, 0.25, 1.0
 _AGAIN_S = 0.01
-_LONGEST_MESSAGE = 64 << 10  # a hello, an answer
-_AT_ONCE = 8  # reads before the loop serves others
-
-HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
-PLACE = struct.Struct("!IQ")
-
-
-def piece(number: int, offset: int, data: bytes) -> Tuple[bytes, bytes]:
-    """One IMAGE frame, in two parts."""
-    return HEAD.pack(IMAGE, PLACE.size + len(data), number, offset), data
-
-
-def read_piece(payload: bytes) -> "Tuple[int, int, memoryview]":
-    """Number, offset and bytes of an IMAGE payload."""
-    if len(payload) < PLACE.size:
-        raise WireError("a piece of an image without number and offset")
-    number, offset = PLACE.unpack_from(payload)
-    return number, offset, memoryview(payload)[PLACE.size :]
-
-
-class Reader:
-    """The frames of one connection, control messages whole, images in the pieces that the socket gives.
-
-    agents/wire's Decoder would copy each byte twice more; of 20 MB to 64 nodes on one machine that is half the time.
-    """
-
-    def __init__(self, sock: socket.socket, on_message: Callable[[bytes], None], on_piece: OnPiece) -> None:
-        self._sock, self._on_message, self._on_piece = sock, on_message, on_piece
-        self._head = bytearray()
-        self._left = self._at = 0  # of the IMAGE frame that is being read
-        self._buffer = memoryview(bytearray(PIECE))
-
-    def read(self) -> bool:
-        """Take something of what is there; False at the end of the connection. BlockingIOError when nothing is."""
-        if self._left:
-            count = self._sock.recv_into(self._buffer[: min(self._left, PIECE)])
-            self._left -= count
-            self._at += count
-            if count:
-                self._on_piece(self._at - count, self._buffer[:count])
-            return bool(count)
-        data = self._sock.recv(self._wanted() - len(self._head))
-        self._head += data
-        if len(self._head) == self._wanted():
-            self._parse()
-        return bool(data)
-
-    def _wanted(self) -> int:
-        if len(self._head) < HEADER_SIZE:
-            return HEADER_SIZE
-        kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
-        if kind == IMAGE and PLACE.size < length <= LIMITS[IMAGE]:
-            return HEADER_SIZE + PLACE.size
-        if kind == CONTROL and length <= _LONGEST_MESSAGE:
-            return HEADER_SIZE + length
-        raise WireError(f"a frame of kind {kind} and {length} bytes where an image was expected")
-
-    def _parse(self) -> None:
-        kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
-        payload = bytes(self._head[HEADER_SIZE:])
-        self._head.clear()
-        if kind == IMAGE:
-            _, self._at = PLACE.unpack(payload)
-            self._left = length - PLACE.size
-        else:
-            self._on_message(payload)
+_AT_ONCE = 16  # reads before the loop serves others
+#: Bytes of a stream from another machine that have to come before it is read: few at first, so that those who wait
+#: further down begin soon, and when its end is near.
+GATHERED = 16 << 10, 256 << 10
 
 
 class Pull:
@@ -119,6 +53,8 @@ class Pull:
         self._sock: Optional[socket.socket] = None
         self._reader: Optional[Reader] = None
         self._greeted = self._over = False
+        self._size = 0  # as the source says
+        self._gathers = 1
         self._moved = 0.0
         self._reason = ""
         self._life = 0
@@ -132,9 +68,10 @@ class Pull:
 
     def _drop(self) -> None:
         self._life += 1
-        if self._sock is not None:
+        if self._sock is not None and self._reader is not None:
             self._loop.unwatch(self._sock.fileno())
             self._sock.close()
+            self._reader.close()
             self._sock = self._reader = None
 
     def _next(self) -> None:
@@ -154,7 +91,8 @@ class Pull:
             return
         try:
             sock = connect_now(path)
-            ask = dict(self._request, op="fetch", id=1, offset=self._received())
+            begin = self._received()
+            ask = dict(self._request, op="fetch", id=1, offset=begin)
             words = control(hello("child")) + control(ask)
             if not getattr(sock, "shaking", False):
                 sock.sendall(words)  # a new socket takes so much at once
@@ -167,8 +105,8 @@ class Pull:
         except AgentError as error:
             self._pass_over(error.message)
         else:
-            self._greeted = False
-            self._sock, self._reader = sock, Reader(sock, self._on_message, self._take)
+            self._greeted, self._gathers = False, 1
+            self._sock, self._reader = sock, Reader(sock, self._on_message, self._take, begin)
             if getattr(sock, "shaking", False):
                 self._shake(sock, words)
             else:
@@ -199,7 +137,11 @@ class Pull:
                     return
                 if not reader.read():
                     self._pass_over("the connection ended")
-            if getattr(self._sock, "pending", False):
+            if reader is None or reader is not self._reader:
+                return
+            if not reader.pending:
+                reader.hand_on()
+            else:
                 self._loop.after(0, lambda: self._on_ready(READ))
         except BlockingIOError:
             pass
@@ -210,7 +152,18 @@ class Pull:
 
     def _take(self, offset: int, data: memoryview) -> None:
         self._moved = time.monotonic()
+        self._gather(offset + len(data))
         self._on_piece(offset, data)
+
+    def _gather(self, come: int) -> None:
+        # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one
+        # is found by the look at what stands still, so that a slow source is none that stands.
+        expect = getattr(self._sock, "expect", None)
+        first, most = GATHERED
+        count = min(max(come // 4, first), most) if self._size - come > 2 * most else 1
+        if expect is not None and count != self._gathers:
+            self._gathers = count
+            expect(count)
 
     def _on_message(self, payload: bytes) -> None:
         message = decode(payload)
@@ -219,109 +172,17 @@ class Pull:
             self._greeted = True
         elif "error" in message:
             self._pass_over(AgentError.from_message(message["error"]).message)
+        else:
+            self._size = int(message.get("size", 0))
 
     def _look(self) -> None:
+        if self._gathers > 1 and self._sock is not None:
+            self._on_ready(READ)
         if self._over:
             return
         if self._sock is not None and time.monotonic() - self._moved > STALL_S:
             self._pass_over("it stands still")
         self._loop.after(LOOK_S, self._look)
-
-
-class Serving:
-    """One image on its way to one node, by sendfile(2). ``available()`` bytes of the file ``fd`` are good."""
-
-    def __init__(self, session: Session, number: int, offset: int, fd: int, available: Callable[[], int]) -> None:
-        self._session, self._number, self._offset, self._fd = session, number, offset, fd
-        self._available = available
-        self._loop = session.server.loop
-        sock = session.link.sock
-        assert sock is not None
-        # A descriptor of our own for writing, once the link has sent its answer; the link goes on reading.
-        self._out = os.dup(sock.fileno())
-        self._head = b""
-        self._left = 0  # bytes of the frame under way
-        self._watched = False
-
-    @property
-    def open(self) -> bool:
-        """Whether there is somebody to serve."""
-        return self._out >= 0
-
-    def push(self, _events: int = 0) -> None:
-        """Send what is here and was not sent."""
-        try:
-            while self.open and self._begin():
-                if self._session.link.sock is None:
-                    self.close()
-                    return
-                if self._session.link.out_bytes:
-                    raise BlockingIOError  # the answer goes first
-                if self._head:
-                    self._head = self._head[os.write(self._out, self._head) :]
-                    continue
-                sent = os.sendfile(self._out, self._fd, self._offset, self._left)
-                self._offset += sent
-                self._left -= sent
-                if not sent:
-                    self.close()
-            self._watch(False)
-        except BlockingIOError:
-            self._watch(True)
-        except OSError:
-            self.close()
-
-    def _begin(self) -> bool:
-        if not self._left:
-            self._left = min(PIECE, self._available() - self._offset)
-            if self._left <= 0:
-                self._left = 0
-                return False
-            self._head = HEAD.pack(IMAGE, PLACE.size + self._left, self._number, self._offset)
-        return True
-
-    def _watch(self, wanted: bool) -> None:
-        if wanted and not self._watched:
-            self._loop.watch(self._out, WRITE, self.push)
-        elif self._watched and not wanted and self._out >= 0:
-            self._loop.unwatch(self._out)
-        self._watched = wanted
-
-    def close(self) -> None:
-        """Send no more; who waits for more asks somebody else."""
-        if self._out >= 0:
-            self._watch(False)
-            os.close(self._out)
-            os.close(self._fd)
-            self._out = self._fd = -1
-        self._session.link.close()
-
-
-class Counter:
-    """All servings of a node, by image."""
-
-    def __init__(self) -> None:
-        self._servings: Dict[int, List[Serving]] = {}
-
-    def add(self, number: int, serving: Serving) -> None:
-        """One more, and its first bytes."""
-        self._servings.setdefault(number, []).append(serving)
-        serving.push()
-
-    def push(self, number: int) -> None:
-        """More of an image has come."""
-        for serving in self._servings.get(number, ()):
-            serving.push()
-
-    def stop(self, number: int) -> None:
-        """An image will not come."""
-        for serving in self._servings.pop(number, ()):
-            serving.close()
-
-    def close(self) -> None:
-        """Everybody goes."""
-        for number in list(self._servings):
-            self.stop(number)
 
 
 def description(image: Any, launcher: int) -> Message:

@@ -13,7 +13,8 @@ import stat
 from agents.pct import processes
 from agents.pct.digests import Digests
 from agents.pct.image import RAM_DISK, ImageError
-from agents.pct.pulling import PIECE, SENDING, piece
+from agents.pct.pieces import PIECE, piece
+from agents.pct.pulling import SENDING
 from agents.wire.control import control
 from console.launch.plan import identity
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,3 +266,90 @@ def _handshake(trust: Trust) -> frozenset[str]:
             if not (client.shaking or server.shaking):
                 return server.peer.names
     raise AssertionError("no handshake")
+
+
+@pytest.fixture
+def secured(trust: Trust) -> Iterator[list[tls.Secured]]:
+    """Both ends of one connection, shaken, then not blocking."""
+    listener = tcp.listen("127.0.0.1", 0)
+    listener.setblocking(True)
+    client = tls.connect_now(f"tls://127.0.0.1:{listener.getsockname()[1]}/n1", trust)
+    sock, _ = listener.accept()
+    pair = [client, tls.Secured(sock, trust, server=True)]
+    for end in pair:
+        end.setblocking(True)
+    shaking = threading.Thread(target=client.shake)
+    shaking.start()
+    pair[1].shake()
+    shaking.join()
+    for end in pair:
+        end.setblocking(False)
+    yield pair
+    for end in pair:
+        end.close()
+    listener.close()
+
+
+def _sent(end: tls.Secured, *parts: bytes) -> None:
+    end.setblocking(True)
+    for part in parts:
+        end.sendall(part)
+    end.setblocking(False)
+
+
+def test_one_read_takes_what_was_put_back_and_all_that_is_behind_it(secured: list[tls.Secured]) -> None:
+    # no event of the descriptor would tell of what stayed: a launch waited for its load until the next message
+    here, there = secured
+    parts = [os.urandom(size) for size in (300, 40, 70_000)]
+    _sent(there, *parts)
+    whole = b"".join(parts)
+    start = _read(here, lambda: here.recv(100))
+    assert start == whole[:100] and here.pending
+    here.unread(start[60:])
+    got = b""
+    while len(got) < len(whole) - 60:
+        got += _read(here, lambda: here.recv(256 << 10))
+        assert not here.pending
+    assert got == whole[60:]
+
+
+def test_what_is_read_into_a_buffer_goes_on_in_the_next(secured: list[tls.Secured]) -> None:
+    here, there = secured
+    whole = os.urandom(200_000)
+    _sent(there, whole[:120_000], whole[120_000:])
+    got, sizes = b"", itertools.cycle((17, 50_000, 3))
+    while len(got) < len(whole):
+        buffer = bytearray(next(sizes))
+        count = _read(here, lambda buffer=buffer: here.recv_into(memoryview(buffer)))  # type: ignore[misc]
+        got += buffer[:count]
+    assert got == whole and not here.pending
+    with pytest.raises(BlockingIOError):
+        here.recv_into(memoryview(bytearray(10)))
+
+
+def test_a_long_stream_wakes_nobody_for_a_few_bytes(secured: list[tls.Secured]) -> None:
+    here, there = secured
+    events = select.poll()
+    events.register(here.fileno(), select.POLLIN)
+    here.expect(20_000)
+    _sent(there, b"x" * 10_000)
+    assert not events.poll(50)
+    assert here.recv(100) == b"x" * 100  # whoever asks is told all the same
+    _sent(there, b"x" * 30_000)
+    assert events.poll(1000)
+    while here.pending:
+        here.recv(100_000)
+    there.close()
+    assert events.poll(1000)  # the end wakes whatever was expected
+    while here.recv(100_000):
+        pass
+
+
+def _read(end: tls.Secured, step: Callable[[], Any]) -> Any:
+    while True:
+        try:
+            return step()
+        except BlockingIOError:
+            waiting = select.poll()
+            waiting.register(end.fileno(), select.POLLIN)
+            assert waiting.poll(5000)

@@ -1,0 +1,166 @@
+"""Images on a connection: pieces of one, or its file and notices of how much of it has arrived; and their reader.
+
+A frame of kind IMAGE holds a piece: number of the image, offset, bytes. Without bytes it is a notice: so much of the
+file is good as the offset says. The descriptor of that file comes with the first notice (SCM_RIGHTS).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from agents.link.lean import socket
+from agents.wire.errors import WireError
+from agents.wire.frames import CONTROL, HEADER_SIZE, IMAGE, LIMITS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Tuple
+
+    OnPiece = Callable[[int, memoryview], None]
+
+PIECE = 256 << 10
+_LONGEST_MESSAGE = 64 << 10  # a hello, an answer
+
+HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
+PLACE = struct.Struct("!IQ")
+
+
+def head(number: int, offset: int, count: int) -> bytes:
+    """What stands before ``count`` bytes of image ``number``."""
+    return HEAD.pack(IMAGE, PLACE.size + count, number, offset)
+
+
+def piece(number: int, offset: int, data: bytes) -> Tuple[bytes, bytes]:
+    """One IMAGE frame, in two parts."""
+    return head(number, offset, len(data)), data
+
+
+def notice(number: int, here: int) -> bytes:
+    """``here`` bytes of image ``number`` are in its file."""
+    return head(number, here, 0)
+
+
+def read_piece(payload: bytes) -> "Tuple[int, int, memoryview]":
+    """Number, offset and bytes of an IMAGE payload."""
+    if len(payload) < PLACE.size:
+        raise WireError("a piece of an image without number and offset")
+    number, offset = PLACE.unpack_from(payload)
+    return number, offset, memoryview(payload)[PLACE.size :]
+
+
+class Reader:
+    """The frames of one connection: control messages whole, images in pieces, from the stream or from their file.
+
+    What comes of an image is gathered and handed on in few pieces, however the stream is cut: each costs as much time
+    as its bytes. ``at``: the first byte that is wanted of an image whose file is handed over.
+    """
+
+    def __init__(self, sock: Any, on_message: Callable[[bytes], None], on_piece: OnPiece, at: int = 0) -> None:
+        self._sock, self._on_message, self._on_piece, self._at = sock, on_message, on_piece, at
+        self._local = hasattr(sock, "recvmsg")  # a connection to another machine hands nothing over
+        self._head = bytearray()
+        self._left = 0  # bytes of the IMAGE frame that is being read
+        self._buffer = memoryview(bytearray(PIECE))
+        self._held = 0  # bytes in it: those before ``_at``
+        self._fd, self._here = -1, 0
+
+    def read(self) -> bool:
+        """Take something of what is there; False at the end of the connection. BlockingIOError when nothing is."""
+        try:
+            alive = self._read()
+        except BlockingIOError:
+            self.hand_on()
+            raise
+        if not alive:
+            self.hand_on()
+        return alive
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is to be read that no event of the socket will tell."""
+        return self._copying or bool(getattr(self._sock, "pending", False))
+
+    def hand_on(self) -> None:
+        """What has been gathered, before waiting for more."""
+        if self._held:
+            held, self._held = self._held, 0
+            self._on_piece(self._at - held, self._buffer[:held])
+
+    @property
+    def _copying(self) -> bool:
+        return self._fd >= 0 and self._at < self._here
+
+    def _read(self) -> bool:
+        if self._left:
+            return self._take()
+        if self._copying:
+            return self._copy()
+        data = self._receive(self._wanted() - len(self._head))
+        self._head += data
+        if len(self._head) == self._wanted():
+            self._parse()
+        return bool(data)
+
+    def _copy(self) -> bool:
+        data = self.of_file(self._fd, self._at, min(self._here - self._at, PIECE))
+        if not data:
+            raise WireError("the file of an image is shorter than was told")
+        self._at += len(data)
+        self._on_piece(self._at - len(data), data)
+        return True
+
+    def _take(self) -> bool:
+        count: int = self._sock.recv_into(self._buffer[self._held : self._held + self._left])
+        self._left -= count
+        self._at += count
+        self._held += count
+        if self._held == PIECE:
+            self.hand_on()
+        return count > 0
+
+    def of_file(self, fd: int, at: int, count: int) -> memoryview:
+        """Bytes of the file that was handed over: a copy, that nobody changes between its digest and its writing."""
+        return self._buffer[: os.preadv(fd, [self._buffer[:count]], at)]
+
+    def _receive(self, most: int) -> bytes:
+        if not self._local:
+            start = bytearray(most)  # and as much as there is is taken from the socket with it
+            return bytes(start[: self._sock.recv_into(memoryview(start))])
+        data, handed, _, _ = self._sock.recvmsg(most, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        for level, kind, packed in handed:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.close()  # of several the last: there is one in any conversation of ours
+                (self._fd,) = struct.unpack_from("i", packed)
+        return data  # type: ignore[no-any-return]
+
+    def _wanted(self) -> int:
+        if len(self._head) < HEADER_SIZE:
+            return HEAD.size if self._fd >= 0 else HEADER_SIZE  # once it has the file there are but notices
+        kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
+        if kind == IMAGE and PLACE.size < length + (self._fd >= 0) and length <= LIMITS[IMAGE]:
+            return HEAD.size
+        if kind == CONTROL and length <= _LONGEST_MESSAGE and self._fd < 0:
+            return HEADER_SIZE + length
+        raise WireError(f"a frame of kind {kind} and {length} bytes where an image was expected")
+
+    def _parse(self) -> None:
+        kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
+        payload = bytes(self._head[HEADER_SIZE:])
+        self._head.clear()
+        if kind != IMAGE:
+            self._on_message(payload)
+            return
+        _, place = PLACE.unpack(payload)
+        if length == PLACE.size:
+            self._here = place
+            return
+        if place != self._at:
+            self.hand_on()
+        self._at, self._left = place, length - PLACE.size
+
+    def close(self) -> None:
+        """Let go of the file that was handed over."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,174 @@
+"""An image that one launch child fetches from another on its machine, or through a courier: the file is handed over."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.link.loop import Loop
+from agents.link.server import Server, Session
+from agents.pct.courier import Courier
+from agents.pct.image_states import Sources
+from agents.pct.pieces import PIECE, Reader, notice, read_piece
+from agents.pct.pulling import Pull
+from agents.pct.serving import GRAIN, Serving, Servings
+from agents.wire.control import control
+from agents.wire.errors import WireError
+from agents.wire.frames import CONTROL, IMAGE, Decoder
+from agents.wire.messages import PCT, hello
+
+
+class Node:
+    """A launch child that has ``here`` bytes of an image, and serves them; a fetcher of it, and what it got."""
+
+    def __init__(self, folder: Path, whole: bytes, here: int) -> None:
+        self.loop, self.whole, self.here = Loop(), whole, here
+        self.file, self.path = folder / "image.part", str(folder / "child.sock")
+        self.file.write_bytes(whole)
+        self.servings = Servings()
+        self.server = Server(self.loop, self.path, "pct", PCT, self._on_request)
+        self.got, self.pieces, self.reasons = bytearray(), 0, []  # type: ignore[var-annotated]
+        self.pull = Pull(
+            self.loop, Sources([0], 1), lambda _place: self.path, {"number": 0, "digest": "d"},
+            lambda: len(self.got), self._take, self.reasons.append,
+        )  # fmt: skip
+
+    def _on_request(self, session: Session, op: str, message: dict[str, Any]) -> None:
+        assert op == "fetch"
+        session.reply(message, {"size": len(self.whole)})
+        fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
+        self.servings.add(0, Serving(session, 0, len(self.whole), fd, lambda: self.here))
+
+    def _take(self, offset: int, data: memoryview) -> None:
+        assert offset == len(self.got)
+        self.got += data
+        self.pieces += 1
+
+    def come(self, here: int) -> None:
+        """More of it has come."""
+        self.here = here
+        self.servings.push(0)
+
+    def turn(self, until: Any) -> None:
+        """Let the loop turn."""
+        for _ in range(2000):
+            if until():
+                return
+            self.loop.run_once(0.01)
+        raise AssertionError("never")
+
+    def close(self) -> None:
+        self.pull.close()
+        self.servings.close()
+        self.server.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    before = set(os.listdir("/proc/self/fd"))
+    made = Node(tmp_path, os.urandom(3 * PIECE + 11), PIECE)
+    yield made
+    made.close()
+    assert set(os.listdir("/proc/self/fd")) <= before, "no descriptor stays open"
+
+
+def test_what_has_arrived_is_fetched_and_what_follows_as_it_arrives(node: Node) -> None:
+    node.turn(lambda: len(node.got) == PIECE)
+    node.come(PIECE + 5)  # not worth waking anybody
+    for _ in range(5):
+        node.loop.run_once(0.01)
+    assert len(node.got) == PIECE
+    node.come(PIECE + GRAIN)
+    node.turn(lambda: len(node.got) == PIECE + GRAIN)
+    node.come(len(node.whole))
+    node.turn(lambda: len(node.got) == len(node.whole))
+    assert node.got == node.whole and not node.reasons
+    assert node.pieces == 4  # few, however it came
+
+
+def test_an_image_that_will_not_come_sends_the_fetcher_elsewhere(node: Node) -> None:
+    node.turn(lambda: len(node.got) == PIECE)
+    node.servings.stop(0)
+    node.turn(lambda: node.reasons)
+    assert node.reasons == ["the connection ended"]
+
+
+def test_a_file_that_is_cut_short_is_no_source(node: Node) -> None:
+    node.turn(lambda: len(node.got) == PIECE)
+    os.truncate(node.file, PIECE)
+    node.come(2 * PIECE)
+    node.turn(lambda: node.reasons)
+    assert node.reasons == ["the file of an image is shorter than was told"] and len(node.got) == PIECE
+
+
+def test_a_notice_without_a_file_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(notice(0, 5))
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None)
+        with pytest.raises(WireError):
+            for _ in range(3):
+                reader.read()
+
+
+def test_of_files_handed_over_one_stays_open_and_goes_with_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"image")
+    before = set(os.listdir("/proc/self/fd"))
+    ours, theirs = socket.socketpair()
+    got: list[bytes] = []
+    with ours, theirs, open(tmp_path / "image", "rb") as image:
+        for here in (1, 2):
+            socket.send_fds(theirs, [notice(0, here)], [image.fileno()])
+        reader = Reader(ours, lambda _message: None, lambda _offset, part: got.append(bytes(part)))
+        while b"".join(got) != b"im":
+            reader.read()
+        reader.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+class Stream:
+    """The other machine's end of a courier: a stream socket that hands nothing over."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.sendmsg, self.fileno, self.setblocking = sock.sendmsg, sock.fileno, sock.setblocking
+
+
+def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
+    whole, begin = os.urandom(2 * PIECE + 77), 1000
+    (tmp_path / "image").write_bytes(whole)
+    child, source = socket.socketpair()
+    out, far = socket.socketpair()
+    courier = Courier(Stream(out), source, {"number": 3, "offset": begin})  # type: ignore[arg-type]
+    carrying = threading.Thread(target=courier.carry)
+    with child, source, out, far, open(tmp_path / "image", "rb") as image:
+        child.sendall(control(hello("child")) + control({"re": 1, "size": len(whole)}))
+        socket.send_fds(child, [notice(3, 5000)], [image.fileno()])
+        carrying.start()
+        frames = _frames(far, 3)
+        child.sendall(notice(3, len(whole)))
+        frames += _frames(far, 2)
+        far.close()  # whoever fetched has it all
+        carrying.join(10)
+        assert not carrying.is_alive()
+    assert [kind for kind, _ in frames] == [CONTROL, CONTROL] + [IMAGE] * 3
+    at = begin
+    for _, payload in frames[2:]:
+        number, offset, data = read_piece(payload)
+        assert (number, offset) == (3, at) and data == whole[at : at + len(data)]
+        at += len(data)
+    assert at == len(whole)
+
+
+def _frames(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    decoder, frames = Decoder(), []  # type: ignore[var-annotated]
+    sock.settimeout(10)
+    while len(frames) < count:
+        frames += decoder.feed(sock.recv(1 << 16))
+    assert len(frames) == count and not decoder.pending
+    return frames
