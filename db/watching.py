@@ -32,7 +32,7 @@ def present_life(store: Store, node: str) -> Life:
 
 
 class NodesOut(NamedTuple):
-    """Nodes out of service: whose rest after a failed load is over, and lives that are given up (name, boot id).
+    """Nodes out of service: whose rest after a failed load is over, suspect ones, lives given up (name, boot id).
 
     And by what an RCA sees that it knows too little: the mesh's boot, how many nodes it has, where its RCAs listen
     (name, address, state).
@@ -40,6 +40,7 @@ class NodesOut(NamedTuple):
 
     now: float
     rested: list[str]
+    suspect: list[str]
     given_up: list[tuple[str, str]]
     boot_id: str
     nodes: int
@@ -62,13 +63,14 @@ def nodes_out(store: Store, failed_s: float) -> NodesOut:
         ]
     )
     rows = store.read(
-        "SELECT name, boot_id, incarnation FROM node WHERE role <> 'login'"
-        f" AND (incarnation >= {GIVEN_UP} OR (state = 'down' AND `by` = 'cpa' AND state_at < ?))",
+        "SELECT name, boot_id, incarnation, state FROM node WHERE role <> 'login'"
+        f" AND (incarnation >= {GIVEN_UP} OR state = 'suspect' OR (state = 'down' AND `by` = 'cpa' AND state_at < ?))",
         (float(now) - failed_s,),
     )
     given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
-    rested = [row[0] for row in rows if row[2] < GIVEN_UP]
-    return NodesOut(float(now), rested, given_up, boot_id, count, [tuple(row) for row in logins])
+    suspect = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "suspect"]
+    rested = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "down"]
+    return NodesOut(float(now), rested, suspect, given_up, boot_id, count, [tuple(row) for row in logins])
 
 
 def given_up(store: Store) -> set[str]:

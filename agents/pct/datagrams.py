@@ -167,6 +167,8 @@ class DatagramBeats:
         if self._lease.state is State.LAPSED:
             self._log.write("lease held again")
         self._interval_s = max(0.05, told.interval_s)
+        if told.view == beat.ALONE:
+            self._try_another()
         if flags & beat.UNHEARD:  # it did not count, and the next one will
             self._interval_s = min(self._interval_s, RESEND_S / 10)
         if self._mesh_time.now() is None:  # without it no launch is let in

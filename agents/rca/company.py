@@ -40,11 +40,12 @@ class Company:
         if (reply["boot_id"], reply["nodes"]) != self._far.knows:
             self._ask({"op": "far_nodes", "login": self._config.login}, self._far.learn)
         logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
-        own = logins.pop(self._config.login, ("", ""))
-        if own != (self._config.listen, State.UP.value):
+        place, state = logins.pop(self._config.login, ("", State.UP.value))
+        if (place, state) != (self._config.listen, State.UP.value):
+            missed = state != State.UP.value  # and our nodes may have been taken for unheard
             self._ask(
                 {"op": "rca_here", "login": self._config.login, "listen": self._config.listen},
-                lambda _reply: self._tell_all(),  # others may have taken our nodes for unheard
+                lambda _reply: self._tell_all() if missed else None,
             )
         places = {name: place for name, (place, _) in logins.items()}
         self.peers.know(places)

@@ -17,6 +17,7 @@ from agents.rca.company import Company
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
 from agents.rca.far_nodes import FarNode, FarNodes
+from agents.rca.mesh_clock import MeshClock
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -25,8 +26,8 @@ from agents.wire.messages import RCA
 TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
 LATE_S = 1.0  # a tick this late means that we ourselves did not run
-DRIFT = 2e-4  # how far two clocks may part, in seconds a second
 NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
+ALONE_S = 4.5  # without an answer to any of them, nodes had better be heard by another RCA
 
 
 class KnownNode:
@@ -57,7 +58,7 @@ class Rca:
             self._on_cpa_connected,
             self._on_cpa_lost,
         )
-        self._ticked_at = self._began_at = time.monotonic()
+        self._ticked_at = self._began_at = self._answered_at = time.monotonic()
         self._missing_told = False
 
     def start(self) -> None:
@@ -285,10 +286,14 @@ class Rca:
         if actions:
             self._tell_node(known, actions)
 
+    def _far_suspect_s(self, far: FarNodes | None) -> float:
+        return max(self.config.suspect_s, 1.5 * far.interval_s if far is not None else 0.0)
+
     def _look_at_far_nodes(self, far: FarNodes, now: float) -> None:
         # a node that lost a beat sends another within a second; it is suspect when that did not help either
-        suspect_s = max(self.config.suspect_s, 1.5 * far.interval_s)
+        suspect_s = self._far_suspect_s(far)
         silent_since = now - suspect_s
+        far.alone = now - self._answered_at > ALONE_S
         for known in far.nodes.values():
             if known.machine.heard_at < silent_since:
                 self._tell_node(known, known.machine.tick(now, suspect_s, max(self.config.down_s, 1.5 * suspect_s)))
@@ -316,7 +321,8 @@ class Rca:
     def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:
         if reply is None or self.far is None:
             return
-        self.mesh_clock.learn(float(reply["now"]), asked_at, time.monotonic())
+        self._answered_at = time.monotonic()
+        self.mesh_clock.learn(float(reply["now"]), asked_at, self._answered_at)
         if self.company is not None and "logins" in reply:
             self.company.learn(reply)
         for name, boot_id in reply["given_up"]:
@@ -324,7 +330,7 @@ class Rca:
             if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:
                 self._give_up(known)
                 self.journal.write("given_up", node=name, boot_id=boot_id)
-        for name in reply["rested"]:
+        for name in (*reply["rested"], *reply.get("suspect", ())):  # another may have told the latter so
             known = self.far.nodes.get(name)
             if known is not None and known.machine.state is nodes.State.UP:
                 self._tell_node(known, (nodes.Action.TELL_UP,))
@@ -378,7 +384,18 @@ class Rca:
     def _send_due(self, now: float) -> None:
         if self.cpas.connected:
             for event in self.outbox.due(now):
-                self._send(event, now)
+                if not self._doubt(event, now):
+                    self._send(event, now)
+
+    def _doubt(self, event: Event, now: float) -> bool:
+        """Whether what an event says of a node is no more certain: we did not run, or waited for a CPA, and the node
+        may have gone over to another RCA meanwhile."""
+        known = self.far.nodes.get(event.about.get("node", "")) if self.far is not None else None
+        if known is None or event.message["op"] != "node_up" or now - known.beaten_at < self._far_suspect_s(self.far):
+            return False
+        self.outbox.acknowledged(event)
+        self._tell_node(known, known.machine.handle(nodes.Event.SILENT, now, "not heard lately"))
+        return True
 
     def _send(self, event: Event, now: float) -> None:
         def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
@@ -447,7 +464,7 @@ class Rca:
     def _tell_all_nodes(self) -> None:
         for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
-            if action is not None:
+            if action is not None and known.facts:  # one that was only greeted has said nothing yet
                 self._tell_node(known, (action,))
 
     def _on_cpa_lost(self, reason: str) -> None:
@@ -472,24 +489,6 @@ class Rca:
         if self.cpas.connected:
             message = {"op": "launchers_of", "login": self.config.login}
             self.cpas.call(message, time.monotonic(), self._on_launchers_of)
-
-
-class MeshClock:
-    """The database's clock as we know it: our monotonic one and an offset, learnt anew with every answer."""
-
-    def __init__(self) -> None:
-        self._offset = self._error_s = self._learnt_at = 0.0
-
-    def learn(self, mesh_time: float, asked_at: float, now: float) -> None:
-        """It was ``mesh_time`` between ``asked_at`` and ``now``."""
-        self._offset, self._error_s, self._learnt_at = mesh_time - (asked_at + now) / 2, (now - asked_at) / 2, now
-
-    def now(self) -> tuple[float, float]:
-        """Mesh time and how far it may be off; zeroes while nobody has told it."""
-        if not self._learnt_at:
-            return 0.0, 0.0
-        now = time.monotonic()
-        return now + self._offset, self._error_s + (now - self._learnt_at) * DRIFT
 
 
 def _is_newer(facts: Message, than: Message) -> bool:

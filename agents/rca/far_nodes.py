@@ -26,7 +26,18 @@ _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refu
 class FarNode:
     """A node's machine, what its last beat said, and what makes a beat old."""
 
-    __slots__ = ("boot_id", "certain", "facts", "former", "incarnation", "keys", "launches", "machine", "sequence")
+    __slots__ = (
+        "beaten_at",
+        "boot_id",
+        "certain",
+        "facts",
+        "former",
+        "incarnation",
+        "keys",
+        "launches",
+        "machine",
+        "sequence",
+    )
 
     #: What it has in common with a node that has a session.
     session = None
@@ -40,6 +51,7 @@ class FarNode:
         self.incarnation = 0
         self.sequence = 0
         self.launches = 0
+        self.beaten_at = 0.0  # when a beat came, whatever is forgiven
         self.certain = False  # of one that is down: a CPA has taken it; it may be heard elsewhere until then
 
     def is_old(self, told: beat.Beat) -> bool:
@@ -61,7 +73,7 @@ class FarNode:
         if told.boot_id != self.boot_id and self.boot_id:
             self.former.add(self.boot_id)
         self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
-        self.launches = told.launches
+        self.launches, self.beaten_at = told.launches, time.monotonic()
         self.facts = {
             "node": told.node,
             "boot_id": told.boot_id,
@@ -100,6 +112,7 @@ class FarNodes:
         self.knows = (mesh_boot, len(self._expected))  # the boot of the mesh, and how many nodes it has
         self._known_at = time.monotonic()
         self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
+        self.alone = False  # no CPA answers us
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, suspect_s / 2.5)
         self.nodes: dict[str, FarNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
@@ -216,7 +229,8 @@ class FarNodes:
         else:
             self._on_beat(known, told)
         if known.machine.state is not State.DOWN:
-            self._answer(known, told, which, beat.UP, sender)
+            others = len(self.places) > 1 and told.places == beat.digest_of(self.places)
+            self._answer(known, told, which, beat.ALONE if self.alone and others else beat.UP, sender)
         elif known.certain:
             self._answer(known, told, which, beat.RESET, sender)
 

@@ -24,8 +24,8 @@ MAGIC = b"RMB1"
 #: From a node (or its keeper: GONE), to a node (ACK, PLACES), from RCA to RCA (RCA), which is answered by an ACK.
 BEAT, GONE, ACK, PLACES, RCA = 1, 2, 3, 4, 5
 #: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
-#: is to clear itself and begin under a new boot id.
-GREET, UP, RESET = 0, 1, 2
+#: is to clear itself and begin under a new boot id; all is well, but no CPA is reached from there: another RCA may.
+GREET, UP, RESET, ALONE = 0, 1, 2, 3
 #: Flags of a beat: the PCT wants its node told up anew; it has not been told the mesh's time yet, so no launch could
 #: begin there, and it does not count as there; it hears no acknowledgements: a way that leads in one direction only is
 #: none, and the beat does not count.
@@ -135,7 +135,7 @@ def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -
         raise WireError("no acknowledgement")
     _check(datagram, keys, boot_id.encode("utf-8"))
     magic, kind, view, interval, sequence, epoch, mesh_time, uncertainty = _ACK.unpack_from(datagram)
-    if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET):
+    if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET, ALONE):
         raise WireError("no acknowledgement")
     return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
 

@@ -143,14 +143,17 @@ def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    about = "login processors that have no CPA"
+    about = "other login processors"
     login = commands.add_parser("login", help=about, description=f"{about.capitalize()} (docs/deployment.md).")
     which = login.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     grant = which.add_parser("grant", help="write the file that lets a machine be one")
     grant.add_argument("name", metavar="NAME", help="what it is called")
+    told = "so many CPAs of its own, where the system database is reached from there (default: those here are asked)"
+    # not `cpas`: that is how many there are here
+    grant.add_argument("--cpas", dest="own_cpas", metavar="N", type=_how_many, default=0, help=told)
     join = which.add_parser("join", help="on that machine: be it")
     for one, name in ((grant, "grant"), (join, "join")):
-        one.add_argument("file", metavar="FILE", help="with a private key in it")
+        one.add_argument("file", metavar="FILE", help="with private keys in it (join: - is standard input)")
         one.set_defaults(command=_lazily("mesh_login", name))
 
 

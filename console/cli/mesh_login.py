@@ -1,4 +1,4 @@
-"""``mesh login``: login processors that have no CPA of their own."""
+"""``mesh login``: other login processors of a mesh."""
 
 import argparse
 import json
@@ -11,7 +11,8 @@ from console.settings import Settings
 
 def grant(settings: Settings, options: argparse.Namespace) -> int:
     """Write the file that another machine needs to be a login processor of this mesh."""
-    write_private(os.path.abspath(options.file), json.dumps(logins.grant(settings, options.name)).encode("ascii"))
+    given = logins.grant(settings, options.name, cpas=options.own_cpas)
+    write_private(os.path.abspath(options.file), json.dumps(given).encode("ascii"))
     print(f"{options.file} lets one machine be {options.name}: take it there, run mesh login join, and remove it")
     return 0
 

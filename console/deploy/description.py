@@ -32,6 +32,11 @@ HOST_KEYS: tuple[tuple[str, str, str], ...] = (
     ("python", TEXT, "its Python, an absolute path or a name on PATH; default: the first found that is 3.9 or newer"),
     ("agent_address", TEXT, "the address its agent listens on; default: the one SSH came in by"),
     ("agent_port", PORT, "the port its agent listens on; default: `agent_port` of the configuration"),
+    (
+        "cpas",
+        COUNT,
+        "of a login processor: CPAs of its own, for MySQL or MariaDB; default: 0, it asks those of this one",
+    ),
 )
 _KINDS = {name: kind for name, kind, _meaning in HOST_KEYS}
 _RANGES = re.compile(r"\[([^\]]*)\]")
@@ -56,6 +61,7 @@ class Host(NamedTuple):
     python: str = ""
     agent_address: str = ""
     agent_port: int = 0
+    cpas: int = 0
 
 
 def read_hosts(settings: Settings) -> list[Host]:
@@ -125,7 +131,7 @@ def _hosts_of(table: Mapping[str, Any], where: _Where) -> list[Host]:
     for key in ("processors", "gpus"):
         if table.get(key, AUTO) != AUTO:
             given[key] = table[key]
-    for key in ("port", "user", "role", "mode", "python", "agent_port"):
+    for key in ("port", "user", "role", "mode", "python", "agent_port", "cpas"):
         if key in table:
             given[key] = table[key]
     _check_values(given, where)

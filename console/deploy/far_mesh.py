@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from console.deploy import agent, far_plan, personal
+from console.deploy import agent, far_plan, login_hosts, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import Host, read_hosts, selected
 from console.deploy.far_waiting import await_nodes
@@ -57,8 +57,9 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     begun = time.monotonic()
     if settings.system:
         far_plan.need_system(settings)
-    hosts = [host for host in read_hosts(settings) if host.role != "login"]  # nothing is deployed to those
-    chosen = selected(hosts, only, labels)
+    described = read_hosts(settings)
+    hosts = [host for host in described if host.role != login_hosts.ROLE]
+    chosen = selected(described, only, labels)
     if not chosen:
         raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
     personal.make_directories(settings)
@@ -67,6 +68,7 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         ledger = Ledger(settings.state_dir)
         errands = workers.errands(chosen)
         workers.each(errands, workers.look)
+        all_of_them, (errands, logins) = errands, login_hosts.parted(errands)
         workers.each(errands, lambda errand: _check(errand, settings))
         _refuse_one_place_for_two(errands, settings)
         started = config is None
@@ -83,11 +85,12 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
             await_nodes(cpa_url(settings), config, errands)
             if started:
                 _need_one(errands)
+            login_hosts.join_all(workers, settings, logins, ledger)
         except BaseException:  # an interrupt too: no half of a mesh stays
             if started:
                 _undo(workers.quiet(), ledger)
             raise
-        return Outcome(errands, config, started, time.monotonic() - begun)
+        return Outcome(all_of_them, config, started, time.monotonic() - begun)
 
 
 def _living(settings: Settings) -> dict[str, Any] | None:
@@ -95,6 +98,8 @@ def _living(settings: Settings) -> dict[str, Any] | None:
     config = personal.read_config(settings)
     if config is None or not personal.lives(config):
         return None
+    if config.get("granted"):
+        raise ConsoleError(f"this is login processor {config['login']} of another mesh", "mesh down leaves it")
     if not config.get("rca"):
         raise ConsoleError(f"a mesh of this machine is up already: {size_of(config)}", "mesh down, then mesh up")
     return config
@@ -262,6 +267,9 @@ def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
 
 
 def _stop(errand: Errand, keep_agent: bool) -> None:
+    if errand.host.role == login_hosts.ROLE:
+        login_hosts.leave(errand)
+        return
     errand.handle(Event.ORDERED)
     errand.ask("stop", keep_agent=keep_agent)
     errand.handle(Event.DONE)

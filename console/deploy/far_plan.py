@@ -43,7 +43,7 @@ def login_place(settings: Settings, errands: Sequence[Errand]) -> str:
     if ours:
         return ours[0]
     for errand in errands:
-        if address := _route_to(_from_connection(errand, 2)):
+        if address := route_to(_from_connection(errand, 2)):
             return address
     raise ConsoleError("it cannot be told by which address the hosts reach this machine", "login_address in mesh.toml")
 
@@ -58,7 +58,8 @@ def _is_ours(address: str) -> bool:
             return False
 
 
-def _route_to(address: str) -> str:
+def route_to(address: str) -> str:
+    """The address of ours that packets to ``address`` would have; empty where there is no way."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))  # nothing is sent: the kernel picks the address

@@ -1,14 +1,19 @@
-"""Login processors without a CPA (row A12): what one needs is granted here, as a file, and taken there.
+"""Other login processors of a mesh (row A12): what one needs is granted here, as a file, and taken there.
 
-The file holds a private key and names the CPAs; it goes to the other machine by scp, as any key would.
+Each has an RCA, to which nodes beat too. Its requests go to the CPAs of the first one, or to its own where the system
+database is reached from there. The file holds private keys; it goes to the other machine by scp, as any key would.
 """
 
 import json
 import os
 from typing import Any
 
+from agents.link import trust as links
 from agents.link.sockets import own_directory
+from agents.wire import beat
+from agents.wire.errors import AgentError
 from console.deploy import personal
+from console.deploy.far_plan import joined, route_to
 from console.deploy.plan import cpa_url
 from console.deploy.schema import extend
 from console.deploy.trust import TrustError, authority, identity, write_private
@@ -17,49 +22,73 @@ from console.settings import Settings
 from db.connection import Store, open_store
 from db.machine import FIRST_GRANTED
 
-#: What its keeper and its RCA take over from the mesh's own.
-SHARED = ("mesh", "fanout", "silent_s", "register_again_s")
-VERSION = 1
+#: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
+SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
+OF_CPAS = ("batch_accounts", "admins", "placement", "nice_grace_s", "history_days", "history_rows", "topology")
+VERSION = 2
 
 
-def grant(settings: Settings, name: str) -> dict[str, Any]:
-    """What login processor ``name`` needs, its key among it; the system database knows it from now on.
+def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
+    """What login processor ``name`` needs, its keys among it; the system database knows it from now on.
 
-    ConsoleError where no CPA can be reached from elsewhere. StoreError.
+    ``cpas``: it is to have so many CPAs of its own. ConsoleError where no CPA, or no database, is reached from
+    elsewhere. StoreError.
     """
     config = personal.read_config(settings)
     if config is None or not personal.lives(config):
         raise ConsoleError("no mesh is up", "mesh up")
+    if config.get("granted"):
+        raise ConsoleError("this login processor was granted by another one", f"mesh login grant {name} there")
+    url = cpa_url(settings)
+    if cpas and url.startswith("sqlite:"):
+        raise ConsoleError("SQLite is reached on one machine alone", "MySQL or MariaDB: docs/database.md")
+    places = [] if cpas else _places_of_cpas(config)
+    files = _files(settings, name, cpa=bool(cpas))
+    _enter(url, config, name)
+    # its keeper is of a life of its own: that it ends says nothing of the mesh
+    of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
+    keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
+    keeper["cpas"], keeper["cpas_afar"] = cpas, places
+    near = str((config.get("rca") or ("",))[0])  # empty where every node is on this machine
+    return {"version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files}
+
+
+def _places_of_cpas(config: dict[str, Any]) -> list[str]:
     listen = str(config.get("cpa_listen") or "")
     if not listen:
         raise ConsoleError(
             "the CPAs of this mesh are reached on this machine alone",
-            "cpa_port in mesh.toml, then mesh down and mesh up",
+            "cpa_port in mesh.toml, then mesh down and mesh up; or --cpas, for some of its own",
         )
-    keys = authority(settings.state_dir, settings.mesh)
-    own = keys.issue([identity(settings.mesh, "rca", name)], [])
-    with open_store(cpa_url(settings)) as store:
-        known = _known(store)
-    if known.get(name, "login") != "login":
-        raise ConsoleError(f"{name} is a {known[name]} node of this mesh", "another name, as the processor's own is")
-    if name not in known:
-        count = sum(role == "login" for role in known.values())
-        node = {"id": FIRST_GRANTED + count, "name": name, "role": "login", "processors": []}
-        extend(cpa_url(settings), config["boot_id"], [node])
     host, _, port = listen.rpartition(":")
-    cpas = [f"tls://{host}:{int(port) + number}/cpa/{config['login']}" for number in range(int(config.get("cpas", 1)))]
-    shared = {key: config[key] for key in SHARED if key in config}
-    # its keeper is of a life of its own: that it ends says nothing of the mesh
-    return {
-        "version": VERSION,
-        "keeper": {**shared, "boot_id": f"{config['boot_id']}-{name}", "login": name, "cpas_afar": cpas},
-        "ca.pem": keys.ca_pem.decode("ascii"),
-        "login.pem": own.decode("ascii"),
-    }
+    return [f"tls://{host}:{int(port) + number}/cpa/{config['login']}" for number in range(int(config.get("cpas", 1)))]
 
 
-def _known(store: Store) -> dict[str, str]:
-    return dict(store.read("SELECT name, role FROM node"))
+def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
+    keys = authority(settings.state_dir, settings.mesh)
+    files = keys.login_files(name, [])
+    if not cpa:  # nobody there grants launches
+        del files["master.key"]
+        files["login.pem"] = keys.issue([identity(settings.mesh, "rca", name)], [])
+    return {file: content.decode("ascii") for file, content in files.items()}
+
+
+def _enter(url: str, config: dict[str, Any], name: str) -> None:
+    """The system database has the login processor, under an id that no other one has."""
+    with open_store(url) as store:
+        known = _known(store)
+    role = known.get(name, ("login", 0))[0]
+    if role != "login" or name == config["login"]:
+        what = "this login processor" if role == "login" else f"a {role} node of this mesh"
+        raise ConsoleError(f"{name} is {what}", "another name, as the processor's own is")
+    if name not in known:
+        number = max((number + 1 for _, number in known.values()), default=0)
+        node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
+        extend(url, config["boot_id"], [node])
+
+
+def _known(store: Store) -> dict[str, tuple[str, int]]:
+    return {name: (role, number) for name, role, number in store.read("SELECT name, role, id FROM node")}
 
 
 def granted(settings: Settings) -> list[str]:
@@ -69,41 +98,117 @@ def granted(settings: Settings) -> list[str]:
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:
-    """Be a login processor of the mesh that ``given`` is of, and start what that needs; its name. ConsoleError."""
+    """Be a login processor of the mesh that ``given`` is of, and start what that needs; its name. ConsoleError.
+
+    One that is it already, with the same keys, goes on as it is.
+    """
     try:
-        wanted = dict(given["keeper"])
-        files = {name: str(given[name]).encode("ascii") for name in ("ca.pem", "login.pem")}
+        wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
+        files = {name: str(given["files"][name]).encode("ascii") for name in given["files"]}
         name, mesh = str(wanted["login"]), str(wanted["mesh"])
-        if given["version"] != VERSION or not wanted["cpas_afar"] or not (mesh.isalnum() and mesh.isascii()):
+        bad = set(files) - {"ca.pem", "login.pem", "beat.key", "master.key"} or not (wanted["cpas_afar"] or url)
+        if given["version"] != VERSION or bad or not (mesh.isalnum() and mesh.isascii()):
             raise ValueError(given["version"])
     except (KeyError, TypeError, ValueError, UnicodeError):
         raise TrustError("this is no file of mesh login grant", "mesh login grant, of the same version") from None
+    _need_mode(settings, wanted)
     personal.make_directories(settings)
     with personal.locked(settings):
+        config = _config(settings, wanted, near, url)
         there = personal.read_config(settings)
         if there is not None and personal.lives(there):
-            if not there.get("cpas_afar"):
-                raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
-            personal.down_locked(settings, force=True)  # it goes on with the new keys; launches are not asked
-        run = os.path.join(os.path.dirname(settings.new_run_dir), mesh)
-        config = {**wanted, "auto": False, "run": run, "state": settings.state_dir, "nodes": [], "cpas": 0}
+            if there == config and personal.keeper_lives(there) and _has(config, files):
+                return name
+            _leave(settings, there)
         personal.write_config(settings, config)
-        trust = os.path.join(settings.state_dir, "trust")
-        own_directory(trust)
-        for file, content in files.items():
-            write_private(os.path.join(trust, file), content)
-        write_private(os.path.join(run, "ca.pem"), files["ca.pem"])
+        _write_files(config, files, url)
         personal.spawn_keeper(config)
-        personal.until(
-            lambda: personal.answers(os.path.join(run, "cpa-0.sock")), personal.UP_S, "the RCA of this processor"
-        )
+        place = os.path.join(config["run"], "cpa-0.sock")
+        personal.until(lambda: personal.answers(place), personal.UP_S, "nobody takes requests on this processor")
     return name
 
 
-def read_file(path: str) -> dict[str, Any]:
-    """What :func:`grant` gave, from the file at ``path``. ConsoleError."""
+def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
+    """A mesh for everybody is joined by root, as what every user's configuration names."""
+    if bool(wanted.get("users")) != bool(settings.system and os.geteuid() == 0):
+        if not wanted.get("users"):
+            raise ConsoleError("that mesh is its owner's own, and this is system mode", "without `system`, mesh.toml")
+        raise ConsoleError("that mesh is everybody's", "as root, with `system` in this machine's configuration")
+    if settings.system and settings.mesh != wanted["mesh"]:
+        raise ConsoleError(
+            f"`system` is another directory there: users here would look for mesh {settings.mesh}",
+            "the same `system` in both configurations",
+        )
+
+
+def _leave(settings: Settings, there: dict[str, Any]) -> None:
+    if not there.get("granted"):
+        raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
+    personal.down_locked(settings, force=True)  # it goes on with the new keys; launches are not asked
+
+
+def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
+    """Whether the keys here are those of ``files``; the certificate is another one each time, and lasts."""
+    for file in set(files) - {"login.pem"}:
+        try:
+            with open(os.path.join(config["state"], "trust", file), "rb") as there:
+                if there.read() != files[file]:
+                    return False
+        except OSError:
+            return False
+    return True
+
+
+def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> dict[str, Any]:
+    """What ``keeper.json`` says here (docs/architecture.md)."""
+    listen = (settings.login_address or _own_address(near, wanted["cpas_afar"]), settings.agent_port)
+    config = {
+        **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
+        "state": settings.state_dir, "nodes": [], "rca": [joined(listen)] if near else [],
+        "cleanup": settings.cleanup or None,
+    }  # fmt: skip
+    if url:
+        config["database"], config["database_file"] = None, f"{settings.state_dir}/cpa.url"
+        if settings.cpa_port:
+            config["cpa_listen"] = joined((listen[0], settings.cpa_port))
+    return config
+
+
+def _own_address(near: str, cpas: list[str]) -> str:
+    """The address of ours that leads to the mesh: nodes are not far from there. ConsoleError."""
     try:
-        with open(path, encoding="ascii") as file:
+        host = links.parse(cpas[0]).host if cpas else beat.split_address(near)[0]
+    except AgentError as error:
+        raise TrustError(error.message, "mesh login grant, of the same version") from None
+    address = route_to(host)
+    if not address:
+        raise ConsoleError(
+            f"there is no way from here to {host}", "login_address in mesh.toml says where nodes reach us"
+        )
+    return address
+
+
+def _write_files(config: dict[str, Any], files: dict[str, bytes], url: str) -> None:
+    trust = os.path.join(config["state"], "trust")
+    own_directory(trust)
+    for file in ("login.pem", "beat.key", "master.key", "ca.pem"):
+        path = os.path.join(trust, file)
+        if file in files:
+            write_private(path, files[file])
+        elif os.path.lexists(path):
+            os.unlink(path)  # it was granted more the last time
+    if url:
+        personal.write_private(config["database_file"], url + "\n")
+    public = os.path.join(config["run"], "ca.pem")
+    write_private(public, files["ca.pem"])
+    if config.get("users"):
+        os.chmod(public, 0o644)  # every user's yod checks nodes by it
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """What :func:`grant` gave, from the file at ``path``; ``-``: standard input. ConsoleError."""
+    try:
+        with open(0 if path == "-" else path, encoding="ascii") as file:
             found = json.load(file)
         return dict(found)
     except OSError as error:

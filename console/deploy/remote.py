@@ -4,7 +4,7 @@ import contextlib
 import json
 import marshal
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from importlib.util import MAGIC_NUMBER
@@ -58,6 +58,25 @@ class Remote:
         sizes = [(name, len(content)) for name, content in blobs.items()]
         self._send(b"".join([f"{(op, options, sizes)!r}\n".encode("utf-8", "surrogateescape"), *blobs.values()]))
         return self._understood(self._line())
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Exit status of a command there, with ``given`` as its standard input, and what it said last on stderr."""
+        channel = self._connection.run(command_line(words), timeout_s)
+        said = b""
+        try:
+            channel.sendall(given)
+            channel.shutdown_write()
+            while channel.recv(1 << 16):
+                pass  # what the account's start-up files print stands there too
+            while len(said) < 1 << 16 and (more := channel.recv_stderr(1 << 14)):
+                said += more
+            status = channel.recv_exit_status()
+        except OSError:  # TimeoutError is one
+            raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
+        finally:
+            channel.close()
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return status, clean(lines[0])[:300] if lines else ""
 
     def _send(self, data: bytes) -> None:
         # what breaks the line is told by what comes back, or does not

@@ -51,7 +51,7 @@ def watch(url: str) -> Store:
 
 def absent(store: Store) -> tuple[int, list[str]]:
     """How many nodes have not come up yet, or went down, and the names of the first."""
-    down = "FROM node WHERE state = 'down'"
+    down = "FROM node WHERE state = 'down' AND role <> 'login'"
     count = store.read(f"SELECT COUNT(*) {down}")[0][0]
     names = [row[0] for row in store.read(f"SELECT name {down} ORDER BY id LIMIT 3")] if count else []
     return int(count), names

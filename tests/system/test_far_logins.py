@@ -1,0 +1,238 @@
+"""Several login processors, made by ``mesh up``: each hears nodes and launches, and none is needed by the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from db.connection import open_store
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.mariadb import Server
+from tests.support.others import commands_for_others
+from tests.support.waiting import wait_until
+
+NAP = ("sleep", "987654")
+INSTALLED = "/run/host/bin"  # where redmesh is on the other login processors
+ENVIRONMENT = {"HOME": "/root", "PATH": f"{INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"}
+LOGINS = """
+[[hosts]]
+name = "h3"
+role = "login"
+python = "{python}"
+
+[[hosts]]
+name = "h4"
+role = "login"
+cpas = 1
+python = "{python}"
+"""
+
+
+class ManyLogins(FarMesh):
+    """Nodes on h1 and h2; login processors are this one, h3 (which asks our CPA) and h4 (with one of its own)."""
+
+    def __init__(self, make: MakeHosts, server: Server) -> None:
+        self.url = server.new_database()
+        super().__init__(make(4), cpa_port=7200, database=self.url)
+        file = self.home / "config" / "redmesh" / "mesh.toml"
+        here = file.read_text().replace('"h[1-4]"', '"h[1-2]"')
+        file.write_text(here + LOGINS.format(python=f"{INSTALLED}/python"))
+        self.asker, self.own = self.hosts[2], self.hosts[3]
+        for host in (self.asker, self.own):
+            _install(host)
+        self._let_in(server)
+
+    def _let_in(self, server: Server) -> None:
+        # the host's /tmp is its own: what stands for a database on the network is the server's socket, linked there
+        os.link(server.socket, self.own.directory / "sql")
+        self.own.run("mkdir", "-p", server.directory, check=True)
+        self.own.run("ln", "-s", "/run/host/sql", server.socket, check=True)
+
+    def on(self, host: NamespaceHost, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command on another login processor."""
+        return host.run(*words, env=ENVIRONMENT)
+
+    def start_on(self, host: NamespaceHost, *words: str) -> subprocess.Popen[str]:
+        """A command there that goes on."""
+        return subprocess.Popen(
+            [*host.enter, *words], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of the system database."""
+        with open_store(self.url) as store:
+            return list(store.read(sql))
+
+    def heard_by(self) -> dict[str, str]:
+        """Which login processor hears each node."""
+        return dict(self.rows("SELECT name, rca FROM node WHERE role <> 'login'"))  # type: ignore[arg-type]
+
+    def state_of(self, name: str) -> str:
+        """A node's, or a login processor's."""
+        return str(self.rows(f"SELECT state FROM node WHERE name = '{name}'")[0][0])
+
+    def events(self, *kinds: str) -> int:
+        """How many of these the mesh has had."""
+        some = ", ".join(f"'{kind}'" for kind in kinds)
+        return int(self.rows(f"SELECT COUNT(*) FROM event WHERE kind IN ({some})")[0][0])
+
+
+def _install(host: NamespaceHost) -> None:
+    """redmesh as a package manager would put it there: its daemons find what its commands find."""
+    where = commands_for_others(host.directory / "bin")
+    for name in ("mesh", "yod"):
+        (where / name).rename(where / f"{name}.py")
+        (where / name).write_text(f'#!/bin/sh\nexec {INSTALLED}/python {INSTALLED}/{name}.py "$@"\n')
+        (where / name).chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[ManyLogins]:
+    made = ManyLogins(netns_hosts, sql_server)
+    try:
+        made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: ManyLogins) -> Iterator[None]:
+    """Before each test every node knows every RCA; after it all is up, and all is free."""
+    wait_until(lambda: all(knows_all(mesh, host) for host in mesh.hosts[:2]), "the nodes know three RCAs", 20.0, 0.1)
+    yield
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "every node is up", 30.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
+
+
+def knows_all(mesh: ManyLogins, host: NamespaceHost) -> bool:
+    said = host.run("sh", "-c", "cat /run/redmesh-0/*/rcas-*").stdout
+    return said.count(":7117") == 3
+
+
+def end(mesh: ManyLogins, yod: subprocess.Popen[str]) -> None:
+    """SIGTERM for a launch from another login processor, which ends by it and by nothing else."""
+    pid = next(pid for pid, words in mesh.own.processes().items() if "yod.py" in words and words.endswith(NAP[1]))
+    os.kill(pid, signal.SIGTERM)
+    _, said = yod.communicate(timeout=20)
+    assert yod.returncode == 128 + signal.SIGTERM, said
+
+
+def runs(mesh: ManyLogins, size: int = 4) -> None:
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "it runs", 20.0, 0.05)
+
+
+def test_each_launches(mesh: ManyLogins) -> None:
+    for host in (mesh.asker, mesh.own):
+        done = mesh.on(host, "yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; exit 3")
+        assert (sorted(done.stdout.split()), done.returncode) == (["0", "1", "2", "3"], 3), done.stderr
+    assert mesh.run("yod", "-sz", "4", "true").returncode == 0
+    asked = mesh.rows("SELECT DISTINCT n.name FROM launcher l JOIN node n ON n.id = l.login_processor")
+    logins = {name for (name,) in asked}
+    assert logins >= {"h3", "h4"}
+
+
+def test_an_up_that_finds_all_up_changes_nothing(mesh: ManyLogins) -> None:
+    before = mesh.on(mesh.own, "mesh", "status", "--json").stdout
+    yod = mesh.start_on(mesh.own, "yod", "-sz", "4", *NAP)
+    runs(mesh)
+    mesh.up()
+    assert mesh.on(mesh.own, "mesh", "status", "--json").stdout.count("pid") == before.count("pid")
+    end(mesh, yod)
+
+
+@contextmanager
+def standing(pids: Sequence[int]) -> Iterator[None]:
+    """These processes do not run meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def rca_of(mesh: ManyLogins, login: str) -> int:
+    """The process of a login processor's RCA."""
+    for host in (mesh.asker, mesh.own):
+        if host.name == login:
+            return next(pid for pid, words in host.processes().items() if "agents.rca" in words)
+    return mesh.pid_of("rca")
+
+
+def test_an_rca_that_is_gone_makes_no_node_down_and_ends_no_launch(mesh: ManyLogins) -> None:
+    """Nor when it is back: nodes that had gone over to another one are no news to it."""
+    wait_until(lambda: set(mesh.heard_by().values()) == {"h0"}, "all beat to one RCA", 20.0, 0.1)
+    before = mesh.events("node_down", "node_suspect")
+    lives = mesh.rows("SELECT name, boot_id FROM node ORDER BY id")
+    yod = mesh.start_on(mesh.own, "yod", "-sz", "4", *NAP)
+    runs(mesh)
+    with standing([mesh.pid_of("rca")]):
+        wait_until(lambda: "h0" not in mesh.heard_by().values(), "they beat to others", 12.0, 0.05)
+        wait_until(lambda: mesh.state_of("h0") == "down", "its own processor is known to be gone", 25.0, 0.1)
+    wait_until(lambda: mesh.state_of("h0") == "up", "it says that it is there", 10.0, 0.1)
+    assert set(mesh.states().values()) == {"up"}
+    assert mesh.json("showmesh")["states"]["busy"] == 4
+    own = mesh.events("node_down", "node_suspect") - before
+    assert own == 2, "the login processor was suspect, then down, and no node"
+    end(mesh, yod)
+    assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
+
+
+def test_a_login_processor_that_is_gone_keeps_nobody_else_from_launching(mesh: ManyLogins) -> None:
+    """All its daemons stand still for longer than any lease: what is launched from another one is not touched."""
+    lives = mesh.rows("SELECT name, boot_id FROM node ORDER BY id")
+    yod = mesh.start_on(mesh.own, "yod", "-sz", "2", *NAP)
+    runs(mesh, 2)
+    with standing([mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")]):
+        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", 25.0, 0.1)
+        done = mesh.on(mesh.own, "yod", "-sz", "2", "hostname")
+        assert done.returncode == 0, done.stderr
+        assert set(mesh.states().values()) == {"up"}
+    end(mesh, yod)
+    assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
+    wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 10.0, 0.1)
+
+
+def test_a_node_that_dies_with_the_rca_that_heard_it_is_noticed(mesh: ManyLogins) -> None:
+    victim = mesh.hosts[0]
+    with standing([rca_of(mesh, mesh.heard_by()["h1"])]):
+        victim.kill()
+        wait_until(lambda: mesh.state_of("h1") == "suspect", "nobody is given it", 15.0, 0.05)
+        wait_until(lambda: mesh.state_of("h1") == "down", "it is down", 15.0, 0.05)
+        assert mesh.state_of("h2") == "up"
+        assert mesh.on(mesh.own, "yod", "-sz", "2", "hostname").stdout.split() == ["h2", "h2"]
+        assert mesh.on(mesh.own, "yod", "-sz", "3", "true").returncode == 125
+    victim.start()
+    mesh.up()
+    wait_until(lambda: mesh.state_of("h1") == "up", "it is up", 20.0, 0.1)
+
+
+def test_one_that_only_another_does_not_reach_is_not_taken_for_lost(mesh: ManyLogins) -> None:
+    """The way between login processors is cut, and each is heard by the database still: no node is down by it."""
+    before, said = mesh.events("node_down"), len(rca_log(mesh))
+
+    def missed() -> bool:
+        return any('"lost": true' in line for line in rca_log(mesh)[said:] if '"rca_silent"' in line and '"h4"' in line)
+
+    mesh.own.cut()
+    try:
+        wait_until(missed, "it was missed for long", 25.0, 0.1)
+        assert set(mesh.states().values()) == {"up"}
+        assert mesh.run("yod", "-sz", "4", "true").returncode == 0
+    finally:
+        mesh.own.heal()
+    assert mesh.events("node_down") == before
+
+
+def rca_log(mesh: ManyLogins) -> list[str]:
+    return (mesh.state / "log" / "rca.jsonl").read_text().splitlines()
