@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import NamespaceHost
+
 _ROOT = str(Path(__file__).parents[2])
 _PATH = [_ROOT, *site.getsitepackages()]
+INSTALLED = "/run/host/bin"
 _COMMANDS = ("yod", "showmesh", "pingd", "mesh")
 _ASK = """
 import sys
@@ -50,3 +53,12 @@ def commands_for_others(directory: Path) -> Path:
     (directory / "python").chmod(0o755)
     directory.chmod(0o755)
     return directory
+
+
+def install(host: NamespaceHost) -> None:
+    """redmesh on a host, in INSTALLED, as a package manager would put it there: daemons find what commands find."""
+    where = commands_for_others(host.directory / "bin")
+    for name in _COMMANDS:
+        (where / name).rename(where / f"{name}.py")
+        (where / name).write_text(f'#!/bin/sh\nexec {INSTALLED}/python {INSTALLED}/{name}.py "$@"\n')
+        (where / name).chmod(0o755)

@@ -15,11 +15,10 @@ from db.connection import open_store
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
-from tests.support.others import commands_for_others
+from tests.support.others import INSTALLED, install
 from tests.support.waiting import wait_until
 
 NAP = ("sleep", "987654")
-INSTALLED = "/run/host/bin"  # where redmesh is on the other login processors
 ENVIRONMENT = {"HOME": "/root", "PATH": f"{INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"}
 LOGINS = """
 [[hosts]]
@@ -46,7 +45,7 @@ class ManyLogins(FarMesh):
         file.write_text(here + LOGINS.format(python=f"{INSTALLED}/python"))
         self.asker, self.own = self.hosts[2], self.hosts[3]
         for host in (self.asker, self.own):
-            _install(host)
+            install(host)
         self._let_in(server)
 
     def _let_in(self, server: Server) -> None:
@@ -82,15 +81,6 @@ class ManyLogins(FarMesh):
         """How many of these the mesh has had."""
         some = ", ".join(f"'{kind}'" for kind in kinds)
         return int(self.rows(f"SELECT COUNT(*) FROM event WHERE kind IN ({some})")[0][0])
-
-
-def _install(host: NamespaceHost) -> None:
-    """redmesh as a package manager would put it there: its daemons find what its commands find."""
-    where = commands_for_others(host.directory / "bin")
-    for name in ("mesh", "yod"):
-        (where / name).rename(where / f"{name}.py")
-        (where / name).write_text(f'#!/bin/sh\nexec {INSTALLED}/python {INSTALLED}/{name}.py "$@"\n')
-        (where / name).chmod(0o755)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,110 @@
+"""System mode with a second login processor that has no CPA: its users launch as they are, and reach no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.mariadb import Server
+from tests.support.others import INSTALLED, install
+from tests.support.system_mesh import USERS, SystemMesh
+from tests.support.waiting import wait_until
+
+NAP = ("sleep", "987654")
+CONFIGURATION = """
+system = "{system}"
+database = "{database}"
+"""
+
+
+class TwoLogins(SystemMesh):
+    """A node on h1; h2 is granted to be a login processor, by hand, and root joins there."""
+
+    def __init__(self, make: MakeHosts, server: Server) -> None:
+        super().__init__(make(2, users=tuple(USERS)), server, cpa_port=7200)
+        text = self.site.read_text().replace('"h[1-2]"', '"h1"')
+        self.site.write_text(text)
+        self.other: NamespaceHost = self.hosts[1]
+        install(self.other)
+        # every user's, and root's, as /etc/redmesh/mesh.toml would be
+        viewer = next(line for line in text.splitlines() if line.startswith("database")).split('"')[1]
+        os.link(server.socket, self.other.directory / "sql")
+        database = viewer.replace(server.socket, "/run/host/sql")
+        (self.other.directory / "mesh.toml").write_text(CONFIGURATION.format(system=self.state, database=database))
+        self.other.run("mkdir", "-p", str(self.home), check=True)
+
+    def there(self, user: str, *words: str) -> list[str]:
+        """The command line of ``words`` as somebody on h2."""
+        home = "/root" if user == "root" else f"/home/{user}"
+        variables = [f"HOME={home}", f"USER={user}", f"PATH={INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"]
+        variables.append("REDMESH_CONFIG=/run/host/mesh.toml")
+        uid = str(USERS.get(user, 0))
+        be = ["setpriv", "--reuid", uid, "--regid", uid, "--init-groups", "--"] if user != "root" else []
+        return [*self.other.enter, "env", "-i", "-C", "/", *variables, *be, *words]
+
+    def on_other(self, user: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command there."""
+        return subprocess.run(self.there(user, *words), capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.fixture(scope="module")
+def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[TwoLogins]:
+    os.chmod(sql_server.directory, 0o755)
+    made = TwoLogins(netns_hosts, sql_server)
+    left: list[str] = []
+    try:
+        made.up("--system")
+        given = made.home / "login2.json"
+        made.run("mesh", "login", "grant", "login2", str(given), check=True)
+        joined = made.on_other("root", "mesh", "login", "join", "-", input=given.read_text())
+        assert joined.returncode == 0, joined.stderr
+        yield made
+    finally:
+        left = [*made.close()]
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: TwoLogins) -> Iterator[None]:
+    """Afterwards every processor is free."""
+    yield
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 2, "every processor is free", 30.0, 0.1)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_job_from_there_is_its_users(mesh: TwoLogins, user: str) -> None:
+    done = mesh.on_other(user, "yod", "-sz", "2", "sh", "-c", "id -un; id -u; exit 4")
+    assert (sorted(done.stdout.split()), done.returncode) == ([str(USERS[user])] * 2 + [user] * 2, 4), done.stderr
+
+
+def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
+    processes = [
+        subprocess.Popen(
+            mesh.there(user, "yod", "-sz", "1", *NAP), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for user in USERS
+    ]
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run", 20.0, 0.1)
+    launchers = {one["user"]: one["id"] for one in mesh.json("showmesh")["launchers"]}
+    assert set(launchers) == set(USERS)
+    denied = mesh.on_other("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
+    assert denied.returncode and "ada" in denied.stderr, denied
+    assert mesh.json("showmesh")["states"]["busy"] == 2
+    ended = mesh.on_other("ada", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
+    assert ended.returncode == 0, ended.stderr
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "bob's runs on", 10.0, 0.1)
+    assert mesh.as_user("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["bob"])).returncode == 0
+    for process in processes:
+        process.communicate(timeout=20)
+
+
+def test_nobody_but_root_joins_or_sees_the_keys(mesh: TwoLogins) -> None:
+    for words in (("ls", str(mesh.state)), ("cat", f"{mesh.state}/trust/login.pem"), ("mesh", "login", "join", "-")):
+        done = mesh.on_other("ada", *words, input=(mesh.home / "login2.json").read_text())
+        assert done.returncode, done
+    assert mesh.on_other("ada", "yod", "-sz", "1", "true").returncode == 0
