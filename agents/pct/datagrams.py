@@ -28,6 +28,7 @@ INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
 GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each time
 RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
 _FIRST_S = 0.03  # after the first, doubled each time: on the way up the RCA may come a moment after us
+_SOON_S, _STARTING_S = 0.1, 3.0  # no longer than this between two of them in our first seconds
 _TRIES = 3  # beats without an answer, then another RCA is tried
 _GREETED_S = 5.0  # greeted and no more (it knows no time, for it reaches no CPA), then another RCA is tried
 _OUTSTANDING = 8  # beats whose acknowledgement may still come
@@ -67,7 +68,8 @@ class DatagramBeats:
         self._greeted_at = 0.0  # when greetings began to be all that is heard
         self._register = True
         self._interval_s = INTERVAL_S
-        self._lease = Lease(time.monotonic(), lease_s)
+        self._began_at = time.monotonic()
+        self._lease = Lease(self._began_at, lease_s)
         self._family, _ = _resolved(self._rca)
         self._sock = Socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagram)
@@ -92,8 +94,12 @@ class DatagramBeats:
         self._timer.cancel()
         wait_s = self._interval_s if self._unheard > _TRIES * len(self._rcas) else min(RESEND_S, self._interval_s)
         if self._register:
-            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unheard - 1, 10)))
+            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unheard - 1, 10)), self._patience())
         self._timer = self._loop.after(wait_s, self._beat)
+
+    def _patience(self) -> float:
+        # the login processor's daemons start when we do, and everybody waits for us
+        return _SOON_S if time.monotonic() - self._began_at < _STARTING_S else self._interval_s
 
     def _try_another(self) -> None:
         if len(self._rcas) > 1:
@@ -188,7 +194,7 @@ class DatagramBeats:
             self._greeted_at = now
             self._try_another()
         self._timer.cancel()
-        wait_s = 0.0 if self._greetings < 2 else min(self._interval_s, GREET_S * 2**self._greetings)
+        wait_s = 0.0 if self._greetings < 2 else min(self._interval_s, GREET_S * 2**self._greetings, self._patience())
         self._timer = self._loop.after(wait_s, self._beat)
 
     def _look_at_lease(self) -> None:

@@ -8,7 +8,7 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect
 from agents.wire.errors import AgentError
 
-RETRY_S = 0.25  # between rounds over all CPAs; a refused Unix connection costs some microseconds
+RETRY_S = 0.05  # between rounds over all CPAs; a refused Unix connection costs some microseconds
 ANSWER_S = 15.0  # a clean-up (10 s) and a database that does not answer (5 s) fit in
 
 Then = Callable[[dict[str, Any] | None, AgentError | None], None]

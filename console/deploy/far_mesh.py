@@ -19,12 +19,14 @@ from console.deploy.ledger import Ledger
 from console.deploy.plan import cpa_url, size_of
 from console.deploy.schema import extend
 from console.deploy.ssh import HostFailed
-from console.deploy.trust import Authority, authority
+from console.deploy.trust import authority
 from console.errors import ConsoleError
 from console.settings import Settings
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
+#: Seconds for the first CPA to listen before hosts are told to begin, and between two looks.
+_CPA_S, _POLL_S = 1.0, 0.01
 
 
 class Outcome(NamedTuple):
@@ -194,6 +196,7 @@ def _place_all(
     keys = authority(settings.state_dir, settings.mesh)
     nodes = {node["name"]: node for node in config["nodes"]}
     agents: dict[str, agent.Agent] = {}
+    papers: dict[str, dict[str, bytes]] = {}
     for errand in errands:
         if errand.state is State.FAILED:
             continue
@@ -204,16 +207,32 @@ def _place_all(
         tag = str(errand.facts["tag"])
         if tag not in agents:
             agents[tag] = agent.agent_for(tag, f"{settings.state_dir}/agents")
+        papers[errand.name] = keys.node_files(errand.name, [far_plan.agent_place(errand, settings)[0]])
         ledger.put(errand.host, *far_plan.size_of(errand.host, errand, ledger))
     ledger.write()
-    workers.each(
-        errands,
-        lambda errand: _place(errand, settings, config, nodes[errand.name], agents[str(errand.facts["tag"])], keys),
-    )
+    _await_cpa(config)
+
+    def place(errand: Errand) -> None:
+        program = agents[str(errand.facts["tag"])]
+        _place(errand, settings, config, nodes[errand.name], program, papers[errand.name])
+
+    workers.each(errands, place)
+
+
+def _await_cpa(config: dict[str, Any]) -> None:
+    # a PCT that is there before them beats in vain, and again and again; where CPAs do not come, await_nodes says so
+    deadline = time.monotonic() + _CPA_S
+    while not personal.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _place(
-    errand: Errand, settings: Settings, config: dict[str, Any], node: Any, program: agent.Agent, keys: Authority
+    errand: Errand,
+    settings: Settings,
+    config: dict[str, Any],
+    node: Any,
+    program: agent.Agent,
+    papers: dict[str, bytes],
 ) -> None:
     """Put agent, keys and configuration on a host, and start its keeper."""
     errand.handle(Event.ORDERED)
@@ -223,7 +242,7 @@ def _place(
         blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
         sha=program.sha,
         config=json.dumps(far_plan.node_config(config, node, errand, settings)),
-        files=keys.node_files(errand.name, [place[0]]),
+        files=papers,
         listen=place,
     )
     errand.handle(Event.STARTED)
