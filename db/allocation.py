@@ -17,6 +17,7 @@ from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesi
 from db.folded import fold, unfold
 from db.free import Machine, Placed
 from db.free_ids import FreeIds
+from db.waiting import in_front
 
 #: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
 Choose = Callable[[Sequence[int], int], Sequence[int] | None]
@@ -187,7 +188,8 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     free = candidates(machine, demand)
     if demand.shape is not None:
         tasks, listed = demand.size // demand.shape.each, demand.wanted is not None
-        return shaping.decide(machine, demand.shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
+        shape = demand.shape._replace(side=machine.side_of(demand.login) if demand.login else None)
+        return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
     count = demand.size
     if demand.at_least and demand.at_least <= len(free) < count:
         count = len(free)
@@ -245,12 +247,11 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "draw a new one")
     if granted is None and head is not None and head != mine:
-        same, params = _same(demand.partition)
-        before, bound = ("AND id < ?", [mine]) if mine is not None else ("", [])
-        count = t.rows(f"SELECT COUNT(*) FROM waiting WHERE `partition` {same} {before}", [*params, *bound])[0][0]
-        raise NotEnough(
-            f"{count} requests that came before are waiting for processors", "wait as well", waiting=int(count)
-        )
+        count = in_front(t.rows, demand.login, demand.partition, mine)
+        if count:
+            raise NotEnough(
+                f"{count} requests that came before are waiting for processors", "wait as well", waiting=count
+            )
     if mine is not None:
         t.write("DELETE FROM waiting WHERE id = ?", (mine,))
     return granted, max(node_changed or 0, resource_changed or 0)
@@ -466,13 +467,12 @@ def _by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
     """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
     machine.refresh(store)
-    where, params = _same(demand.partition)
     if demand.partition is not None:
         rows = store.read("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
         _check_row(demand, rows[0] if rows else None)
-    (waiting,) = store.read(f"SELECT COUNT(*) FROM waiting WHERE `partition` {where}", params)[0]
+    waiting = in_front(store.read, demand.login, demand.partition)
     if waiting:
-        raise NotEnough(f"{waiting} requests wait for processors before it", "wait as well", waiting=int(waiting))
+        raise NotEnough(f"{waiting} requests wait for processors before it", "wait as well", waiting=waiting)
     ids = decide(machine, demand, choose)
     nodes = machine.nodes_of(ids)
     devices: dict[str, dict[str, list[int]]] = {}

@@ -320,9 +320,13 @@ class Machine:
         """How much of a resource nobody has on a node."""
         return self._left.get(node, {}).get(name, 0)
 
-    def total_of(self, name: str) -> int:
-        """How much of a resource all nodes have."""
-        return sum(totals.get(name, 0) for totals in self._totals.values())
+    def total_of(self, name: str, side: int | None = None) -> int:
+        """How much of a resource all nodes have, those of one side or of all."""
+        return sum(
+            totals.get(name, 0)
+            for node, totals in self._totals.items()
+            if side is None or self._nodes[node].side == side
+        )
 
     def is_service(self, one: int) -> bool:
         """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
@@ -339,9 +343,15 @@ class Machine:
         """Whether a node is draining."""
         return bool(self._draining)
 
-    def nodes_with_processors(self) -> int:
-        """How many nodes ranks can run on at all."""
-        return len(self._on_node)
+    def nodes_with_processors(self, side: int | None = None) -> int:
+        """How many nodes ranks can run on at all, of one side or of all."""
+        return len(self._on_node) if side is None else sum(self._nodes[node].side == side for node in self._on_node)
+
+    def processors(self, side: int | None = None) -> int:
+        """How many processors there are, on one side or on all."""
+        if side is None:
+            return len(self)
+        return sum(len(ids) for node, ids in self._on_node.items() if self._nodes[node].side == side)
 
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors run by run: a node that occurs again after another has another entry."""

@@ -12,6 +12,7 @@ from db.ending import end_inside
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError
 from db.folded import conditions, unfold
 from db.free import Machine, Placed
+from db.waiting import in_front
 
 DESTROYED = "its partition was destroyed"
 
@@ -90,7 +91,7 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
 
 
 def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: Choose) -> list[int]:
-    waiting = t.rows("SELECT COUNT(*) FROM waiting WHERE `partition` IS NULL")[0][0]
+    waiting = in_front(t.rows, demand.login)
     side, listed = machine.side_of(demand.login) if demand.login else None, demand.wanted is not None
     free: Sequence[int] = machine.free(demand.user, batch=True, interactive=not waiting, service=listed, side=side)
     if demand.wanted is not None:
@@ -107,7 +108,7 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
             f"{demand.size} processors asked for, {len(free)} are free",
             f"{waiting} interactive requests are waiting for processors" if waiting else "ask for fewer, or wait",
             free=len(free),
-            waiting=int(waiting),
+            waiting=waiting,
             never=demand.size > machine.usable(demand.user, batch=True, service=listed, side=side),
         )
     if len(chosen) != demand.size or len(set(chosen)) != demand.size or not set(chosen).issubset(free):

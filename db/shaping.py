@@ -24,13 +24,17 @@ class Segment(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """``nodes``: spread over exactly so many; ``most``: tasks on a node at most, by its id; ``per_task``: devices."""
+    """``nodes``: spread over exactly so many; ``most``: tasks on a node at most, by its id; ``per_task``: devices.
+
+    ``side``: of the machine, where it is to be found; None: anywhere.
+    """
 
     each: int = 1
     nodes: int | None = None
     most: Mapping[int, int] = {}
     per_task: Mapping[str, int] = {}
     segments: Sequence[Segment] = ()
+    side: int | None = None
 
 
 def decide(
@@ -48,7 +52,7 @@ def decide(
     With ``at_least`` fewer will do. NotEnough, Invalid.
     """
     for name in shape.per_task:
-        if not machine.total_of(name):
+        if not machine.total_of(name, shape.side):
             raise Invalid(f"no node of this mesh has a {name}", "`gpus` in the configuration says how many a node has")
     if shape.segments:
         return _lines(machine, shape, free, choose)
@@ -167,9 +171,8 @@ def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, where
     ranks, spots = "rank" if tasks == 1 else "ranks", "node" if len(there) == 1 else "nodes"
     left = f"room for {room} on {len(there)} {spots}" if room else "no room"
     message = f"{tasks} {ranks}{over} with {what} each asked for{where}, there is {left}"
-    most = min(
-        [len(machine) // shape.each, *(machine.total_of(name) // amount for name, amount in shape.per_task.items())]
-    )
-    if tasks > most or (shape.nodes is not None and shape.nodes > machine.nodes_with_processors()):
+    room_for = [machine.total_of(name, shape.side) // amount for name, amount in shape.per_task.items()]
+    most = min([machine.processors(shape.side) // shape.each, *room_for])
+    if tasks > most or (shape.nodes is not None and shape.nodes > machine.nodes_with_processors(shape.side)):
         return NotEnough(message, "this mesh never has as much", free=room * shape.each, never=True)
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each)

@@ -1,17 +1,20 @@
 """Requests that may wait for processors: strictly first in, first out, in each place where processors come free.
 
-The pool is one such place, every batch partition another. The head of a queue is served by ``allocation.allocate``
-under its own request key, which takes it out of the queue in the same transaction.
+The pool of a side of the machine is one such place, every batch partition another. The head of a queue is served by
+``allocation.allocate`` under its own request key, which takes it out of the queue in the same transaction.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Row, Store, Transaction
 from db.errors import Denied, Invalid
+
+#: What runs a SELECT: a transaction's, or a store's outside every lock.
+Read = Callable[[str, Sequence[Any]], list[Row]]
 
 #: Never stored: a viewer's account may not see them, so neither may a table.
 SECRETS = ("cookie", "key")
@@ -67,10 +70,36 @@ def enqueue(store: Store, wait: Wait) -> int:
         assert row is not None
         if row[1] != wait.uid:
             raise Denied("this request key belongs to somebody else's request", "draw a new one")
-        same, params = _same(wait.partition)
-        return int(t.rows(f"SELECT COUNT(*) FROM waiting WHERE `partition` {same} AND id < ?", (*params, row[0]))[0][0])
+        return in_front(t.rows, wait.login, wait.partition, row[0])
 
     return store.run(work)
+
+
+def in_front(read: Read, login: str, partition: int | None = None, request: int | None = None) -> int:
+    """How many requests wait before one from ``login``, of which ``request`` is the row if it waits as well.
+
+    The pool has a line for every side of the machine. Without ``login``, those of all are counted.
+    """
+    same, params = _same(partition)
+    where, near = f"w.`partition` {same}", ""
+    if request is not None:
+        where, params = f"{where} AND w.id < ?", (*params, request)
+    if login:
+        near = " JOIN node n ON n.id = w.login_processor JOIN node me ON me.side = n.side"
+        where, params = f"{where} AND me.name = ?", (*params, login)
+    return int(read(f"SELECT COUNT(*) FROM waiting w{near} WHERE {where}", params)[0][0])
+
+
+def line(store: Store) -> list[tuple[str, int | None, int]]:
+    """Of every request that waits, first in first: its key and its place, the partition (None: the pool) and the side.
+
+    A partition is on one side.
+    """
+    rows = store.read(
+        "SELECT w.request_key, w.`partition`, n.side FROM waiting w"
+        " JOIN node n ON n.id = w.login_processor ORDER BY w.id"
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 def _insert(t: Transaction, wait: Wait) -> None:
@@ -100,12 +129,6 @@ def head(store: Store, partition: int | None = None) -> Waiter | None:
     same, params = _same(partition)
     rows = store.read(f"{_SELECT} WHERE `partition` {same} ORDER BY id LIMIT 1", params)
     return _waiter(rows[0]) if rows else None
-
-
-def heads(store: Store) -> list[Waiter]:
-    """The next request of every queue: what the CPA's timer tries to serve."""
-    rows = store.read(f"{_SELECT} WHERE id IN (SELECT MIN(id) FROM waiting GROUP BY `partition`) ORDER BY id")
-    return [_waiter(row) for row in rows]
 
 
 def drop(store: Store, request_key: str) -> bool:
@@ -142,7 +165,7 @@ def drop_late(store: Store) -> list[str]:
     return store.run(work)
 
 
-def _same(partition: int | None) -> tuple[str, tuple[int, ...]]:
+def _same(partition: int | None) -> tuple[str, tuple[Any, ...]]:
     return ("IS NULL", ()) if partition is None else ("= ?", (partition,))
 
 

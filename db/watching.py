@@ -92,8 +92,3 @@ def idleness(store: Store) -> Idleness:
 def topology(store: Store) -> str | None:
     """The mesh's topology as it was defined (JSON), None for a plain line."""
     return store.read("SELECT topology FROM mesh WHERE id = 1")[0][0]  # type: ignore[no-any-return]
-
-
-def line(store: Store) -> list[tuple[str, int | None]]:
-    """Key and place (the partition, None for the pool) of every request that waits, first in first."""
-    return [(row[0], row[1]) for row in store.read("SELECT request_key, `partition` FROM waiting ORDER BY id")]

@@ -12,7 +12,7 @@ from agents.link.loop import Loop
 from agents.link.server import Session
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db import waiting, watching
+from db import waiting
 from db.connection import Store
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 
@@ -124,7 +124,7 @@ class Queue:
     def _serve(self) -> None:
         served = True
         while served and len(self._waiters):
-            rows = [Row(*row) for row in self._outage.guard(lambda: watching.line(self._store))]
+            rows = [Row(*row) for row in self._outage.guard(lambda: waiting.line(self._store))]
             for waiter in self._waiters.missing(row.key for row in rows):
                 # taken out by a CPA that saw an older connection of the same client end
                 left_s = waiter.deadline - time.monotonic()

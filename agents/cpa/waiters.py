@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
-    """A row of ``waiting``: its key and its pool (the partition it waits in, None for the interactive pool)."""
+    """A row of ``waiting``: its key, the partition it waits in (None: the interactive pool), and that pool's side."""
 
     key: str
     partition: int | None
+    side: int = 1
 
 
 class Waiter:
@@ -27,9 +28,9 @@ class Waiter:
 
 def turns(rows: Sequence[Row]) -> list[str]:
     """The keys whose turn it is: the first of every pool."""
-    first: dict[int | None, str] = {}
+    first: dict[tuple[int | None, int], str] = {}
     for row in rows:
-        first.setdefault(row.partition, row.key)
+        first.setdefault((row.partition, row.side), row.key)
     return list(first.values())
 
 

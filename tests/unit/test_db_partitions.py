@@ -171,7 +171,7 @@ def test_each_partition_has_a_queue_of_its_own(store: Store, machine: Machine) -
     with pytest.raises(NotEnough) as caught:
         inside(store, machine, made, 1)
     assert caught.value.waiting == 1
-    assert [head.partition for head in waiting.heads(store)] == [None, made.partition]
+    assert [place for _, place, _ in waiting.line(store)] == [None, made.partition]
 
 
 def test_a_partition_of_nothing(store: Store, machine: Machine) -> None:

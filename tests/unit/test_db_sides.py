@@ -9,6 +9,7 @@ from db.errors import Denied, NotEnough
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, node_up
 from db.many_nodes import nodes_up
+from db.shaping import Shape
 from db.sides import InUse, set_open
 from db.topology import TopologyError
 
@@ -94,6 +95,39 @@ def test_waiting_keeps_new_launches_out_until_it_is_done_or_given_up(store: Stor
     set_open(store, [], "root")  # as it is: gives up
     assert take(store, machine, RIGHT, 1, "c").processors
     finish(store, one.launcher, one.cookie, 0, machine=machine)
+
+
+def test_each_side_has_a_line_of_its_own(store: Store, machine: Machine) -> None:
+    from db import waiting
+    from db.allocation import consider
+    from db.partitions import PartitionDemand, create
+
+    set_open(store, ["middle"], "root")
+    wiped(store)
+    take(store, machine, RIGHT, 3, "a")
+    for place, (login, key) in enumerate(((RIGHT, "b"), (RIGHT, "c"), (LEFT, "d"))):
+        asked = waiting.Wait(key * 32, None, 1000, "ada", login, 77, 1, 4, {}, 60.0)
+        assert waiting.enqueue(store, asked) == (0 if login == LEFT else place)
+    turns = {side: key[0] for key, _, side in reversed(waiting.line(store))}
+    assert turns == {1: "d", 2: "b"}, "the first of each side"
+    assert take(store, machine, LEFT, 1, "d").processors == [0], "nobody waits before it here"
+    assert take(store, machine, LEFT, 1, "e").processors == [1]
+    consider(store, machine, demand(LEFT, 1, "f"), lambda free, count: free[:count])
+    with pytest.raises(NotEnough, match="2 requests that came before"):
+        take(store, machine, RIGHT, 1, "9")
+    assert create(
+        store, machine, PartitionDemand("8" * 32, "1.pbs", "ada", 1000, 1, login=LEFT), lambda free, count: free[:count]
+    ).processors == [2]
+
+
+def test_what_a_side_never_has_is_said_at_once(store: Store, machine: Machine) -> None:
+    set_open(store, ["middle"], "root")
+    wiped(store)
+    for shape in (Shape(each=2), Shape(nodes=5)):
+        ask = demand(LEFT, 10, "a")._replace(shape=shape)
+        with pytest.raises(NotEnough) as caught:
+            allocate(store, machine, ask, lambda free, count: free[:count])
+        assert caught.value.never
 
 
 def test_a_partition_of_the_other_side_is_denied(store: Store, machine: Machine) -> None:

@@ -30,7 +30,7 @@ def test_first_in_first_out(store: Store) -> None:
     assert head is not None and (head.request_key, head.size) == (waits[0].request_key, 3)
     assert waiting.drop(store, waits[0].request_key) and not waiting.drop(store, waits[0].request_key)
     assert waiting.head(store).request_key == waits[1].request_key
-    assert waiting.heads(store) == [waiting.head(store)]
+    assert [key for key, _, _ in waiting.line(store)] == [waits[1].request_key, waits[2].request_key]
 
 
 def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
