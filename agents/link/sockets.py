@@ -66,6 +66,23 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
     return path
 
 
+def give_room(path: str, uid: int, gid: int) -> None:
+    """``path``, a 0700 directory of a user's in one of ours, made where missing. OSError.
+
+    One that is ours still, for we were killed before it was given, is given now.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid == os.geteuid() != uid:
+            os.fchown(fd, uid, gid)
+    finally:
+        os.close(fd)
+
+
 def _check_above(path: str) -> None:
     # Root's directory in one that a user owns is the user's: he may rename it, and put another in its place.
     above = os.path.dirname(path) or "."

@@ -10,7 +10,7 @@ from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.link.sockets import own_directory
+from agents.link.sockets import give_room, own_directory
 from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.company import Company
@@ -116,10 +116,7 @@ class Rca:
         path = os.path.join(self.config.run, "users", str(uid))
         try:
             own_directory(os.path.dirname(path), public=True)
-            os.mkdir(path, 0o700)
-            os.chown(path, uid, gid)
-        except FileExistsError:
-            pass
+            give_room(path, uid, gid)
         except OSError as error:
             raise AgentError(f"{path}: {error.strerror}", "its administrator looks after /run") from None
 

@@ -293,6 +293,77 @@ def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
         mesh.as_user("ada", "yod", "-signal", "KILL", launcher)
 
 
+#: In ada's HOME on a node, and in what her yod's environment names: each says as whom it was run.
+HOSTILE = r"""
+set -e
+cd /home/ada; mkdir -p .config/gdb evil
+say='id -u >> /tmp/ran'
+echo "shell $say" | tee .gdbinit .gdbearlyinit .config/gdb/gdbinit .config/gdb/gdbearlyinit >/dev/null
+cd evil; echo "import os; os.system('$say')" | tee sitecustomize.py usercustomize.py gdb.py startup.py >/dev/null
+chown -R 21001:21001 /home/ada
+"""
+TO_HERS = (
+    "PYTHONSTARTUP=/home/ada/evil/startup.py", "PYTHONPATH=/home/ada/evil", "PYTHONUSERBASE=/home/ada/evil",
+    "DEBUGINFOD_URLS=http://127.0.0.1:9/", "GDBHISTFILE=/root/canary", "XDG_CONFIG_HOME=/home/ada/.config",
+)  # fmt: skip
+
+
+def test_a_users_start_up_files_reach_no_tool_of_ours(mesh: SystemMesh) -> None:
+    """Neither eu-stack nor gdb, at a crash or on request; her own debugger reads them, as she."""
+    host = mesh.hosts[0]
+    host.run("sh", "-c", HOSTILE, check=True)
+    crash = ("yod", "-sz", "1", "-w", "h1", "-bt", "sh", "-c", "exec env -i sh -c 'kill -SEGV $$'")
+    try:
+        for hide in ((), ("/usr/bin/eu-stack",)):
+            for path in hide:
+                host.run("mount", "--bind", "/dev/null", path, check=True)
+            done = mesh.as_user("ada", "env", *TO_HERS, *crash)
+            assert done.returncode == 128 + signal.SIGSEGV and ("gdb" if hide else "eu-stack") in done.stderr, (
+                done.stderr
+            )
+            assert host.run("cat", "/tmp/ran").stdout == ""
+        ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--", "env", "HOME=/home/ada"]
+        host.run(*ada, "gdb", "-batch")
+        assert set(host.run("cat", "/tmp/ran").stdout.split()) == {"21001"}, "they do say so, where they are read"
+    finally:
+        host.run("umount", "/usr/bin/eu-stack")
+        host.run("sh", "-c", "rm -rf /home/ada/.gdb* /home/ada/.config /home/ada/evil /tmp/ran")
+
+
+def test_hard_links_in_a_users_directory_give_nothing_away(mesh: SystemMesh) -> None:
+    """What is root's, or another's, keeps owner and mode, whatever ada links where her launch child writes."""
+    host = mesh.hosts[0]
+    mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "--bcast=always", "/bin/true", check=True)
+    host.run("sh", "-c", "echo x > /dev/shm/roots; chmod 666 /dev/shm/roots; echo y > /dev/shm/bobs; "
+                         "chown 21002 /dev/shm/bobs; chmod 600 /dev/shm/bobs")  # fmt: skip
+    link = (
+        "cd /dev/shm/redmesh-21001; for f in roots bobs; do for n in lock digests; do ln -f ../$f $n; done; done;"
+        "mkdir -p images; ln ../roots images/1-00; ln ../roots images/x.part; ls -l . images"
+    )
+    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
+    linked = host.run(*ada, "sh", "-c", link).stdout
+    assert "x.part" in linked, "the kernel lets her link what she may write"
+    for _ in range(2):
+        done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h1", "--bcast=always", "/usr/bin/id", "-u")
+        assert set(done.stdout.split()) <= {"21001"} and "Traceback" not in done.stderr
+    said = host.run("stat", "-c", "%u %a", "/dev/shm/roots", "/dev/shm/bobs").stdout
+    assert said == "0 666\n21002 600\n"
+    assert host.run("cat", "/dev/shm/bobs").stdout == "y\n"
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001 /dev/shm/roots /dev/shm/bobs")
+    wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+
+
+def test_a_users_room_that_was_never_given_is_given_and_no_other_is_taken(mesh: SystemMesh) -> None:
+    """The RCA may be killed between making a directory and giving it; nobody else can put one there."""
+    users = mesh.run_dir / "users"
+    mesh.as_user("ada", "yod", "-sz", "1", "true", check=True)
+    tried = mesh.as_user("ada", "sh", "-c", f"cd {users} && mv 21001 mine; ln -s /root 21002; rmdir 21001; mkdir 21003")
+    assert tried.returncode and "21001" in tried.stderr and sorted(os.listdir(users))[0] == "21001"
+    os.chown(users / "21001", 0, 0)
+    mesh.as_user("ada", "yod", "-sz", "1", "true", check=True)
+    assert (users / "21001").stat().st_uid == 21001 and (users / "21001").stat().st_mode & 0o777 == 0o700
+
+
 def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
     done = mesh.run("yod", "-sz", "1", "true")
     assert done.returncode == 125 and "launches of root are refused" in done.stderr and "allow_root" in done.stderr
