@@ -19,5 +19,8 @@ def grant(settings: Settings, options: argparse.Namespace) -> int:
 
 def join(settings: Settings, options: argparse.Namespace) -> int:
     """Be the login processor that the file is for."""
-    print(f"this is {logins.join(settings, logins.read_file(options.file))} now: yod launches from here")
+    name = logins.join(settings, logins.read_file(options.file))
+    print(f"this is {name} now: yod launches from here")
+    if os.path.exists(logins.view_file(settings, name)):
+        print(f"showmesh and the console: database = the line in {logins.view_file(settings, name)}")
     return 0

@@ -21,6 +21,7 @@ from console.errors import ConsoleError
 from console.settings import Settings
 from db.connection import Store, open_store
 from db.machine import FIRST_GRANTED
+from db.view_schemas import label
 
 #: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
@@ -50,7 +51,24 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
     keeper["cpas"], keeper["cpas_afar"] = cpas, places
     near = str((config.get("rca") or ("",))[0])  # empty where every node is on this machine
-    return {"version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files}
+    return {
+        "version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files,
+        "view": _view(settings, name),
+    }  # fmt: skip
+
+
+def _view(settings: Settings, name: str) -> str:
+    """What its users look at the machine with, where there is such: never what sees the whole of it."""
+    try:
+        with open(view_file(settings, name), encoding="utf-8") as file:
+            return file.readline().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def view_file(settings: Settings, login: str) -> str:
+    """Where the URL stands that a login processor's viewers use; ``mesh db init --view-login`` makes it."""
+    return f"{settings.state_dir}/view-{label(login)}.url"
 
 
 def _places_of_cpas(config: dict[str, Any]) -> list[str]:
@@ -104,6 +122,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
     """
     try:
         wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
+        view = str(given.get("view", ""))
         files = {name: str(given["files"][name]).encode("ascii") for name in given["files"]}
         name, mesh = str(wanted["login"]), str(wanted["mesh"])
         bad = set(files) - {"ca.pem", "login.pem", "beat.key", "master.key"} or not (wanted["cpas_afar"] or url)
@@ -122,6 +141,8 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
             _leave(settings, there)
         personal.write_config(settings, config)
         _write_files(config, files, url)
+        if view:
+            personal.write_private(view_file(settings, name), view + "\n")
         personal.spawn_keeper(config)
         place = os.path.join(config["run"], "cpa-0.sock")
         personal.until(lambda: personal.answers(place), personal.UP_S, "nobody takes requests on this processor")

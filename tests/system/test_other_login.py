@@ -42,6 +42,8 @@ class OtherLogin:
             **mesh.env, "XDG_STATE_HOME": str(self.home / "state"), "XDG_RUNTIME_DIR": str(self.home / "run"),
             "REDMESH_DATABASE": mesh.database,
         }  # fmt: skip
+        for name, user in (("view", "whole"), (f"view-{OTHER_LOGIN}", "side")):  # as `mesh db init` leaves them
+            (mesh.state / f"{name}.url").write_text(f"mysql://{user}:secret@db/redmesh\n")
         self.file = self.home / "grant.json"
         mesh.run("mesh", "login", "grant", OTHER_LOGIN, str(self.file), check=True)
         assert self.file.stat().st_mode & 0o777 == 0o600
@@ -74,6 +76,14 @@ def other(mesh: PrivateMesh) -> Iterator[OtherLogin]:
     other = OtherLogin(mesh)
     yield other
     other.close()
+
+
+def test_it_is_given_the_view_of_its_own_side_alone(other: OtherLogin) -> None:
+    assert "whole" not in other.file.read_text()
+    given = other.home / "state" / "redmesh" / f"view-{OTHER_LOGIN}.url"
+    assert (given.read_text(), given.stat().st_mode & 0o777) == ("mysql://side:secret@db/redmesh\n", 0o600)
+    assert not given.with_name("view.url").exists()
+    assert str(given) in other.run("mesh", "login", "join", str(other.file)).stdout
 
 
 def _launchers(mesh: PrivateMesh) -> list[dict[str, Any]]:
