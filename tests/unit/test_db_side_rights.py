@@ -1,0 +1,194 @@
+"""What the account of a side's viewers can do on a MySQL server: read its views, and nothing else by any statement."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from db import view_schemas
+from db.accounts import Account
+from db.connection import Store, open_store
+from db.errors import Invalid, SchemaError
+from db.free import Machine
+from db.machine import NodeSpec, define_machine
+from db.schema import create_database, grants, migrate
+from db.sides import set_open
+from db.url import mysql_options
+from db.views import open_viewer
+from tests.support.mariadb import Server
+from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
+
+
+@pytest.fixture
+def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
+    """A machine in two pieces with a launch on each, and the URL of the left's viewers."""
+    admin = sql_server.url("side_attacked")
+    sql_server.admin("DROP DATABASE IF EXISTS side_attacked")
+    create_database(admin)
+    migrate(admin)
+    url = granted(admin, LOGINS)[LEFT]
+    with open_store(admin) as store:
+        define_machine(store, "m", "b1", LOGIN, NODES, SECTION)
+        switch(store, "middle")
+        machine = Machine()
+        for login in (LEFT, RIGHT):
+            take(store, machine, login, 2)
+        # so many nodes that the server looks at the launchers first
+        more = [(100 + n, f"more{n}", "compute", "", "up", "", "", "", 0, "", "", 0.0, 2, 1) for n in range(2000)]
+        columns = ("id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca")
+        store.run(lambda t: t.insert_rows("node", (*columns, "state_at", "side", "side_from"), more))
+        store.execute("ANALYZE TABLE node, launcher").fetchall()
+        yield store, url
+
+
+def connected(url: str) -> Any:
+    options = mysql_options(url)
+    return pymysql.connect(autocommit=True, connect_timeout=2, **options)
+
+
+def test_the_account_has_its_views_and_nothing_else(sides: tuple[Store, str], sql_server: Server) -> None:
+    with connected(sides[1]) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW TABLES")
+        assert {row[0] for row in cursor.fetchall()} == {
+            "mesh", "node", "node_resource", "processor", "launcher", "partition", "waiting", "event",
+        }  # fmt: skip
+        cursor.execute("SHOW DATABASES")
+        assert {row[0] for row in cursor.fetchall()} == {"information_schema", f"side_attacked_{LEFT}"}
+        cursor.execute("SELECT DISTINCT table_schema FROM information_schema.columns WHERE table_name = 'launcher'")
+        assert cursor.fetchall() == ((f"side_attacked_{LEFT}",),)
+        cursor.execute("SELECT table_name FROM information_schema.views WHERE view_definition <> ''")
+        assert cursor.fetchall() == ()
+        for statement in (
+            "SELECT * FROM side_attacked.launcher",
+            "SELECT id FROM side_attacked.node",
+            f"SELECT * FROM side_attacked_{RIGHT}.launcher",
+            f"SELECT * FROM side_attacked_{LOGIN}.node",
+            "SHOW CREATE VIEW launcher",
+            "SHOW CREATE TABLE side_attacked.launcher",
+            "SHOW COLUMNS FROM side_attacked.launcher",
+            "EXPLAIN SELECT * FROM launcher",
+            "ANALYZE FORMAT=JSON SELECT * FROM launcher",
+            "LOCK TABLES launcher READ",
+            "UPDATE launcher SET user = ''",
+            "DELETE FROM event",
+            "INSERT INTO event (id) VALUES (1)",
+            "DROP VIEW launcher",
+            "CREATE TABLE x (a INT)",
+            "CREATE VIEW x AS SELECT 1",
+            "ALTER SQL SECURITY INVOKER VIEW launcher AS SELECT 1",
+            "SELECT cookie FROM launcher",
+            "SELECT request_key FROM launcher",
+            "SELECT request FROM waiting",
+            "SELECT request_key FROM `partition`",
+            "SET GLOBAL max_connections = 1",
+            "SELECT * FROM mysql.user",
+            "SELECT LOAD_FILE('/etc/passwd') INTO OUTFILE '/dev/shm/x'",
+        ):
+            with pytest.raises(pymysql.err.Error):
+                cursor.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "leak",
+    (
+        "(@told := CONCAT(IFNULL(@told, ''), IFNULL(command, '-'), IFNULL(user, '-'))) IS NULL",
+        "EXP(710 * (command = 'secret of p10')) < 0",
+        "command = 'secret of p10' AND SLEEP(0.5)",
+        "user LIKE '%p10' AND GET_LOCK('told', 0)",
+    ),
+)
+def test_a_condition_with_effects_is_not_tried_on_what_others_have(sides: tuple[Store, str], leak: str) -> None:
+    """A view's filter is no wall where a server tries what it was asked first; the mask is (db/side_views.py)."""
+    for settings in ("condition_pushdown_for_derived=on", "derived_merge=on,condition_pushdown_for_derived=off"):
+        with connected(sides[1]) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION optimizer_switch = '{settings}'")
+            began = time.monotonic()
+            cursor.execute(f"SELECT id FROM launcher WHERE {leak}")
+            assert cursor.fetchall() == () and time.monotonic() - began < 0.5
+            cursor.execute("SELECT @told, IS_USED_LOCK('told')")
+            told, lock = cursor.fetchone()
+            assert RIGHT not in str(told) and lock is None
+
+
+@pytest.mark.parametrize("table", ("mesh", "node", "processor", "launcher", "`partition`"))
+@pytest.mark.parametrize("how", ("FOR UPDATE", "LOCK IN SHARE MODE"))
+def test_who_may_only_look_locks_nobody_out(sides: tuple[Store, str], table: str, how: str) -> None:
+    store, url = sides
+    connection = connected(url)
+    with connection, connection.cursor() as cursor:
+        connection.begin()
+        try:
+            cursor.execute(f"SELECT * FROM {table} {how}")
+        except pymysql.err.Error:
+            return  # a server that needs a right for that
+        store.patience_s = 0.1
+        store.run(lambda t: [t.change(f"UPDATE {one} SET changed = changed + 1") for one in ("node", "processor")])
+        store.run(
+            lambda t: [t.change(f"UPDATE {one} SET changed = changed + 1") for one in ("launcher", "`partition`")]
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ("a`b", "a'b", 'a"b', "a\\", "a%_b", "a.b", "ñandú", "名", "x" * 200, "A", "a b", "-- x", "a;b", "../../x")
+)
+def test_whatever_a_login_processor_is_called_its_view_is_its_own(sql_server: Server, name: str) -> None:
+    admin = sql_server.url("side_named")
+    sql_server.admin("DROP DATABASE IF EXISTS side_named")
+    create_database(admin)
+    migrate(admin)
+    label = view_schemas.label(name)
+    assert label != view_schemas.label("a") and set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    urls = granted(admin, (name, "a"))
+    with open_store(admin) as store:
+        define_machine(store, "m", "b1", name, [*NODES[:10], NodeSpec(77, "a", [10, 11], "service")], SECTION)
+        set_open(store, ["right"], "root")
+    with open_viewer(urls[name]) as one, open_viewer(urls["a"]) as other:
+        assert 0 in seen(one)[0] and seen(other)[0] == [77]
+    for url in urls.values():
+        sql_server.admin(f"DROP DATABASE `{mysql_options(url)['database']}`")
+
+
+def test_names_too_long_or_none_at_all_are_refused() -> None:
+    with pytest.raises(Invalid, match="longer than"):
+        view_schemas.schema_name("x" * 60, "login1")
+    for name in ("", "a\nb"):
+        with pytest.raises(Invalid):
+            view_schemas.label(name)
+    assert len(view_schemas.viewer_of("login-of-a-long-name-it-is", Account("redmesh_view_of_a_site")).user) <= 32
+    with pytest.raises(Invalid):
+        grants("what?", CPA, CPA)
+
+
+def test_a_migration_makes_the_views_anew(sides: tuple[Store, str], sql_server: Server) -> None:
+    store, url = sides
+    admin = sql_server.url("side_attacked")
+    schema = f"`side_attacked_{LEFT}`"
+    store.execute(f"CREATE OR REPLACE VIEW {schema}.`node` AS SELECT 1 AS id")  # as an older program's
+    store.execute(
+        f"CREATE OR REPLACE DEFINER = side_cpa@localhost VIEW {schema}.`mesh` AS"
+        " SELECT id, boot_id, name, topology, 4 AS schema_version, counter, trimmed_to, booted_at"
+        " FROM side_attacked.mesh"
+    )
+    with open_viewer(url) as viewer, pytest.raises(SchemaError, match="older than this program's"):
+        viewer.read()
+    assert sorted(migrate(admin)) == sorted(f"views of {login}" for login in LOGINS)
+    with open_viewer(url) as viewer:
+        assert seen(viewer)[0] == [0, 1, 2, 3, 4, 9, 10]
+    assert migrate(f"{admin}&galera=single-writer")  # again, by another URL
+
+
+def test_making_it_all_again_changes_nothing(sides: tuple[Store, str], sql_server: Server) -> None:
+    _, url = sides
+    admin = sql_server.url("side_attacked")
+    assert granted(admin, LOGINS)[LEFT] == url
+    with open_viewer(url) as viewer:
+        assert seen(viewer)[1] == [1]
+
+
+def test_a_viewer_says_when_its_views_do_not_fit(sides: tuple[Store, str]) -> None:
+    store, url = sides
+    store.execute("REVOKE ALL ON side_attacked.* FROM side_cpa@localhost")
+    with open_viewer(url) as viewer, pytest.raises(SchemaError, match="do not fit"):
+        viewer.read()
