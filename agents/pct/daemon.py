@@ -34,7 +34,7 @@ COURIERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
-_PREPARE_S = 3.0  # after our start: the mesh is to hear of us first
+_PREPARE_S = 1.5  # after our start: the mesh is to hear of us first
 _END_S = 5.0  # for launches to end before they are killed
 
 

@@ -74,7 +74,8 @@ class DatagramBeats:
         self._sock = Socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagram)
         self._timer: Timer = loop.after(0, self._beat)
-        self._lease_timer: Timer = loop.after(_LEASE_LOOK_S, self._look_at_lease)
+        self._lease_timer: Timer
+        self._await_lapse()
 
     @property
     def accepts_launches(self) -> bool:
@@ -203,7 +204,12 @@ class DatagramBeats:
         if self._lease.state is not before:
             self._log.write("lease lapsed", seconds=self._lease.length_s)
         self._do(action)
-        self._lease_timer = self._loop.after(_LEASE_LOOK_S, self._look_at_lease)
+        self._await_lapse()
+
+    def _await_lapse(self) -> None:
+        # a node at rest wakes for nothing but its beats: acknowledged or not, before then nothing can lapse
+        wait_s = max(_LEASE_LOOK_S, self._lease.idle_s(time.monotonic()))
+        self._lease_timer = self._loop.after(wait_s, self._look_at_lease)
 
     def _do(self, action: Action) -> None:
         if action is not Action.NONE:

@@ -73,6 +73,10 @@ class Lease:
         """An RCA counts this life of the node as over."""
         return self._handle(Event.TOLD_DOWN)
 
+    def idle_s(self, now: float) -> float:
+        """For how long :meth:`tick` has nothing to say; 0.0 where that is to be asked again and again."""
+        return max(0.0, self._known_at + self.length_s - now) if self.state is State.HELD else 0.0
+
     def tick(self, now: float) -> Action:
         """Take the passing of time."""
         return self._handle(Event.LATE) if now - self._known_at > self.length_s else Action.NONE

@@ -56,3 +56,16 @@ def test_a_node_that_cannot_be_cleared_tries_again() -> None:
     assert lease.cleared(False, 101.0) is Action.CLEAR
     assert lease.cleared(True, 102.0) is Action.BEGIN_ANEW
     assert lease.state is State.HELD
+
+
+def test_nothing_can_lapse_before_the_time_that_it_tells() -> None:
+    lease = Lease(100.0, 10.0)
+    assert lease.idle_s(100.0) == 10.0
+    lease.acknowledged(sent_at=104.0)
+    until = 107.0 + lease.idle_s(107.0)
+    assert lease.tick(until) is Action.NONE and lease.tick(until + 0.001) is Action.END_ORPHANS
+    assert lease.idle_s(until + 0.001) == 0.0  # now somebody may be lost at any moment
+    lease.acknowledged(sent_at=120.0)
+    assert lease.idle_s(121.0) == 9.0
+    lease.told_down()
+    assert lease.idle_s(121.0) == 0.0
