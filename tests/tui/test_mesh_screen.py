@@ -10,6 +10,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
 from console.tui.widgets.details import Details
 from console.tui.widgets.machine_map import MachineMap
+from tests.support.big_machine import storm
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 
@@ -42,7 +43,7 @@ async def test_the_map_can_be_read_without_colour(tmp_path: Path) -> None:
         for line in screen_text(app).splitlines():
             words = line.replace("│", " ").replace("[", " ").replace("]", " ").split()
             if words and words[0] in ("n0", "n1", "n2", "n3"):
-                rows[words[0]] = words[1:9]
+                rows.setdefault(words[0], words[1:9])  # the map comes first
         assert rows["n0"] == list("aaaaaabb")
         assert rows["n1"] == ["b", "b", "+", "+", "d", "d", "d", "d"]
         assert rows["n2"] == ["#"] * 8
@@ -221,3 +222,33 @@ async def test_themes_of_textual_can_be_chosen(tmp_path: Path) -> None:
             await pilot.pause()
         await pilot.press("escape")
         await until(pilot, lambda: "./ring" in screen_text(app), "the map, in the last theme")
+
+
+async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    database.down("n2", "power supply")
+    async with opened(database.url, tmp_path, (200, 60)) as (app, pilot):
+        await until(pilot, lambda: "lately" in screen_text(app), "the activity")
+        await until(pilot, lambda: "in use now: " in screen_text(app), "the chart")
+        text = screen_text(app)
+        lines = {line.split()[1]: line for line in text.splitlines() if "processors in use" in line}
+        assert list(lines) == ["n0", "n1", "n2", "n3"]
+        assert "8 of 8 processors in use" in lines["n0"] and "6× hostname -f" in lines["n0"]
+        assert "power supply" in lines["n2"]
+        assert "node_down" in text
+        database.end(1)
+        await until(pilot, lambda: "2 of 8 processors in use" in screen_text(app), "six of n0 free again")
+        await pilot.resize_terminal(200, 14)
+        await until(pilot, lambda: "lately" not in screen_text(app), "the map alone")
+        assert all(f"n{node} " in screen_text(app) for node in range(4))
+        await pilot.resize_terminal(120, 50)
+        await until(pilot, lambda: "lately" in screen_text(app), "room again")
+
+
+async def test_a_large_machine_takes_all_the_room(tmp_path: Path) -> None:
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await until(pilot, lambda: "11,136 processors" in screen_text(app), "the map")
+        await pilot.pause(0.5)
+        assert "in use now" not in screen_text(app)
+    database.close()

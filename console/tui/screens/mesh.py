@@ -20,6 +20,7 @@ from console.tui.probing import Probe
 from console.tui.screens.doing import Doing
 from console.tui.screens.entry import Entry
 from console.tui.screens.frame import Framed
+from console.tui.widgets.activity import Activity
 from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.details import Details
 from console.tui.widgets.launcher_list import LauncherList
@@ -42,7 +43,7 @@ class MeshScreen(Doing):
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def body(self) -> Iterable[Widget]:
-        """Map on the left, launchers and details on the right, the legend below."""
+        """Map on the left, with what happens where it leaves room; launchers and details on the right; the legend."""
         machine = self.console.machine
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
@@ -50,7 +51,9 @@ class MeshScreen(Doing):
         self._probe = self._details.probe = Probe()
         self._legend = Legend(machine, id="legend")
         self._possible: tuple[object, ...] = ()
-        yield Horizontal(self._map, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
+        self._activity = Activity(machine, self.console.usage, id="activity")
+        self._left = Vertical(self._map, self._activity, id="machine")
+        yield Horizontal(self._left, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
         yield self._legend
 
     def on_mount(self) -> None:
@@ -82,9 +85,17 @@ class MeshScreen(Doing):
         set_title(self._launchers, f"launchers ({len(machine.launchers):,})")
         self._launchers.update_launchers()
         self._legend.update_counts()
+        self._activity.update_activity()
         self._show_details()
         self._ask_node()
         self.set_class(bool(self.console.trouble), "-old")
+
+    @on(MachineMap.LaidOut)
+    def _share_room(self) -> None:
+        """The map has what it needs, and the activity what is left."""
+        left = self._left.size.height - self._map.needs if self._map.cells else 0
+        self._activity.take_room(left)
+        self._map.styles.height = self._map.needs if self._activity.display else "1fr"
 
     def _ask_node(self) -> None:
         """Asks the PCT of the node under the cursor how it is; at most as often as the clocks move."""

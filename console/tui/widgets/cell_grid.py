@@ -104,9 +104,13 @@ class CellGrid(ScrollView, can_focus=True):
 
     # what the screen tells it
 
+    def room(self) -> Size:
+        """What cells may be laid out in."""
+        return self.scrollable_content_region.size
+
     def rebuild(self) -> None:
         """There are other cells than before, or other room: lay everything out anew."""
-        size = self.scrollable_content_region.size
+        size = self.room()
         self._layout = self.lay_out(size.width, size.height)
         self._strips.clear()
         self.virtual_size = Size(self._layout.width, len(self._layout.lines))

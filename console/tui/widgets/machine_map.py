@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Offset, Region
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
+from textual.widget import Widget
 
 from console.tui.actions.registry import bindings
 from console.tui.charts import Chart
@@ -34,6 +35,9 @@ class MachineMap(CellGrid):
 
     class Selected(Message):
         """Another selection."""
+
+    class LaidOut(Message):
+        """It may need other room than before."""
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -117,13 +121,25 @@ class MachineMap(CellGrid):
 
     # what the screen tells it
 
+    def room(self) -> Size:
+        """All that there is, also what the map does not take because it needs less."""
+        width, height = super().room()
+        column = self.parent
+        whole = column.size.height - self.gutter.height if isinstance(column, Widget) else 0
+        return Size(width, max(height, whole)) if width else Size(0, 0)
+
+    @property
+    def needs(self) -> int:
+        """Lines that it takes, with its frame."""
+        return len(self._chart.lines) + self.gutter.height
+
     def rebuild(self) -> None:
         """Lays out anew; the cursor stays on its processor."""
         machine = self._machine
         self._anchor = None
         self._looks.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
-        size = self.scrollable_content_region.size
+        size = self.room()
         if not size:
             return  # not on the screen yet: it is laid out when it gets its place
         self.lay_out(size.width, size.height)
@@ -133,6 +149,7 @@ class MachineMap(CellGrid):
             self.set_reactive(MachineMap.cursor, tile)
         super().rebuild()
         self._show_cursor()
+        self.post_message(self.LaidOut())
 
     def repaint(self, cells: set[int]) -> None:
         """These processors changed."""
