@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agents.pct import processes, rca_places, tidying
+from agents.pct import processes, rca_places
 from agents.pct.datagrams import DatagramBeats
 from agents.pct.hosted import Kill
 from agents.pct.lease import Action
@@ -140,7 +140,9 @@ class Contact:
             self._loop.after(_ROUND_S, lambda: self._wait_until_clear(round_ + 1))
             return
         clean = not (self._unclean or len(self._hosted) or self._hosted.launchers())
-        tidying.sweep()
+        self._hosted.sweep_images_then(lambda: self._swept(clean))
+
+    def _swept(self, clean: bool) -> None:
         self._clearing = False
         self._log.write("cleared" if clean else "cannot clear")
         self._loop.after(0 if clean else _AGAIN_S, lambda: self._beats.cleared(clean))

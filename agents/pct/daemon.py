@@ -166,7 +166,7 @@ class Pct(Inside):
                 self._hosted.add_courier(pid)
 
         self._hosted.on_cleared = on_cleared
-        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())
+        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())  # each user's, as that user
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks
+_SWEEP_ROUNDS = 250  # and at a courier that sweeps
 
 
 class Hosted:
@@ -33,7 +34,8 @@ class Hosted:
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
-        self.sweep_images: Callable[[], None] = tidying.sweep
+        #: Begins to remove what dead launch children left in the RAM disk; the courier that does it, or 0: it is done.
+        self.sweep_images: Callable[[], int] = tidying.sweep
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
@@ -52,9 +54,10 @@ class Hosted:
         """How many of them there are."""
         return len(self._couriers)
 
-    def add_courier(self, pid: int) -> None:
-        """A child that serves an image to another machine (agents/pct/courier.py)."""
+    def add_courier(self, pid: int) -> int:
+        """A child that serves an image to another machine (agents/pct/courier.py); ``pid``."""
         self._couriers.add(pid)
+        return pid
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
         """A line to the launch child of ``launcher``; None when there is none."""
@@ -141,6 +144,17 @@ class Hosted:
             self.sweep_images()
         if died or stray:
             self.sweep()
+
+    def sweep_images_then(self, then: Callable[[], None]) -> None:
+        """The same, and call ``then`` when nothing is left, or a user's directory has had its time."""
+        self._await_courier(self.sweep_images(), _SWEEP_ROUNDS, then)
+
+    def _await_courier(self, pid: int, rounds: int, then: Callable[[], None]) -> None:
+        self.reap()
+        if pid in self._couriers and rounds:
+            self._loop.after(_STRAY_S, lambda: self._await_courier(pid, rounds - 1, then))
+        else:
+            then()
 
     def clear_dead(self) -> None:
         """Clear every launch whose launch child is dead."""

@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
 SPARE = 8 << 20
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+#: Of our pids. Looked at once, as root in system mode: a process that has become a user may not look at itself.
+_NAMESPACE = _namespace()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -70,7 +81,7 @@ def room(path: str, size: int) -> None:
 def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
     """Where this process keeps what goes with it: whoever finds it can tell that it is dead."""
     pid = os.getpid()
-    whose = f"launch-{_namespace()}-{pid}-{processes.start_time(pid)}-{name}"
+    whose = f"launch-{_NAMESPACE}-{pid}-{processes.start_time(pid)}-{name}"
     return os.path.join(ram_disk, f"redmesh-{os.geteuid()}", whose)
 
 
@@ -293,14 +304,7 @@ def _owner(name: str) -> Optional[Tuple[int, int]]:
     parts = name.split("-", 4)
     if len(parts) != 5 or parts[0] != "launch" or not all(part.isdigit() for part in parts[1:4]):
         return None
-    return (int(parts[2]), int(parts[3])) if int(parts[1]) == _namespace() else None
-
-
-def _namespace() -> int:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
+    return (int(parts[2]), int(parts[3])) if int(parts[1]) == _NAMESPACE else None
 
 
 def _remove_directory(path: str) -> None:

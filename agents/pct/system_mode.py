@@ -13,7 +13,7 @@ import stat
 import time
 
 from agents.link.loop import READ
-from agents.pct import image, processes, tidying
+from agents.pct import image, processes
 from agents.pct.errors import LoadFailed
 from agents.pct.handing_out import load_all_modules
 from agents.pct.held import Held
@@ -249,7 +249,7 @@ def sweep_all(ram_disk: str = RAM_DISK) -> int:
                 os.setgroups([])
                 os.setresgid(_NOBODY, _NOBODY, _NOBODY)
                 os.setresuid(uid, uid, uid)
-                tidying.sweep(ram_disk)
+                image.sweep(ram_disk)
                 os._exit(0)
             _wait(child, _SWEEP_S)
     except Exception:  # whatever anybody put there

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 
-def sweep(ram_disk: str = "/dev/shm") -> None:
-    """Remove from the RAM disk what dead launch children of this user left there; without them, one look."""
+def sweep(ram_disk: str = "/dev/shm") -> int:
+    """Remove from the RAM disk what dead launch children of this user left there; without them, one look. 0: done."""
     base = f"{ram_disk}/redmesh-{os.geteuid()}"
     try:
         names = os.listdir(base)
@@ -16,6 +16,7 @@ def sweep(ram_disk: str = "/dev/shm") -> None:
             sweep_images(ram_disk)
     except OSError:
         pass  # there is none, which is the rule
+    return 0
 
 
 def keep_ready() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agents.link.loop import Loop
-from agents.pct import tidying
 from agents.pct.hosted import Hosted, Kill
 from agents.wire.control import Message
 
@@ -18,7 +17,7 @@ class Wipe:
     def __init__(
         self, loop: Loop, hosted: Hosted, renew: Callable[[], None], on_done: Callable[[Message], None]
     ) -> None:
-        self._renew, self._on_done = renew, on_done
+        self._hosted, self._renew, self._on_done = hosted, renew, on_done
         self._clean = True
         launchers = hosted.launchers()
         self._outstanding = 1 + len(launchers)
@@ -34,7 +33,9 @@ class Wipe:
         self._outstanding -= 1
         if self._outstanding:
             return
-        tidying.sweep()
+        self._hosted.sweep_images_then(self._swept)
+
+    def _swept(self) -> None:
         if self._clean:  # else the node stays out of service: something of the old side may still run
             self._renew()
         self._on_done({"clean": self._clean})

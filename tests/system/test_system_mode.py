@@ -364,6 +364,33 @@ def test_a_users_room_that_was_never_given_is_given_and_no_other_is_taken(mesh: 
     assert (users / "21001").stat().st_uid == 21001 and (users / "21001").stat().st_mode & 0o777 == 0o700
 
 
+#: What a CPA asks a node that changes sides, with the login processor's certificate.
+WIPE = """
+from agents.link.client import Client
+from agents.link.trust import use_login
+use_login("{mesh}", "{state}")
+with Client("tls://{address}:7117/h1", "cpa") as client:
+    print(client.call({{"op": "wipe"}})["clean"])
+"""
+
+
+def test_a_node_that_is_wiped_has_nothing_of_any_user(mesh: SystemMesh) -> None:
+    """Each user's directory is swept as that user, before the node says that it is clean."""
+    host = mesh.hosts[0]
+    plant = (
+        "d=/dev/shm/redmesh-%d; mkdir -p -m 700 $d/images; l=$d/launch-$(stat -Lc %%i /proc/self/ns/pid)-4000000-1-x; "
+    )
+    plant += "mkdir -m 700 $l; echo old > $l/program; ln $l/program $d/images/4-00; chown -R %d:%d $d"
+    for uid in (21001, 21002):
+        host.run("sh", "-c", plant % (uid, uid, uid), check=True)
+    name = os.path.basename(mesh.run_dir)
+    script = WIPE.format(mesh=name, state=mesh.state, address=host.address)
+    done = mesh.run("python", "-c", script, env={"PYTHONPATH": str(Path(__file__).parents[2])})
+    left = host.run("sh", "-c", "find /dev/shm/redmesh-2100* -type f -size +0").stdout
+    assert (done.stdout, left) == ("True\n", ""), done
+    wait_until(lambda: mesh.states()["h1"] == "up", "it registers anew", 20.0, 0.1)
+
+
 def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
     done = mesh.run("yod", "-sz", "1", "true")
     assert done.returncode == 125 and "launches of root are refused" in done.stderr and "allow_root" in done.stderr
