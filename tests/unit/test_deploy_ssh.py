@@ -181,6 +181,18 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     assert set(start) == {name for name in loaded if name.partition(".")[0] == "agents"} and not set(start) & alone
 
 
+def test_what_runs_on_a_host_first_loads_little(tmp_path: Path) -> None:
+    code = (
+        "import sys; scope = {'__name__': 'bootstrap'}; exec(compile(sys.argv[1], 'bootstrap', 'exec'), scope)\n"
+        "scope['check_port'](('127.0.0.1', 0)); scope['listener'](sys.argv[2]); scope['facts']('no-node')\n"
+        "print(*sys.modules)"
+    )
+    source = agent._program("bootstrap.py").decode()
+    words = [sys.executable, "-I", "-S", "-c", code, source, str(tmp_path / "none.sock")]
+    done = subprocess.run(words, capture_output=True, text=True, env={"HOME": "/"}, timeout=60, check=True)
+    assert not set(done.stdout.split()) & {"socket", "enum", "selectors", "collections", "json", "re", "shutil"}
+
+
 def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
     code = "import sys, console.deploy.far_mesh; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
