@@ -58,7 +58,7 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
 
 async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
-    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (140, 70)) as (app, pilot):
         running(yod)
         await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
@@ -69,6 +69,15 @@ async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Pat
         await pilot.press("u")
         await until(pilot, lambda: len(signals(yod)) == 3, "a third")
         assert signals(yod) == [(10, None), (12, None), (10, [2])]
+        await pilot.press("l", "space")  # rank 3 too
+        await until(pilot, lambda: app.screen.query_one(OutputPane).scope == {2, 3}, "two ranks")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "yod -signal USR1 1 2-3" in screen_text(app), "the same in a shell")
+        await pilot.press("escape", "t")
+        await until(pilot, lambda: "yod -signal TERM 1 2-3" in screen_text(app), "and in the question")
+        await pilot.press("escape", "a", "question_mark")
+        await until(pilot, lambda: "yod -signal USR1 1 " in screen_text(app), "all ranks again")
+        assert "USR1 1 2" not in screen_text(app)
 
 
 async def test_term_and_kill_ask_and_enter_is_cancel(tmp_path: Path) -> None:

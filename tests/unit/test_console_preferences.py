@@ -108,6 +108,14 @@ def test_bars_of_use() -> None:
     assert usage.bars(10) == "▁▅█▁" and usage.bars(2) == "█▁" and usage.bars(0) == ""
 
 
+def test_a_chart_of_use() -> None:
+    usage = Usage()
+    for busy in (0, 1, 4, 8):
+        usage.add(busy, 8)
+    assert usage.chart(6, 2) == ["     █", "   ▂██"]
+    assert usage.chart(2, 2) == [" █", "██"] and usage.seconds(2) == 2 and usage.seconds(9) == 4 and usage.now == 1.0
+
+
 def test_the_page_has_every_action() -> None:
     page = (Path(__file__).parents[2] / "docs/console.md").read_text()
     assert updated(page) == page, "python -m console.tui.actions.page docs"

@@ -27,9 +27,12 @@ class Action(NamedTuple):
 
 class _Open(dict[str, str]):
     def __missing__(self, key: str) -> str:
-        return key.upper()
+        return " [RANKS]" if key == "ranks" else key.upper()
 
 
 def command_line(action: Action, facts: dict[str, str]) -> str:
-    """The action's command with what is known filled in; what is not stands there in capitals. Empty if it has none."""
+    """The action's command with what is known filled in; what is not stands there in capitals. Empty if it has none.
+
+    ``ranks`` is a word that may be missing: it brings the blank before it along.
+    """
     return action.command.format_map(_Open(facts))

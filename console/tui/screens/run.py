@@ -61,10 +61,11 @@ class RunScreen(Saving, Framed):
         self._run = watch.run
 
     def facts(self) -> dict[str, str]:
-        """The launcher of this tab, and the rank that is meant."""
+        """The launcher of this tab, and the ranks that are meant."""
         scope = self._output.scope if self.is_mounted else None
         rank = str(min(scope)) if scope else "RANK"
-        return {"launcher": str(self._run.launcher), "rank": rank}
+        ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
+        return {"launcher": str(self._run.launcher), "rank": rank, "ranks": ranks}
 
     def body(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table, the prompt."""
@@ -313,8 +314,7 @@ class RunScreen(Saving, Framed):
         whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
         end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
         name = signal_name(number)
-        some = f" {fold_ranks(ranks)}" if ranks is not None else ""
-        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{some}"
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{self.facts()['ranks']}"
         question = Confirm(
             f"{name} to {whom} of launcher {self._run.launcher}?",
             f"{self._run.command}\n{end}{same}",
