@@ -10,7 +10,7 @@ from console.deploy.plan import cpa_url
 from console.errors import UsageError
 from console.settings import Settings
 from db import view_schemas
-from db.accounts import Account
+from db.accounts import Account, at
 from db.schema import create_database, grants, migrate, printed, run_grants
 from db.url import in_database, mysql_options, sqlite_path, without_password
 
@@ -30,7 +30,8 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     accounts = _Accounts(settings, options, url)
     if not options.run:
         print("-- to be run by the database's administrator, or by: mesh db init --run")
-        print("-- the accounts must exist: CREATE USER 'redmesh_cpa'@'%' IDENTIFIED BY '…'")
+        for _, account, _ in accounts.files:
+            print(f"-- this account must exist: CREATE USER {at(account)} IDENTIFIED BY '…'")
         print(printed(accounts.statements), end="")
         return 0
     run_grants(url, accounts.statements)

@@ -65,8 +65,9 @@ def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: 
 def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMesh, sql_server: Server) -> None:
     url = sql_server.new_database()
     private = mesh(2, 1, up=False)
-    said = private.run("mesh", "db", "init", "--url", url, check=True).stdout
-    assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER" in said
+    said = private.run("mesh", "db", "init", "--url", url, "--view-login", "it's\\", check=True).stdout
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER 'redmesh_cpa'@'%'" in said
+    assert said.count("CREATE OR REPLACE") == 8 and "CREATE USER 'redmesh_view_it-s-" in said
     assert not (private.state / "cpa.url").exists()
     assert "up to date" in private.run("mesh", "db", "migrate", "--url", url, check=True).stdout
     sql_server.drop_database(url)
