@@ -15,7 +15,7 @@ import time
 from agents.link.sockets import connect
 from agents.link.tls import MOST_WRITTEN
 from agents.pct import kernel
-from agents.pct.pieces import HEAD, Reader, head
+from agents.pct.pieces import HEAD, PIECE, Reader, head
 from agents.wire.control import control
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, frame
@@ -44,7 +44,7 @@ class Mapped(Reader):
         """As Reader has it."""
         if self._map is None:
             self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-        return self._map[at : at + count]
+        return self._map[at : at + min(count, PIECE)]
 
 
 class Courier:

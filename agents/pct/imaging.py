@@ -21,7 +21,7 @@ from agents.pct.pieces import read_piece
 from agents.pct.places import launch_socket
 from agents.pct.plan import Load, Program
 from agents.pct.pulling import STALL_S, Pull, description
-from agents.pct.serving import Serving, Servings
+from agents.pct.serving import FAR_GRAIN, GRAIN, Serving, Servings
 from agents.pct.subtree import Child
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
@@ -354,7 +354,8 @@ class Images:
             session.refuse(request, ImageError(f"{error.strerror}"))
         else:
             session.reply(request, {"size": image.size})
-            self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received))
+            grain = FAR_GRAIN if "node" in request else GRAIN
+            self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received, grain))
 
     def close(self) -> None:
         """Remove what is ours; the host's copy too when nobody else has it."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     OnPiece = Callable[[int, memoryview], None]
 
 PIECE = 256 << 10
+#: Read at once of a file that was handed over: no socket limits it, and it still fits into a processor's cache.
+LARGE = 1 << 20
 _LONGEST_MESSAGE = 64 << 10  # a hello, an answer
 
 HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
@@ -61,9 +63,10 @@ class Reader:
         self._local = hasattr(sock, "recvmsg")  # a connection to another machine hands nothing over
         self._head = bytearray()
         self._left = 0  # bytes of the IMAGE frame that is being read
-        self._buffer = memoryview(bytearray(PIECE))
+        self._buffer = memoryview(bytearray(LARGE if self._local else PIECE))
         self._held = 0  # bytes in it: those before ``_at``
         self._fd, self._here = -1, 0
+        self._under_way = False
 
     def read(self) -> bool:
         """Take something of what is there; False at the end of the connection. BlockingIOError when nothing is."""
@@ -103,7 +106,7 @@ class Reader:
         return bool(data)
 
     def _copy(self) -> bool:
-        data = self.of_file(self._fd, self._at, min(self._here - self._at, PIECE))
+        data = self.of_file(self._fd, self._at, min(self._here - self._at, LARGE))
         if not data:
             raise WireError("the file of an image is shorter than was told")
         self._at += len(data)
@@ -115,7 +118,7 @@ class Reader:
         self._left -= count
         self._at += count
         self._held += count
-        if self._held == PIECE:
+        if self._held == len(self._buffer):
             self.hand_on()
         return count > 0
 
@@ -136,11 +139,11 @@ class Reader:
 
     def _wanted(self) -> int:
         if len(self._head) < HEADER_SIZE:
-            return HEAD.size if self._fd >= 0 else HEADER_SIZE  # once it has the file there are but notices
+            return HEAD.size if self._under_way else HEADER_SIZE  # behind the first of an image there is nothing else
         kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
         if kind == IMAGE and PLACE.size < length + (self._fd >= 0) and length <= LIMITS[IMAGE]:
             return HEAD.size
-        if kind == CONTROL and length <= _LONGEST_MESSAGE and self._fd < 0:
+        if kind == CONTROL and length <= _LONGEST_MESSAGE and not self._under_way:
             return HEADER_SIZE + length
         raise WireError(f"a frame of kind {kind} and {length} bytes where an image was expected")
 
@@ -151,6 +154,7 @@ class Reader:
         if kind != IMAGE:
             self._on_message(payload)
             return
+        self._under_way = True
         _, place = PLACE.unpack(payload)
         if length == PLACE.size:
             self._here = place

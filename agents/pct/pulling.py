@@ -32,7 +32,7 @@ _AGAIN_S = 0.01
 _AT_ONCE = 16  # reads before the loop serves others
 #: Bytes of a stream from another machine that have to come before it is read: few at first, so that those who wait
 #: further down begin soon, and when its end is near.
-GATHERED = 16 << 10, 256 << 10
+GATHERED = 16 << 10, 128 << 10
 
 
 class Pull:

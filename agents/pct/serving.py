@@ -19,27 +19,30 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
 
-#: Bytes that have to arrive before the next notice, each of which costs whoever fetches a wake-up; fewer at first, so
-#: that a long chain is soon busy to its end.
-GRAIN = 64 << 10
+#: Bytes that have to arrive before the next notice, each of which costs whoever fetches a wake-up: for a courier, whose
+#: machine's link shall not rest, and for a node of this machine. Fewer at first: what is behind it begins soon.
+FAR_GRAIN, GRAIN = 64 << 10, 1 << 20
 
 
 class Serving:
     """Image ``number``, of ``size`` bytes, for one node. ``available()`` bytes of the file ``fd`` are good."""
 
-    def __init__(self, session: Session, number: int, size: int, fd: int, available: Callable[[], int]) -> None:
+    def __init__(
+        self, session: Session, number: int, size: int, fd: int, available: Callable[[], int], grain: int = GRAIN
+    ) -> None:
         self._session, self._number, self._size, self._fd = session, number, size, fd
-        self._available = available
+        self._available, self._grain = available, grain
         self._told = 0
         session.link.on_drained = self.push
 
     def push(self) -> None:
         """Tell of what has come since, once that is worth it."""
         link, here = self._session.link, self._available()
+        worth_it = here == self._size or here - self._told >= min(self._grain, here // 4)
         if link.sock is None:
             self.close()
-        elif link.out_bytes or (here - self._told < min(GRAIN, here // 4) and here < self._size) or here == self._told:
-            return  # drained, it is told
+        elif link.out_bytes or here == self._told or not worth_it:
+            return  # once all is sent, it is told
         elif self._fd < 0:
             self._told = here
             link.send_raw(notice(self._number, here))

@@ -15,7 +15,7 @@ from agents.pct.courier import Courier
 from agents.pct.image_states import Sources
 from agents.pct.pieces import PIECE, Reader, notice, read_piece
 from agents.pct.pulling import Pull
-from agents.pct.serving import GRAIN, Serving, Servings
+from agents.pct.serving import FAR_GRAIN, Serving, Servings
 from agents.wire.control import control
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
@@ -41,7 +41,7 @@ class Node:
         assert op == "fetch"
         session.reply(message, {"size": len(self.whole)})
         fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
-        self.servings.add(0, Serving(session, 0, len(self.whole), fd, lambda: self.here))
+        self.servings.add(0, Serving(session, 0, len(self.whole), fd, lambda: self.here, FAR_GRAIN))
 
     def _take(self, offset: int, data: memoryview) -> None:
         assert offset == len(self.got)
@@ -83,12 +83,12 @@ def test_what_has_arrived_is_fetched_and_what_follows_as_it_arrives(node: Node) 
     for _ in range(5):
         node.loop.run_once(0.01)
     assert len(node.got) == PIECE
-    node.come(PIECE + GRAIN)
-    node.turn(lambda: len(node.got) == PIECE + GRAIN)
+    node.come(PIECE + FAR_GRAIN)
+    node.turn(lambda: len(node.got) == PIECE + FAR_GRAIN)
     node.come(len(node.whole))
     node.turn(lambda: len(node.got) == len(node.whole))
     assert node.got == node.whole and not node.reasons
-    assert node.pieces == 4  # few, however it came
+    assert node.pieces == 3  # few, however it came
 
 
 def test_an_image_that_will_not_come_sends_the_fetcher_elsewhere(node: Node) -> None:
