@@ -1,5 +1,6 @@
 """What the viewers of a login processor see: their side of the machine, on both databases the same."""
 
+import importlib
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -144,6 +145,18 @@ def test_a_boot_joins_nobodys_past(store: Store, machine: Machine, viewer_of: Vi
     assert seen(viewer_of(LEFT))[2] == [] and seen(viewer_of(RIGHT))[2] == [theirs.launcher]
     define_machine(store, "m", "b3", LOGIN, NODES, {**SECTION, "switches": []})
     assert seen(viewer_of(LEFT))[2] == [] and seen(viewer_of(RIGHT))[2] == [theirs.launcher]
+
+
+def test_partitions_of_an_older_schema_are_their_launchers(store: Store, machine: Machine, viewer_of: ViewerOf) -> None:
+    switch(store, "middle")
+    mine, theirs = take(store, machine, LEFT, 1), take(store, machine, RIGHT, 1)
+    job = create(store, machine, PartitionDemand(key(), "1.pbs", "ada", 7, 1, login=LEFT), lambda f, n: f[:n])
+    store.run(lambda t: t.change("UPDATE `partition` SET login_processor = NULL"))
+    assert viewer_of(LEFT).read().partitions == []
+    store.execute(importlib.import_module("db.migrations.0005_seen_by_side").OF_ITS_LAUNCHERS)
+    assert [row.id for row in viewer_of(LEFT).read().partitions] == [mine.partition]
+    assert [row.id for row in viewer_of(RIGHT).read().partitions] == [theirs.partition]
+    assert {row[0]: row[1] for row in store.read("SELECT id, login_processor FROM `partition`")}[job.partition] is None
 
 
 def test_a_login_processor_that_is_not_there_sees_nothing(database_url: str, store: Store, machine: Machine) -> None:
