@@ -9,6 +9,7 @@ import pytest
 
 from agents.link.client import Client
 from agents.wire.errors import AgentError
+from db.views import open_viewer
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -146,6 +147,12 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
         assert refused.returncode != 0 and "this side of the machine has not" in refused.stderr, (verb, refused.stderr)
     refused_by_the_cpa(storm)
     refused_to_reach(storm, left)
+    # who waits on one side holds nobody up on the other
+    waits = storm.start("yod", "-sz", "5", "--wait-for-nodes", "60", "hostname", env=RIGHT, stdout=subprocess.DEVNULL)
+    with open_viewer(storm.database) as viewer:
+        wait_until(lambda: [row.size for row in viewer.waiting()] == [5], "it waits")
+    assert columns(storm, LEFT, 1) <= {2, 3, 4}
+    assert "requests that came before" in storm.run("yod", "-sz", "1", "true", env=RIGHT).stderr
     assert left.poll() is None and right.poll() is None
     for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):
         refused = storm.run("mesh", "side", "set", *change)
@@ -160,7 +167,9 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     assert most(storm, LEFT) == EACH
     shown = storm.run("showmesh", check=True).stdout
     assert any(line.count("|") == 2 for line in shown.splitlines())
+    assert waits.poll() is None
     end(right)
+    assert waits.wait(20) == 0
 
 
 def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
