@@ -72,7 +72,7 @@ def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
 
         keys.rotate(tell)
         for name in logins.granted(settings):
-            say(f"{name}: mesh login grant it again, and join there")
+            say(f"{name}: mesh up brings it the new ones, or mesh login grant it again, and join there")
         return [node.name for node in nodes if not node.is_there]
 
 

@@ -1,0 +1,200 @@
+"""kill -9 of everything, at every state of a launch over many hosts: it goes on or ends, and nothing of it stays.
+
+The whole table is REDMESH_TEST_KILLS=all (three minutes); without it, what no other test does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import MakeHosts
+from tests.support.mariadb import Server
+from tests.support.waiting import wait_until
+
+MARK = "987654"  # tells a rank from everything else on a host
+NAP = ("sleep", MARK)
+SLOW_TO_END = ("sh", "-c", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done", MARK)
+SOON_OVER = ("sh", "-c", "sleep 1", MARK)
+SIZE = 6
+VICTIMS = ("yod", "cpa-0", "rca", "pct", "launch child", "mariadbd")
+STATES = ("allocating", "loading", "held", "running", "signalling", "ending")
+#: In these a launch has no need of these: it runs on.
+NOT_NEEDED = set(itertools.product(("held", "running"), ("cpa-0", "rca", "pct", "mariadbd")))
+SOME = [
+    ("allocating", "cpa-0"), ("allocating", "mariadbd"), ("held", "pct"), ("held", "mariadbd"), ("signalling", "cpa-0"),
+    ("signalling", "launch child"), ("ending", "mariadbd"), ("ending", "yod"),
+]  # fmt: skip
+TABLE = list(itertools.product(STATES, VICTIMS)) if os.environ.get("REDMESH_TEST_KILLS") == "all" else SOME
+
+
+@pytest.fixture(scope="module")
+def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
+    made = FarMesh(netns_hosts(3, rate="80mbit"), database=sql_server.new_database(), suspect_s=4.0, down_s=8.0)
+    try:
+        made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="module")
+def large(mesh: FarMesh) -> str:
+    """A program that takes a second to arrive."""
+    path = mesh.home / "large"
+    path.write_bytes(Path("/bin/sleep").read_bytes() + os.urandom(8 << 20))
+    path.chmod(0o755)
+    return str(path)
+
+
+def ranks(mesh: FarMesh) -> list[int]:
+    """How many ranks of the launch each host has."""
+    return [sum(MARK in words for words in host.processes().values()) for host in mesh.hosts]
+
+
+class Scene:
+    """A launch that is brought into a state, and what is killed there."""
+
+    def __init__(self, mesh: FarMesh, server: Server, large: str) -> None:
+        self.mesh, self.server, self.large = mesh, server, large
+        self.daemons = {name: mesh.pid_of(name) for name in ("cpa-0", "rca")}
+        self.yod: subprocess.Popen[Any] | None = None
+
+    def start(self, *words: str) -> subprocess.Popen[Any]:
+        self.yod = self.mesh.start(
+            "yod", "-kill", "-sz", str(SIZE), *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        return self.yod
+
+    def until(self, state: str) -> None:
+        wait_until(lambda: self.mesh.json("showmesh")["states"][state] == SIZE, f"it is {state}", 20.0, 0.02)
+
+    def until_there(self) -> None:
+        wait_until(lambda: min(ranks(self.mesh)) >= 2, "all ranks are there", 20.0, 0.02)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The database stands still meanwhile."""
+        process = self.server.process
+        self.server.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if process is self.server.process:
+                self.server.signal(signal.SIGCONT)
+
+    @contextmanager
+    def allocating(self) -> Iterator[None]:
+        with self.frozen():
+            self.start(*NAP)
+            time.sleep(0.5)
+            yield
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        self.start(self.large, MARK)
+        arrives = ("sh", "-c", "ls /dev/shm/redmesh-*/images/*")
+        wait_until(lambda: self.mesh.hosts[1].run(*arrives).stdout, "it arrives", 10.0, 0.01)
+        yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self.start("-sleep", "before-go:2", *NAP)
+        self.until("pending")
+        self.until_there()
+        yield
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self.start(*NAP)
+        self.until("busy")
+        yield
+
+    @contextmanager
+    def signalling(self) -> Iterator[None]:
+        yod = self.start(*SLOW_TO_END)
+        self.until("busy")
+        time.sleep(0.3)  # the shells set their traps
+        yod.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        yield
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        self.start(*SOON_OVER)
+        self.until("busy")
+        with self.frozen():
+            wait_until(lambda: not any(ranks(self.mesh)), "every rank has ended", 10.0, 0.02)
+            time.sleep(0.2)
+            yield
+
+    def kill(self, victim: str) -> None:
+        host = self.mesh.hosts[1]
+        assert self.yod is not None
+        if victim == "yod":
+            self.yod.kill()
+        elif victim == "pct":
+            assert self.mesh.kill_on(host, "redmesh-pct")
+        elif victim == "launch child":
+            self.mesh.kill_on(host, "redmesh-launch")
+        elif victim == "mariadbd":
+            self.server.kill()
+            time.sleep(1.0)
+            self.server.start()
+        else:
+            os.kill(self.daemons[victim], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("state", "victim"), TABLE)
+def test_killed(mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str) -> None:
+    scene = Scene(mesh, sql_server, large)
+    enter: Callable[[], Any] = getattr(scene, state)
+    with enter():
+        scene.kill(victim)
+    yod = scene.yod
+    assert yod is not None
+    if (state, victim) in NOT_NEEDED:
+        time.sleep(4.0)  # sleep and all that
+        assert yod.poll() is None, yod.communicate()
+        assert min(ranks(mesh)) >= 2, "it runs on"
+    deadline = time.monotonic() + (20.0 if state in ("signalling", "ending") else 3.0)
+    while yod.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    asked = yod.poll() is None
+    if asked:  # it runs, after all
+        assert state not in ("signalling", "ending"), "it ends by itself"
+        yod.send_signal(signal.SIGTERM)
+    _, said = yod.communicate(timeout=40)
+    if asked and (state, victim) in NOT_NEEDED:
+        assert yod.returncode == 128 + signal.SIGTERM, said
+    settle(mesh)
+    done = mesh.run("yod", "-sz", str(SIZE), "true")
+    assert done.returncode == 0, done.stderr
+
+
+def settle(mesh: FarMesh) -> None:
+    """Every node up, every processor free, no rank and no directory of a launch anywhere."""
+    last: list[Any] = []
+
+    def settled() -> bool:
+        shown = mesh.json("showmesh")
+        left = [host.run("sh", "-c", "ls -d /dev/shm/redmesh-0/launch-*").stdout for host in mesh.hosts]
+        last[:] = [shown["states"], shown["launchers"], {node["name"]: node["state"] for node in shown["nodes"]}, left]
+        up = set(last[2].values()) == {"up"}
+        return up and shown["states"]["free"] == SIZE and not shown["launchers"] and not any(left + ranks(mesh))
+
+    try:
+        wait_until(settled, "the mesh is as it was", 40.0, 0.1)
+    except AssertionError:
+        raise AssertionError(f"not settled: {last}\n{mesh.logs(25)}") from None
