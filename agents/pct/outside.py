@@ -90,7 +90,8 @@ class Outside:
     def prepare(self) -> None:
         """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
         import agents.pct.anteroom
-        import agents.pct.courier  # noqa: F401
+        import agents.pct.courier
+        import agents.pct.papers  # noqa: F401
 
         self._trust.client()
         self._trust.server()
