@@ -277,21 +277,13 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
 def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
     """Writes the rows of an allocation of exactly these processors."""
     launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
-    folded = fold(ids)
+    folded, login = fold(ids), machine.node_id(demand.login)
     if demand.partition is None:
         partition, t.next_partition = t.next_partition, t.next_partition + 1
         guard = "`partition` IS NULL"
+        whose = (demand.request_key, demand.user, demand.uid)
         insert_partition(
-            t,
-            partition,
-            demand.request_key,
-            demand.user,
-            demand.uid,
-            ids,
-            batch_job=None,
-            max_in_use=len(ids),
-            folded=folded,
-            login_processor=machine.node_id(demand.login),
+            t, partition, *whose, ids, batch_job=None, max_in_use=len(ids), folded=folded, login_processor=login
         )
     else:
         partition = demand.partition
@@ -305,7 +297,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         "id": launcher,
         "cookie": cookies.digest(cookie),
         "partition": partition,
-        "login_processor": machine.node_id(demand.login),
+        "login_processor": login,
         "size": len(ids),
         "processors": folded,
         "root": nodes[0].name,

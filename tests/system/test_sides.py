@@ -95,8 +95,11 @@ def refused_to_reach(storm: PrivateMesh, left: "subprocess.Popen[Any]") -> None:
     storm.run("yod", "-signal", "CONT", str(launcher), env=LEFT, check=True)
 
 
-def refused_by_the_cpa(storm: PrivateMesh) -> None:
-    """Who does not look first is refused all the same."""
+def refused_to_touch(storm: PrivateMesh) -> None:
+    """The right's pingd does not see the left, and a CPA refuses whoever does not look first."""
+    for verb in (["-kill"], ["-interrupt"], ["-reset"], ["-gone"], ["-reserve", "root"]):
+        refused = storm.run("pingd", *verb, "-list", "0..9", "-NoInquire", env=RIGHT)
+        assert refused.returncode != 0 and "this side of the machine has not" in refused.stderr, (verb, refused.stderr)
     on_the_left = {"processors": [[0, 9]], "nodes": []}
     launcher = storm.json("showmesh", env=LEFT)["launchers"][0]["id"]
     for request in (
@@ -113,6 +116,16 @@ def refused_by_the_cpa(storm: PrivateMesh) -> None:
             pytest.raises(AgentError, match="another side"),
         ):
             client.call({**request, "login": RIGHT["REDMESH_LOGIN"]})
+
+
+def waiting_on_the_right(storm: PrivateMesh) -> "subprocess.Popen[Any]":
+    """Who waits on one side holds nobody up on the other."""
+    waits = storm.start("yod", "-sz", "5", "--wait-for-nodes", "60", "hostname", env=RIGHT, stdout=subprocess.DEVNULL)
+    with open_viewer(storm.database) as viewer:
+        wait_until(lambda: [row.size for row in viewer.waiting()] == [5], "it waits")
+    assert columns(storm, LEFT, 1) <= {2, 3, 4}
+    assert "requests that came before" in storm.run("yod", "-sz", "1", "true", env=RIGHT).stderr
+    return waits
 
 
 def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
@@ -142,17 +155,9 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     assert storm.run("yod", "-sz", "1", "-list", "c2-0c0s0n0", "true", env=RIGHT).returncode == 125
     assert storm.run("yod", "-sz", "3", "true", env=RIGHT).returncode == 125  # one is left there, and one on the left
     assert storm.run("yod", "--dry-run", "-sz", "2", "true", env=RIGHT).returncode == 125
-    for verb in (["-kill"], ["-interrupt"], ["-reset"], ["-gone"], ["-reserve", "root"]):
-        refused = storm.run("pingd", *verb, "-list", "0..9", "-NoInquire", env=RIGHT)
-        assert refused.returncode != 0 and "this side of the machine has not" in refused.stderr, (verb, refused.stderr)
-    refused_by_the_cpa(storm)
+    refused_to_touch(storm)
     refused_to_reach(storm, left)
-    # who waits on one side holds nobody up on the other
-    waits = storm.start("yod", "-sz", "5", "--wait-for-nodes", "60", "hostname", env=RIGHT, stdout=subprocess.DEVNULL)
-    with open_viewer(storm.database) as viewer:
-        wait_until(lambda: [row.size for row in viewer.waiting()] == [5], "it waits")
-    assert columns(storm, LEFT, 1) <= {2, 3, 4}
-    assert "requests that came before" in storm.run("yod", "-sz", "1", "true", env=RIGHT).stderr
+    waits = waiting_on_the_right(storm)
     assert left.poll() is None and right.poll() is None
     for change in (["right-quarter=closed"], ["left-quarter=open", "right-quarter=closed"], ["left=open"]):
         refused = storm.run("mesh", "side", "set", *change)
