@@ -171,6 +171,7 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
         write(path, blobs["agent"])
     elif not os.path.exists(path):
         raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
+    blobs.clear()  # what is begun from here would keep them as long as it lives
     link = os.path.join(state, "agent")
     new = "%s.%d" % (link, os.getpid())
     os.symlink("../../agents/%s.pyz" % sha, new)
