@@ -19,6 +19,7 @@ from tests.support.others import INSTALLED, install
 from tests.support.waiting import wait_until
 
 NAP = ("sleep", "987654")
+SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
 ENVIRONMENT = {"HOME": "/root", "PATH": f"{INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"}
 LOGINS = """
 [[hosts]]
@@ -173,7 +174,7 @@ def test_an_rca_that_is_gone_makes_no_node_down_and_ends_no_launch(mesh: ManyLog
     assert set(mesh.states().values()) == {"up"}
     assert mesh.json("showmesh")["states"]["busy"] == 4
     own = mesh.events("node_down", "node_suspect") - before
-    assert own == 2, "the login processor was suspect, then down, and no node"
+    assert own == 2, f"the login processor was suspect, then down, and no node: {mesh.rows(SAID)}\n{mesh.logs(40)}"
     end(mesh, yod)
     assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
 
@@ -226,3 +227,16 @@ def test_one_that_only_another_does_not_reach_is_not_taken_for_lost(mesh: ManyLo
 
 def rca_log(mesh: ManyLogins) -> list[str]:
     return (mesh.state / "log" / "rca.jsonl").read_text().splitlines()
+
+
+def test_an_up_brings_new_keys(mesh: ManyLogins) -> None:
+    """After a rotation launches from there are let in again, and their RCAs hear nodes again."""
+    told = mesh.run("mesh", "trust", "rotate", check=True).stdout
+    assert "h3: mesh up brings" in told and "h4: mesh up brings" in told
+    mesh.up()
+    for host in (mesh.asker, mesh.own):
+        done = mesh.on(host, "yod", "-sz", "4", "true")
+        assert done.returncode == 0, done.stderr
+    with standing([mesh.pid_of("rca")]):
+        wait_until(lambda: "h0" not in mesh.heard_by().values(), "they beat to others", 12.0, 0.05)
+        assert set(mesh.states().values()) <= {"up", "suspect"}

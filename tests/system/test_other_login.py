@@ -211,7 +211,7 @@ class TestWhoMayVouch:
 
 def test_joining_again_is_how_it_gets_new_keys(mesh: PrivateMesh, other: OtherLogin) -> None:
     told = mesh.run("mesh", "trust", "rotate", check=True).stdout
-    assert f"{OTHER_LOGIN}: mesh login grant" in told
+    assert f"{OTHER_LOGIN}: mesh up brings" in told and "mesh login grant it again" in told
     with pytest.raises(Unreachable), Client(str(other.run_dir / "cpa-0.sock"), "admin") as client:
         client.call({"op": "idle"})
     mesh.run("mesh", "login", "grant", OTHER_LOGIN, str(other.file), check=True)
