@@ -200,9 +200,8 @@ class Rca:
                 launcher.forgive(gap)
             for known in self.nodes.values():
                 known.machine.forgive(gap)
-            if self.far is not None and self.company is not None:
+            if self.far is not None:
                 self.far.forgive(gap)
-                self.company.peers.forgive(gap)
             self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
             self._began_at += gap
             self.journal.write("late", seconds=round(gap, 3))

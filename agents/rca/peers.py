@@ -15,6 +15,7 @@ from agents.wire import beat, keys
 from agents.wire.errors import WireError
 
 ASK_S = 1.0
+LATE_S = 1.0  # a question this late means that we ourselves did not run
 
 
 class State(Enum):
@@ -93,6 +94,7 @@ class Peers:
         self._family, self._times = family, times
         self._life = os.urandom(8).hex()  # answers are for this RCA's life alone
         self.peers: dict[str, Peer] = {}
+        self._asked_at = time.monotonic()
         self._asked: dict[int, str] = {}  # sequence -> who was asked, the last few
         self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagrams)
@@ -108,11 +110,6 @@ class Peers:
         for name in set(self.peers) - set(places):
             del self.peers[name]
 
-    def forgive(self, gap_s: float) -> None:
-        """Time in which we ourselves did not run is no silence of theirs."""
-        for peer in self.peers.values():
-            peer.heard_at += gap_s
-
     def contradicted(self, name: str) -> None:
         """A CPA hears of that one."""
         if name in self.peers:
@@ -120,6 +117,10 @@ class Peers:
 
     def _ask(self) -> None:
         now = time.monotonic()
+        gap_s, self._asked_at = now - self._asked_at - ASK_S, now
+        if gap_s > LATE_S:  # time in which we ourselves did not run is no silence of theirs
+            for peer in self.peers.values():
+                peer.heard_at += gap_s
         self._asked = {sequence: name for sequence, name in self._asked.items() if name in self.peers}
         while len(self._asked) > 8 * len(self.peers):
             del self._asked[next(iter(self._asked))]
