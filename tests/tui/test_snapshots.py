@@ -12,6 +12,8 @@ from textual.widgets import Input
 from agents.wire import control, frames
 from console.launch.spool import spool_path
 from console.tui.run import Phase
+from console.tui.usage import Usage
+from console.tui.widgets.activity import Activity
 from tests.support.console import console_on, screen_text, until
 from tests.support.fixed_database import busy_machine
 
@@ -30,8 +32,14 @@ def test_mesh(snap_compare: Compare, tmp_path: Path) -> None:
 
     async def look(pilot: Pilot[Any]) -> None:
         await settled(pilot)
+        usage = Usage()
+        for busy in (0, 4, 8, 16, 24, 20):
+            usage.add(busy, 24)
+        usage.add = lambda busy, usable: None  # type: ignore[method-assign]  # time stands still
+        app: Any = pilot.app
+        app.usage = app.screen.query_one(Activity)._usage = usage
         await pilot.press("l", "j")
-        await pilot.pause(0.2)
+        await pilot.pause(1.5)  # a second goes by: it is drawn so
 
     assert snap_compare(console_on(database.url, tmp_path), terminal_size=SIZE, run_before=look)
 

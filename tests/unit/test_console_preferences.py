@@ -60,8 +60,9 @@ def test_every_action_has_one_place_and_every_place_its_bindings() -> None:
 
 
 def test_a_command_line_names_what_it_does_not_know() -> None:
-    assert command_line(ALL["run.kill"], {"launcher": "7"}) == "yod -signal KILL 7"
-    assert command_line(ALL["run.kill"], {}) == "yod -signal KILL LAUNCHER"
+    assert command_line(ALL["run.kill"], {"launcher": "7", "ranks": ""}) == "yod -signal KILL 7"
+    assert command_line(ALL["run.kill"], {"launcher": "7", "ranks": " 0-3,8"}) == "yod -signal KILL 7 0-3,8"
+    assert command_line(ALL["run.kill"], {}) == "yod -signal KILL LAUNCHER [RANKS]"
 
 
 @pytest.mark.parametrize(
