@@ -22,6 +22,8 @@ fi
 
 # Built aside and ready only when whole, so that an interrupted make is simply begun again.
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || { rm -rf "$venv"; python3 -m venv "$venv"; }
+# Old Pythons put setuptools there, whose .pth file every start would run.
+"$venv/bin/python" -m pip uninstall -qq --disable-pip-version-check -y setuptools 2>/dev/null || true
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e "$what"
 "$venv/bin/python" -m compileall -q agents console db redmesh
 touch "$venv/.ready"

@@ -204,3 +204,13 @@ def test_yod_loads_nothing_heavy(what: str) -> None:
     loaded = set(done.stderr.split())
     assert loaded & set(HEAVY.split()) == set()
     assert "console.launch.observers" not in loaded
+
+
+def test_the_installed_command_loads_nothing_heavy_either() -> None:
+    command = Path(sys.executable).with_name("yod")  # what pip writes for an entry point imports re
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", command, "--help"], capture_output=True, text=True, check=True
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "console.cli.yod" in loaded
+    assert loaded & set(HEAVY.split()) == set()
