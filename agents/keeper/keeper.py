@@ -16,6 +16,7 @@ from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import connect_now, own_directory, peer
+from agents.link.trust import Trust
 from agents.pct import kernel, processes
 from agents.pct.spares import prepare
 from agents.wire.control import Message
@@ -50,6 +51,7 @@ class Keeper:
         self._run, self._state = str(config["run"]), str(config["state"])
         own_directory(self._run, public=bool(config.get("users")))
         own_directory(os.path.join(self._state, "log"))
+        self._try_certificate()
         self._lock = self._take_lock()
         kernel.become_subreaper()
         kernel.set_name(b"redmesh-keeper")
@@ -69,6 +71,17 @@ class Keeper:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+    def _try_certificate(self) -> None:
+        # A host whose TLS does not take it is to say so to mesh up, which waits for us; and what is loaded for it our
+        # PCT has by its fork. NoTrust.
+        config = self._config
+        if config["login"] or not config.get("listen"):
+            return
+        try:
+            Trust(config["mesh"], f"{config['trust']}/ca.pem", f"{config['trust']}/node.pem").client()
+        except ImportError as error:
+            raise KeeperError(f"this Python has no TLS: {error}", "python in mesh.toml names another") from None
 
     def _take_lock(self) -> int:
         fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -58,7 +58,12 @@ def server_context(ca_path: str, own_path: str) -> Any:
 
 
 def _context(protocol: int) -> Any:
-    return ssl._SSLContext(protocol)  # type: ignore[attr-defined]
+    try:
+        return ssl._SSLContext(protocol)  # type: ignore[attr-defined]
+    except OSError as error:  # the site's policy leaves nothing to work with
+        raise NoTrust(
+            f"TLS cannot be used here: {_reason(error)}", "look at this host's OpenSSL configuration"
+        ) from None
 
 
 def _equip(context: Any, ca_path: str, own_path: str) -> Any:

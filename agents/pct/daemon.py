@@ -141,6 +141,7 @@ class Pct(Inside):
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending = 0.0
+        self._prepared = False
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
 
     def _open(self, config: PctConfig) -> Any:
@@ -151,9 +152,12 @@ class Pct(Inside):
         return outside
 
     def _prepare(self) -> None:
-        prepare()  # whose keeper has not
-        if self._outside is not None:
-            self._outside.prepare()
+        # at the first launch or before it: what each child would load, and forget, is loaded here once
+        if not self._prepared:
+            self._prepared = True
+            prepare()  # whose keeper has not
+            if self._outside is not None:
+                self._outside.prepare()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
@@ -253,6 +257,7 @@ class Pct(Inside):
         self._hosted.add_courier(pid)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
+        self._prepare()
         if not self._beats.accepts_launches:
             self._log.write("refused", reason="clearing")  # the parent sees a node that fails
             return

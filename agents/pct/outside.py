@@ -130,6 +130,7 @@ class Outside:
         from agents.pct.renewing import renew  # once in months
 
         renew(self._config.trust, self._mesh, files)
+        self.prepare()  # or each launch child would read them
         self._log.write("trust renewed")
 
     def check(self, session: Session, op: str, message: Message) -> None:

@@ -171,12 +171,26 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
         write(path, blobs["agent"])
     elif not os.path.exists(path):
         raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
+    check(path, sha)
     blobs.clear()  # what is begun from here would keep them as long as it lives
     link = os.path.join(state, "agent")
     new = "%s.%d" % (link, os.getpid())
     os.symlink("../../agents/%s.pyz" % sha, new)
     os.replace(new, link)
     return path
+
+
+def check(path: str, sha: str) -> None:
+    """That the agent arrived whole, and still is: a host that lost its power may have half of it."""
+    try:
+        sha256: Any = __import__("_sha256" if sys.version_info < (3, 12) else "_sha2").sha256
+    except ImportError:  # OpenSSL's takes longer to load than the other to work
+        from hashlib import sha256
+    with open(path, "rb") as file:
+        if sha256(file.read()).hexdigest() == sha:
+            return
+    remove_file(path)
+    raise Trouble("agent", "the agent arrived damaged at %s, or was since" % path, "once more: it has been removed")
 
 
 def forget_agents() -> None:
@@ -464,13 +478,7 @@ def serve(word: str, source: Any) -> None:
             return "null" if value is None else str(value).lower()
         return repr(value)
 
-    operations: dict[str, Any] = {
-        "start": start,
-        "stop": stop,
-        "replace": replace,
-        "probe": probe,
-        "log": log,
-    }
+    operations: dict[str, Any] = {"start": start, "stop": stop, "replace": replace, "probe": probe, "log": log}
     while True:
         line = source.readline()
         if not line:

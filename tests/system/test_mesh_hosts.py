@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,35 @@ def _spoil_pins(hosts: LoopbackHosts) -> None:
             continue
         lines.append(f"{name} {kind} {other if name.startswith('[127.0.1.3]') else key}\n")
     hosts.keys.known_hosts.write_text("".join(lines))
+
+
+def test_a_host_that_cannot_use_its_certificate_is_told_of_at_once(
+    loopback: MakeLoopback, hosts: LoopbackHosts
+) -> None:
+    """Its OpenSSL is one that a site has left no ciphers to: the agent says so before the mesh hears of it."""
+    policy, python = hosts.directory / "openssl.cnf", hosts.directory / "python-of-that-site"
+    policy.write_text("openssl_conf = a\n[a]\nproviders = b\n[b]\nbase = c\n[c]\nactivate = 1\n")
+    python.write_text(f'#!/bin/sh\nOPENSSL_CONF={policy} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    good = {"name": "good", "address": "127.0.1.1", "processors": 1}
+    mesh = loopback(good, {"name": "strict", "address": "127.0.1.2", "processors": 1, "python": str(python)})
+    told = mesh.outcome("mesh", "up")
+    assert told["good"]["state"] == "up" and told["strict"]["state"] == "failed"
+    assert "TLS cannot be used here: library has no ciphers" in told["strict"]["message"]
+    assert told["strict"]["took_s"] < 10.0  # it is not waited for until it could have been heard of
+    assert mesh.run("yod", "-sz", "1", "echo", "ran", check=True).stdout == "ran\n"
+
+
+def test_an_agent_that_is_damaged_is_not_run_but_sent_again(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "one", "address": "127.0.1.1", "processors": 1})
+    mesh.run("mesh", "up", check=True)
+    mesh.run("mesh", "down", "--keep-agent", check=True)
+    (sent,) = mesh.far_state.glob("agents/*.pyz")
+    content = sent.read_bytes()
+    sent.write_bytes(content[: len(content) // 2])
+    up = mesh.run("mesh", "up")
+    assert up.returncode == 1 and f"one: the agent arrived damaged at {sent}, or was since" in up.stderr, up.stderr
+    assert mesh.outcome("mesh", "up")["one"]["state"] == "up" and sent.read_bytes() == content
 
 
 def test_without_any_host_nothing_is_up(loopback: MakeLoopback) -> None:

@@ -1,11 +1,14 @@
 """Launch children that serve again: which, for how long, and that nothing of the former launch is left in them."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agents.pct import processes
+from tests.support.far_pcts import FarMachine
 from tests.support.pcts import Launcher, Machine, kill_hard, run
 from tests.support.waiting import wait_until
 
@@ -116,6 +119,16 @@ def test_a_node_at_rest_has_none() -> None:
         launcher.go()
         launcher.finish()
         wait_until(lambda: not never.launch_children("n0"), "it ends with its launch")
+
+
+@pytest.mark.skipif("mmap" in sys.builtin_module_names, reason="what a process has loaded shows in its maps")
+def test_what_a_launch_needs_is_loaded_once_whoever_is_first() -> None:
+    """By the PCT itself, for a launch that comes before the PCT has had the time to."""
+    with FarMachine() as far:
+        maps = Path(f"/proc/{far.processes['n0'].pid}/maps")
+        load, common = far.load(1)
+        assert far.launch(load, common, far.credential(load, common)).run() == [0]
+        assert "/mmap." in maps.read_text()  # a courier's, of which this launch had none
 
 
 def test_shared_input_leaves_nothing_open(machine: Machine) -> None:

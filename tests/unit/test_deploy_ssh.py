@@ -193,6 +193,22 @@ def test_what_runs_on_a_host_first_loads_little(tmp_path: Path) -> None:
     assert not set(done.stdout.split()) & {"socket", "enum", "selectors", "collections", "json", "re", "shutil"}
 
 
+def test_an_agent_that_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
+    code = (
+        "import sys; scope = {'__name__': 'bootstrap'}; exec(compile(sys.argv[1], 'bootstrap', 'exec'), scope)\n"
+        "import hashlib; sent = b'agent' * 30000; sha = hashlib.sha256(sent).hexdigest()\n"
+        "for content in (sent[:-1] + b'T', sent):\n"
+        "    try: print(scope['install'](sys.argv[2] + '/node', sha, {'agent': content}))\n"
+        "    except scope['Trouble'] as trouble: print(trouble.args[1])\n"
+    )
+    source, place = agent._program("bootstrap.py").decode(), tmp_path / "redmesh" / "nodes"
+    words = [sys.executable, "-I", "-S", "-c", code, source, str(place)]
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60, check=True)
+    damaged, whole = done.stdout.splitlines()
+    assert damaged.startswith("the agent arrived damaged at ") and Path(whole).read_bytes() == b"agent" * 30000
+
+
 def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
     code = "import sys, console.deploy.far_mesh; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
