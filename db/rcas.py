@@ -1,7 +1,7 @@
 """The RCAs of several login processors: where each listens, which nodes it hears, and what follows when it is gone.
 
 A login processor's row says whether its RCA is there: ``up`` when it has said so itself, ``suspect`` when another RCA
-hears nothing of it, ``down`` when it has not contradicted. One function, one transaction.
+misses it, ``down`` when it has not contradicted for long. One function, one transaction.
 """
 
 from __future__ import annotations
@@ -49,14 +49,20 @@ def here(store: Store, login: str, listen: str) -> bool:
     return store.run(work)
 
 
+def missed(store: Store, login: str, reason: str, by: str) -> bool:
+    """An RCA does not answer another one (``by``). It finds its own row so, and contradicts; whether it is news."""
+    return store.run(lambda t: move(t, _login(t, login), NodeEvent.SILENT, reason, by))
+
+
 def silent(store: Store, login: str, reason: str, by: str) -> bool:
-    """An RCA does not answer another one (``by``): nobody is given the nodes that it heard; whether it is news."""
+    """It has not contradicted: nobody is given the nodes that it heard. False, and nothing is done, when it has."""
 
     def work(t: Transaction) -> bool:
-        row = _login(t, login)
+        if _login(t, login).state is NodeState.UP:
+            return False
         for node in _heard_by(t, login, NodeState.UP):
             move(t, node, NodeEvent.SILENT, reason, by)
-        return move(t, row, NodeEvent.SILENT, reason, by)
+        return True
 
     return store.run(work)
 

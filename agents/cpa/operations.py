@@ -12,6 +12,7 @@ from agents.cpa import placement
 from agents.cpa.issuing import Issuing
 from agents.cpa.rights import Denied, Rights, uid_of, user_name
 from agents.cpa.shapes import shape_of, size_of
+from agents.wire.beat import is_place
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import allocation, ending, history, machine, many_nodes, modes, partitions, rcas, waiting, watching
@@ -320,14 +321,14 @@ class Operations:
 
     def _rca_here(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "rca_here")
-        if len(message["listen"]) > MAX_NAME - len(rcas.SCHEME):
-            raise AgentError("rca_here: listen is too long", code="invalid")
+        if not is_place(message["listen"]):
+            raise AgentError("rca_here: every node is to be told of it, and this is no HOST:PORT", code="invalid")
         rcas.here(self.store, message["login"], message["listen"])
         return Answer({})
 
     def _rca_silent(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "rca_silent")
-        tell = rcas.lost if message.get("lost") else rcas.silent
+        tell = rcas.lost if message.get("lost") else rcas.missed if message.get("missed") else rcas.silent
         taken = tell(self.store, message["rca"], message["reason"][:MAX_REASON], message["login"])
         return Answer({"taken": taken})
 

@@ -11,12 +11,11 @@ from agents.rca.far_nodes import FarNodes
 from agents.rca.nodes import State
 from agents.rca.outbox import Outbox
 from agents.rca.peers import Action, Peer, Peers
+from agents.wire import beat
 
-#: RCAs that a node is told of: their places fit in one datagram.
-MOST_PLACES = 16
 _UDP = "udp://"
 #: How long another RCA is heard nothing of before nodes are taken for unheard, in units of ``suspect_s``: by then
-#: they have come over, and are heard here.
+#: they have come over, and are heard here; and at half of it a CPA is asked, so that it could contradict.
 PATIENCE = 2.0
 
 Reply = dict[str, Any]
@@ -42,24 +41,24 @@ class Company:
         logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
         place, state = logins.pop(self._config.login, ("", State.UP.value))
         if (place, state) != (self._config.listen, State.UP.value):
-            missed = state != State.UP.value  # and our nodes may have been taken for unheard
+            lost = state == State.DOWN.value  # and so may our nodes have been; of suspect ones *nodes_out* itself says
             self._ask(
                 {"op": "rca_here", "login": self._config.login, "listen": self._config.listen},
-                lambda _reply: self._tell_all() if missed else None,
+                lambda _reply: self._tell_all() if lost else None,
             )
         places = {name: place for name, (place, _) in logins.items()}
         self.peers.know(places)
         everybody = sorted({**places, self._config.login: self._config.listen}.items())
-        self._far.places = [place for _, place in everybody][:MOST_PLACES]
+        self._far.places = [place for _, place in everybody][: beat.MOST_PLACES]
 
     def _tell(self, peer: Peer, action: Action) -> None:
         reason = f"the RCA of {peer.name}, which heard it, does not answer"
         message: Reply = {"op": "rca_silent", "login": self._config.login, "rca": peer.name, "reason": reason}
-        message["lost"] = action is Action.TELL_LOST
-        self._journal.write("rca_silent", rca=peer.name, lost=message["lost"])
+        message["lost"], message["missed"] = action is Action.TELL_LOST, action is Action.TELL_MISSED
+        self._journal.write("rca_silent", rca=peer.name, lost=message["lost"], missed=message["missed"])
         self._outbox.put(("rca", peer.name), message, {"rca": peer.name}, time.monotonic())
 
     def answered(self, message: Reply, reply: Reply) -> None:
         """A CPA has taken a *rca_silent*, or knows better."""
-        if message["lost"] and not reply.get("taken"):
+        if not (message["missed"] or reply.get("taken")):
             self.peers.contradicted(message["rca"])

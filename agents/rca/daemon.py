@@ -257,8 +257,8 @@ class Rca:
         if config.listen:
             key_file = os.path.join(config.trust, "beat.key")
             self.far = FarNodes(
-                self.loop, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s, self.journal,
-                self._on_far_event, self.mesh_clock.now,
+                self.loop, config.login, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s,
+                self.journal, self._on_far_event, self.mesh_clock.now,
             )  # fmt: skip
             self.company = Company(
                 self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes

@@ -87,6 +87,7 @@ class FarNode:
 class FarNodes:
     """Listens for datagrams at ``listen`` (HOST:PORT); ``on_event(node, event, reason)`` gets what they mean.
 
+    ``login`` is the login processor that this is the RCA of.
     ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
     be had, NoKey.
     """
@@ -94,6 +95,7 @@ class FarNodes:
     def __init__(
         self,
         loop: Loop,
+        login: str,
         listen: str,
         key_file: str,
         mesh_boot: str,
@@ -104,7 +106,7 @@ class FarNodes:
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
         hasten()
-        self._key_file, self._journal = key_file, journal
+        self._login, self._key_file, self._journal = login, key_file, journal
         self._on_event, self._mesh_time = on_event, mesh_time
         self.masters = keys.read(key_file)
         self._keys_at = _changed_at(key_file)
@@ -208,7 +210,7 @@ class FarNodes:
     def _take(self, datagram: bytes, sender: Any) -> None:
         name = beat.node_of(datagram)
         if datagram[4] == beat.RCA:
-            self._send(peers.answer(datagram, self.masters, name), sender)
+            self._send(peers.answer(datagram, self.masters, self._login), sender)
             return
         known = self.nodes.get(name)
         if known is None and name not in self._expected:

@@ -22,6 +22,7 @@ class State(Enum):
     """What is known of another RCA."""
 
     THERE = "there"
+    MISSED = "missed"  # for long enough to ask a CPA: if it hears of it, it is we who have no way there
     SILENT = "silent"  # for longer than nodes take to come over to us
     LOST = "lost"  # for so long that what has not come over is taken for lost
 
@@ -30,6 +31,7 @@ class Event(Enum):
     """What can be seen of it."""
 
     ANSWER = "answer"
+    LATE = "late"
     QUIET = "quiet"
     QUIET_LONG = "quiet for long"
     CONTRADICTED = "contradicted"  # a CPA hears of it: it is we who have no way there
@@ -39,6 +41,7 @@ class Action(Enum):
     """What a CPA has to be told."""
 
     NONE = "none"
+    TELL_MISSED = "missed"
     TELL_SILENT = "silent"
     TELL_LOST = "lost"
 
@@ -47,14 +50,22 @@ S, E, A = State, Event, Action
 
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (S.THERE, E.ANSWER): (S.THERE, A.NONE),
-    (S.THERE, E.QUIET): (S.SILENT, A.TELL_SILENT),
-    (S.THERE, E.QUIET_LONG): (S.SILENT, A.TELL_SILENT),
+    (S.THERE, E.LATE): (S.MISSED, A.TELL_MISSED),
+    (S.THERE, E.QUIET): (S.MISSED, A.TELL_MISSED),
+    (S.THERE, E.QUIET_LONG): (S.MISSED, A.TELL_MISSED),
     (S.THERE, E.CONTRADICTED): (S.THERE, A.NONE),
+    (S.MISSED, E.ANSWER): (S.THERE, A.NONE),
+    (S.MISSED, E.LATE): (S.MISSED, A.NONE),
+    (S.MISSED, E.QUIET): (S.SILENT, A.TELL_SILENT),
+    (S.MISSED, E.QUIET_LONG): (S.SILENT, A.TELL_SILENT),
+    (S.MISSED, E.CONTRADICTED): (S.THERE, A.NONE),
     (S.SILENT, E.ANSWER): (S.THERE, A.NONE),
+    (S.SILENT, E.LATE): (S.SILENT, A.NONE),
     (S.SILENT, E.QUIET): (S.SILENT, A.NONE),
     (S.SILENT, E.QUIET_LONG): (S.LOST, A.TELL_LOST),
     (S.SILENT, E.CONTRADICTED): (S.THERE, A.NONE),
     (S.LOST, E.ANSWER): (S.THERE, A.NONE),
+    (S.LOST, E.LATE): (S.LOST, A.NONE),
     (S.LOST, E.QUIET): (S.LOST, A.NONE),
     (S.LOST, E.QUIET_LONG): (S.LOST, A.NONE),
     (S.LOST, E.CONTRADICTED): (S.THERE, A.NONE),
@@ -78,8 +89,10 @@ class Peer:
     def tick(self, now: float, quiet_s: float, lost_s: float) -> Action:
         """Take the passing of time."""
         silence = now - self.heard_at
-        if silence < quiet_s:
+        if silence < quiet_s / 2:
             return Action.NONE
+        if silence < quiet_s:
+            return self.handle(Event.LATE, now)
         return self.handle(Event.QUIET_LONG if silence >= quiet_s + lost_s else Event.QUIET, now)
 
 
@@ -127,7 +140,7 @@ class Peers:
         for number, peer in enumerate(self.peers.values()):
             sequence = int(now * 1e6) + number
             self._asked[sequence] = peer.name
-            question = beat.Beat(self._name, self._life, 0, sequence, kind=beat.RCA)
+            question = beat.Beat(self._name, self._life, 0, sequence, kind=beat.RCA, address=peer.name)
             try:
                 host, port = beat.split_address(peer.place)
                 address = socket.getaddrinfo(host, port, self._family, socket.SOCK_DGRAM)[0][4]
@@ -160,10 +173,13 @@ class Peers:
         self._sock.close()
 
 
-def answer(datagram: bytes, masters: Sequence[bytes], name: str) -> bytes:
-    """What an RCA answers to another one's question. WireError when it is none."""
-    ours = [keys.rca_key(master, name) for master in masters]
-    told, which = beat.read_beat(datagram, ours)
-    if told.kind != beat.RCA:
-        raise WireError("a datagram of another kind")
-    return beat.Acknowledgement(beat.UP, told.sequence, 0, ASK_S).encode(ours[which], told.boot_id)
+def answer(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
+    """What the RCA of login processor ``own`` answers to another one's question. WireError when it is none to it.
+
+    Else whoever sits on the way, or has come by the address of another, could have us answer in its place.
+    """
+    asks = [keys.rca_key(master, beat.node_of(datagram)) for master in masters]
+    told, which = beat.read_beat(datagram, asks)
+    if told.kind != beat.RCA or told.address != own:
+        raise WireError("no question to this RCA")
+    return beat.Acknowledgement(beat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)

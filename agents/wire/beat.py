@@ -32,6 +32,8 @@ GREET, UP, RESET, ALONE = 0, 1, 2, 3
 REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
+MOST_PLACES = 16  # RCAs that a node is told of
+LONGEST_PLACE = 58  # so many of them fit in one datagram
 
 #: magic, kind, flags, digest of the places, sequence, epoch, incarnation, processors, launches, load × 100, memory (MB)
 _BEAT = struct.Struct(">4sBBHQQIIIII")
@@ -190,3 +192,12 @@ def split_address(text: str) -> Tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise WireError(f"{text[:80]!r} is no HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def is_place(text: str) -> bool:
+    """Whether nodes can be told of an RCA at ``text``."""
+    try:
+        split_address(text)
+    except WireError:
+        return False
+    return text.isascii() and len(text) <= LONGEST_PLACE and text.split() == [text]

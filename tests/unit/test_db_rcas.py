@@ -54,6 +54,8 @@ def test_nodes_that_only_a_lost_rca_heard_are_given_up(store: Store, machine: Ma
     node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca=LOGIN)
     node_up(store, "n2", "boot-1", 1, "tls://h:1/n2", rca=LOGIN)
     drain(store, "n2", "bad fan", "root")
+    assert rcas.missed(store, LOGIN, "no answer", OTHER)
+    assert [state(store, name) for name in (LOGIN, "n0", "n1", "n2")] == ["suspect", "up", "up", "drained"]
     assert rcas.silent(store, LOGIN, "no answer", OTHER)
     assert [state(store, name) for name in (LOGIN, "n0", "n1", "n2")] == ["suspect", "suspect", "suspect", "drained"]
     node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca=OTHER)  # it lives, and has found the other one
@@ -68,10 +70,13 @@ def test_nodes_that_only_a_lost_rca_heard_are_given_up(store: Store, machine: Ma
 
 def test_one_that_contradicts_is_not_lost(store: Store, machine: Machine) -> None:
     node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=LOGIN)
-    rcas.silent(store, LOGIN, "no answer", OTHER)
+    rcas.missed(store, LOGIN, "no answer", OTHER)
     assert rcas.here(store, LOGIN, f"{LOGIN}:7117")
+    assert not rcas.silent(store, LOGIN, "no answer", OTHER)
+    assert (state(store, LOGIN), state(store, "n0")) == ("up", "up")
     assert not rcas.lost(store, LOGIN, "no answer", OTHER)
-    rcas.silent(store, LOGIN, "no answer", OTHER)
+    rcas.missed(store, LOGIN, "no answer", OTHER)
+    assert rcas.silent(store, LOGIN, "no answer", OTHER)
     node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=LOGIN)  # by which it is there, too
     assert not rcas.lost(store, LOGIN, "no answer", OTHER)
     assert state(store, "n0") == "up"

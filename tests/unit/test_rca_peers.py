@@ -20,6 +20,8 @@ def test_every_pair_is_in_the_table() -> None:
 
 def test_a_silence_is_told_once_and_its_length_once() -> None:
     peer = Peer("login1", "10.0.0.1:7117", 100.0)
+    assert peer.tick(104.9, QUIET_S, LOST_S) is Action.NONE
+    assert peer.tick(105.0, QUIET_S, LOST_S) is Action.TELL_MISSED
     assert peer.tick(109.9, QUIET_S, LOST_S) is Action.NONE
     assert peer.tick(110.0, QUIET_S, LOST_S) is Action.TELL_SILENT
     assert peer.tick(124.9, QUIET_S, LOST_S) is Action.NONE
@@ -32,23 +34,41 @@ def test_one_that_is_there_after_all_begins_anew(event: Event) -> None:
     peer = Peer("login1", "10.0.0.1:7117", 100.0)
     peer.tick(130.0, QUIET_S, LOST_S)
     assert peer.handle(event, 131.0) is Action.NONE
-    assert peer.tick(140.9, QUIET_S, LOST_S) is Action.NONE
-    assert peer.tick(156.0, QUIET_S, LOST_S) is Action.TELL_SILENT  # never lost before it was silent
+    assert peer.tick(135.9, QUIET_S, LOST_S) is Action.NONE
+    assert peer.tick(156.0, QUIET_S, LOST_S) is Action.TELL_MISSED  # never lost before it was silent, nor that
+    assert peer.tick(156.1, QUIET_S, LOST_S) is Action.TELL_SILENT  # before a CPA was asked
 
 
 def test_a_question_is_answered_for_the_life_that_asks() -> None:
-    question = beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA).encode(keys.rca_key(MASTER, "login2"))
-    said = answer(question, [OTHER, MASTER], "login2")
+    question = asked(keys.rca_key(MASTER, "login2"))
+    said = answer(question, [OTHER, MASTER], "login1")
     assert beat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-1").sequence == 77
-    for masters, name in (([OTHER], "login2"), ([MASTER], "login3")):
-        with pytest.raises(WireError):
-            answer(question, masters, name)
+    with pytest.raises(WireError):
+        answer(question, [OTHER], "login1")
+    with pytest.raises(WireError):  # sent on to another: it does not say that login1 is there
+        answer(question, [MASTER], "login3")
+    with pytest.raises(WireError):  # and back to who asked
+        answer(question, [MASTER], "login2")
+    with pytest.raises(WireError):
+        beat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-2")
+
+
+def asked(key: bytes) -> bytes:
+    """A question of login2's RCA to login1's."""
+    return beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA, address="login1").encode(key)
 
 
 def test_a_node_cannot_ask_in_an_rcas_name() -> None:
-    forged = beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA).encode(keys.beat_key(MASTER, "login2"))
     with pytest.raises(WireError):
-        answer(forged, [MASTER], "login2")
+        answer(asked(keys.beat_key(MASTER, "login2")), [MASTER], "login1")
+
+
+def test_what_nodes_can_be_told_of() -> None:
+    assert all(map(beat.is_place, PLACES))
+    most = [f"{'h' * 50}{number:02d}:7117" for number in range(beat.MOST_PLACES)]
+    assert len(beat.encode_places(most, 1, KEY, "boot-1")) <= beat.LONGEST
+    for bad in ("", "h", "h:0", "h:99999", "h:1 h:2", "h:1\n", "höst:7117", f"{'h' * 60}:7117", ":7117"):
+        assert not beat.is_place(bad), bad
 
 
 def test_places_are_for_one_life_of_a_node_and_answer_one_beat() -> None:
