@@ -69,7 +69,7 @@ def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
 def set_open(store: Store, names: Sequence[str], by: str, *, drain: bool = False) -> list[Place]:
     """Opens exactly these switches; the nodes whose reach changed.
 
-    InUse while a partition spans the cut or has processors that would come within others' reach; with ``drain`` those
+    InUse while a partition spans the cut or has processors on such a node, which is to be wiped; with ``drain`` those
     columns then get nothing new until the switches could be set. Invalid, TopologyError.
     """
     try:
@@ -161,7 +161,7 @@ def changed_columns(mesh: Mesh, new: Mesh) -> set[int]:
 
 
 def _refuse(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
-    """InUse, naming partitions, unless everything that runs stays whole and with those who could reach it."""
+    """InUse, naming partitions, unless everything that runs stays whole, out of others' reach, and is not wiped."""
     before, after = reach(mesh), reach(new)
     columns: dict[int, set[int]] = {}
     for partition, node in t.rows("SELECT DISTINCT `partition`, node FROM processor WHERE `partition` IS NOT NULL"):
@@ -171,16 +171,21 @@ def _refuse(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -
         logins.setdefault(partition, set()).add(nodes[login].column)
     cut: list[int] = []
     shown: list[int] = []
+    wiped: list[int] = []
     for partition, where in sorted(columns.items()):
         pieces = {new.side_of_column(column) for column in where | logins.get(partition, set())}
         if len(pieces) > 1:
             cut.append(partition)
         elif any(after[column] - before[column] for column in where):
             shown.append(partition)
+        elif any(after[column] != before[column] for column in where):
+            wiped.append(partition)
     if cut:
         raise InUse(f"{_named(cut)} would be cut in two", "wait for it, end it, or use --wait")
     if shown:
         raise InUse(f"{_named(shown)} would come within reach of others", "wait for it, end it, or use --wait")
+    if wiped:  # others lose their way to these nodes, and what they left there goes; so would what runs
+        raise InUse(f"{_named(wiped)} would be wiped with its nodes", "wait for it, end it, or use --wait")
 
 
 def _named(partitions: Sequence[int]) -> str:

@@ -75,6 +75,16 @@ def test_what_runs_is_neither_cut_nor_shown(store: Store, machine: Machine) -> N
         set_open(store, ["nowhere"], "root")
 
 
+def test_what_runs_is_not_wiped_where_others_lose_their_way(store: Store, machine: Machine) -> None:
+    left = take(store, machine, LEFT, 2, "a")  # on one side of the cut, as its login processor is
+    for switch in ("middle", "right"):
+        with pytest.raises(InUse, match="would be wiped with its nodes"):
+            set_open(store, [switch], "root")
+    assert set(store.read("SELECT state FROM node")) == {("up",)}
+    finish(store, left.launcher, left.cookie, 0, machine=machine)
+    assert set_open(store, ["middle"], "root")
+
+
 def test_nodes_that_changed_sides_wait_for_a_new_life(store: Store, machine: Machine) -> None:
     set_open(store, ["right"], "root")
     with pytest.raises(NotEnough):
