@@ -96,6 +96,7 @@ class Courier:
 def carry(secured: Secured, path: str, request: Message) -> None:
     """Ask the launch child at ``path``, and pass on what comes. OSError, AgentError."""
     kernel.set_name(b"redmesh-courier")
+    kernel.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
     source = _reach(path)
     source.sendall(control(hello("child")) + control(request))
     Courier(secured, source, request).carry()

@@ -347,7 +347,7 @@ class Images:
                 path = image.arriving.part
             else:
                 raise ImageError("that image is not here yet")
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it may be a pipe by now: it is the user's
         except ImageError as error:
             session.refuse(request, error)
         except OSError as error:

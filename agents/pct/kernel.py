@@ -23,6 +23,7 @@ _getrlimit = function("getrlimit", Int, Int, Pointer)
 _setrlimit = function("setrlimit", Int, Int, Pointer)
 _memmove = function("memmove", Pointer, Pointer, Pointer, Unsigned)
 
+_RLIMIT_CORE = 4
 _RLIMIT_NOFILE = 7
 
 #: Soft and hard limit of open files that the node was started with: what ranks get back.
@@ -34,6 +35,12 @@ def raise_descriptor_limit() -> None:
     if _getrlimit(_RLIMIT_NOFILE, addressof(descriptor_limit)) == 0:
         most = (Unsigned * 2)(descriptor_limit[1], descriptor_limit[1])
         _setrlimit(_RLIMIT_NOFILE, addressof(most))
+
+
+def forbid_core() -> None:
+    """Whatever this process dies of: its memory, with keys in it, is written to no file."""
+    none = (Unsigned * 2)(0, 0)
+    _setrlimit(_RLIMIT_CORE, addressof(none))
 
 
 def limit_of(number: int, soft: int) -> Any:

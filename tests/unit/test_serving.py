@@ -1,6 +1,8 @@
 """An image that one launch child fetches from another on its machine, or through a courier: the file is handed over."""
 
 import os
+import resource
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.pct.courier import Courier
+from agents.pct.courier import Courier, be_courier
 from agents.pct.image_states import Sources
 from agents.pct.pieces import PIECE, Reader, notice, read_piece
 from agents.pct.pulling import Pull
@@ -163,6 +165,41 @@ def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
         assert (number, offset) == (3, at) and data == whole[at : at + len(data)]
         at += len(data)
     assert at == len(whole)
+
+
+class Reading(Stream):
+    """As TLS does it: the process itself reads what it sends."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.sendmsg = lambda parts: sock.send(b"".join(parts))  # type: ignore[assignment]
+
+
+def test_a_courier_whose_file_is_cut_short_dies_and_leaves_no_core(tmp_path: Path) -> None:
+    """The file is a user's, the courier may be root's, with the node's key in its memory."""
+    (tmp_path / "image").write_bytes(os.urandom(2 * PIECE))
+    path = str(tmp_path / "child.sock")
+    out, far = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as listener, out, far, open(tmp_path / "image", "rb") as image:
+        listener.bind(path)
+        listener.listen()
+        pid = os.fork()
+        if pid == 0:
+            os.chdir(tmp_path)
+            hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+            resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+            signal.signal(signal.SIGBUS, signal.SIG_DFL)  # pytest's would print
+            be_courier(Reading(out), path, {"op": "fetch", "id": 1, "number": 3, "offset": 0})  # type: ignore[arg-type]
+        child, _ = listener.accept()
+        with child:
+            child.sendall(control(hello("child")))
+            socket.send_fds(child, [notice(3, 5000)], [image.fileno()])
+            _frames(far, 2)
+            os.truncate(tmp_path / "image", 0)
+            child.sendall(notice(3, 9000))
+            _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGBUS
+    assert not os.WCOREDUMP(status) and not list(tmp_path.glob("core*"))
 
 
 def _frames(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
