@@ -17,7 +17,7 @@ from agents.cpa.rights import Denied, user_name
 from agents.link.journal import Journal
 from agents.link.link import Caller, Link
 from agents.link.loop import Loop
-from agents.link.sockets import connect, connect_now
+from agents.link.sockets import connect_now
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL
@@ -117,7 +117,13 @@ class Interventions:
 
         tally = _Tally(len(launchers), through)
         for live in launchers:
-            _Signal(self._loop, os.path.join(self._run, f"yod-{live.launcher}.sock"), live.launcher, number, tally)
+            _Signal(self._loop, self._yod_of(live), live, number, tally)
+
+    def _yod_of(self, live: Live) -> str:
+        # in system mode a yod listens in its user's part of RUN (console/launch/access.py)
+        users = os.path.join(self._run, "users")
+        directory = os.path.join(users, str(live.uid)) if os.path.isdir(users) else self._run
+        return os.path.join(directory, f"yod-{live.launcher}.sock")
 
     # clean-up
 
@@ -302,13 +308,16 @@ class _Reset:
 class _Signal:
     """A signal for one launch through its launcher's socket (docs/protocol.md: yod and its observers)."""
 
-    def __init__(self, loop: Loop, path: str, launcher: int, number: int, tally: _Tally) -> None:
-        self._launcher, self._tally, self._over = launcher, tally, False
+    def __init__(self, loop: Loop, path: str, live: Live, number: int, tally: _Tally) -> None:
+        self._launcher, self._tally, self._over = live.launcher, tally, False
         self._link: Link | None = None
         try:
-            sock = connect(path, timeout_s=1.0)
+            sock = connect_now(path, owner=live.uid)  # its user made it: nobody else may be meant by it, nor waited for
+        except BlockingIOError:
+            loop.after(0, lambda: self._end("its yod takes no connections"))
+            return
         except (OSError, AgentError):
-            loop.after(0, lambda: self._end("it does not run yet, or runs elsewhere"))
+            loop.after(0, lambda: self._end("it does not run yet, or its yod is on another login processor"))
             return
         self._link = Link(loop, sock, self._on_frame, lambda _link, reason: self._end(reason))
         self._link.send(hello("observer"))

@@ -171,10 +171,11 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
             os.close(directory)
 
 
-def connect_now(path: str, hint: bytes = b"") -> socket.socket:
+def connect_now(path: str, hint: bytes = b"", owner: int = -1) -> socket.socket:
     """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full.
 
     To another machine the connection is only begun: a Link goes on with it. ``hint`` tells that one what it is for.
+    ``owner`` is whose the listener has to be, where that is neither the caller nor root.
     """
     if path[:1] != "/" and path.startswith(SCHEME):
         from agents.link import tls
@@ -184,7 +185,7 @@ def connect_now(path: str, hint: bytes = b"") -> socket.socket:
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.connect(short)
-        _check_owner(path, sock)
+        _check_owner(path, sock, owner)
         return sock
     except BaseException:
         sock.close()
@@ -194,9 +195,9 @@ def connect_now(path: str, hint: bytes = b"") -> socket.socket:
             os.close(directory)
 
 
-def _check_owner(path: str, sock: socket.socket) -> None:
+def _check_owner(path: str, sock: socket.socket, wanted: int = -1) -> None:
     owner = peer(sock).uid
-    if owner not in (0, os.geteuid()):
+    if owner not in ((0, os.geteuid()) if wanted < 0 else (wanted,)):
         raise UnsafeDirectory(
             f"the daemon at {path} belongs to uid {owner}, not to you",
             "remove the socket, or point XDG_RUNTIME_DIR to a directory of your own",

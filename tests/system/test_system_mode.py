@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +129,40 @@ def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> 
     done = mesh.as_user("ada", "yod", "--signal", "TERM", launcher)
     assert done.returncode == 0, done.stderr
     assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> None:
+    """Its socket is in the user's own room, where the user may also put what is none."""
+    for who in ("ada", "root"):
+        yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+        wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+        launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+        words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
+        assert mesh.as_user("bob", *words).returncode
+        done = mesh.run(*words) if who == "root" else mesh.as_user(who, *words)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+    place = next((mesh.home / "run").rglob(f"yod-{launcher}.sock"))
+    words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
+    place.unlink()
+    with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:
+        deaf.bind(str(place))
+        deaf.listen(0)
+        first.connect(str(place))
+        told = mesh.as_user("ada", *words)
+        assert told.returncode == 125 and "takes no connections" in told.stderr, told
+    place.unlink()
+    place.symlink_to(mesh.run_dir / "cpa-0.sock")  # root's: nothing of an observer's is said to it
+    told = mesh.as_user("ada", *words)
+    assert told.returncode == 125 and "pingd -kill" in told.stderr, told
+    assert mesh.as_user("ada", "pingd", "-NoInquire", "-kill", "-job", launcher).returncode == 0
+    yod.wait(20)
 
 
 def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> None:
