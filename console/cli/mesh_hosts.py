@@ -72,6 +72,6 @@ def upgrade(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"mesh": settings.mesh, "hosts": as_rows(done.errands)}))
     else:
         failed = f"; {len(done.failed)} could not have it" if done.failed else ""
-        have = len(done.errands) - len(done.failed)
-        print(f"mesh upgrade: {have} hosts have this version{failed} ({done.took_s:.1f} s)")
+        have = f"{len(done.errands) - len(done.failed)} hosts have" if done.errands else "this machine has"
+        print(f"mesh upgrade: {have} this version{failed} ({done.took_s:.1f} s)")
     return 1 if done.failed else 0

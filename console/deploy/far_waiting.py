@@ -31,14 +31,14 @@ def await_them(
 ) -> None:
     """Until ``came`` has named every host of ``waiting``; what is left after ``patience_s`` has failed. StoreError."""
     deadline = time.monotonic() + patience_s
-    with open_store(url) as store:
+    with open_store(url, any_schema=True) as store:  # an upgrade of some hosts alone leaves it the older one
         while waiting and time.monotonic() < deadline:
             for name in came(store):
                 if name in waiting:
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
                 time.sleep(_POLL_S)  # the CPAs write it; a database tells nobody
-    addresses = {node["name"]: node["address"] for node in config["nodes"]}
+    addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
     for name, errand in waiting.items():
         errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
 

@@ -45,7 +45,7 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
             before = _lives(store)
         workers.each(errands, lambda errand: _replace(errand, workers, config))
         if not only and not labels:
-            _change_login(settings, config)
+            _change_login(settings, config, before)
         _await(settings, config, errands, before)
         return Outcome(errands, config, True, time.monotonic() - begun)
 
@@ -91,19 +91,27 @@ def _config_of(errand: Errand) -> dict[str, Any]:
         return {}
 
 
-def _change_login(settings: Settings, config: dict[str, Any]) -> None:
-    """New CPAs, RCA and keeper here, over a schema of this version; those who asked meanwhile ask again."""
-    personal.write_config(settings, {**config, **login_knobs(settings)})
-    daemons = personal.daemons(config)
-    personal.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # told to end it would take the mesh along
-    for pid in daemons.values():
-        personal.kill(pid, signal.SIGTERM)
+def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, tuple[str, int]]) -> None:
+    """New CPAs, RCA, keeper and PCTs here, over a schema of this version; those who asked meanwhile ask again."""
     with open_store(cpa_url(settings), any_schema=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
-        migrate(cpa_url(settings))
+        migrate(cpa_url(settings))  # before anything is ended: the account may lack the rights for it
+    personal.write_config(settings, {**config, **login_knobs(settings)})
+    daemons = personal.daemons(config)
+    pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
+    personal.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # told to end it would take the mesh along
+    for name, pid in daemons.items():  # as a PCT that is told to end takes its launches along
+        personal.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
     personal.spawn_keeper(config)
     personal.until(lambda: personal.keeper_lives(config), AGAIN_S, "the keeper does not answer")
+    with open_store(cpa_url(settings)) as store:
+
+        def again() -> bool:
+            now = _lives(store)
+            return all(now.get(name) != before.get(name) for name in pcts)
+
+        personal.until(again, AGAIN_S + personal.UP_EACH_S * len(pcts), "nodes here have not registered again")
 
 
 def _lives(store: Store) -> dict[str, tuple[str, int]]:
