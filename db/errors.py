@@ -23,6 +23,10 @@ class StoreError(Exception):
         return {"code": self.code, "message": self.message, "hint": self.hint, "exit_status": self.exit_status}
 
 
+#: What to do where no mesh has been.
+NO_MESH = "start the mesh: mesh up; on another login processor of one: its configuration says where (database)"
+
+
 class DatabaseUnavailable(StoreError):
     """The database does not answer, or went away; what was under way may have happened or not.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.errors import SchemaError
+from db.errors import NO_MESH, SchemaError
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def check_version(rows: Callable[[str], list[Any]], where: str) -> None:
     except Exception as error:
         text = str(error).lower()
         if "no such table" in text or "doesn't exist" in text or "1146" in text:
-            raise SchemaError(f"there is no system database at {where} yet", "start the mesh: mesh up") from None
+            raise SchemaError(f"there is no system database at {where} yet", NO_MESH) from None
         raise
     if not found:
         raise SchemaError(f"the system database at {where} is not finished", "run: mesh db init")

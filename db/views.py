@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from db.errors import BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError
+from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError
 from db.rows import (
     EventRow,
     LauncherRow,
@@ -290,7 +290,7 @@ def _connect_sqlite(path: str) -> Any:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise SchemaError(f"there is no system database at {path} yet", "start the mesh: mesh up") from None
+        raise SchemaError(f"there is no system database at {path} yet", NO_MESH) from None
     except OSError as error:
         raise DatabaseUnavailable(f"{path}: {error.strerror}", "the mesh is not yours to look at") from None
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
