@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from textual import events
-from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate
+from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
 from textual.app import App
 from textual.geometry import Region
 from textual.screen import Screen
@@ -58,6 +58,20 @@ class CellsCompositor(Compositor):
         super().__init__()
         self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
         self.hurried = False  # a key was pressed: what was put off waits for the next turn
+
+    @property
+    def full_map(self) -> CompositorMap:
+        """Where all is. What came, went or moved is to be painted, whoever asks first.
+
+        Textual marks it only where it lays out, and a note that is gone by then stays on the screen for good.
+        """
+        if not self._full_map_invalidated:
+            return super().full_map
+        before = self._full_map if self._visible_map is None else self._visible_map
+        after = super().full_map
+        places = [{(widget, at.region.intersection(at.clip)) for widget, at in one.items()} for one in (before, after)]
+        self._dirty_regions.update(region for _, region in places[0] ^ places[1] if region)
+        return after
 
     def put_off_all(self) -> None:
         """What is to be painted comes after what changes from now on."""

@@ -1,54 +1,30 @@
 """What is written to the terminal piece by piece adds up to the screen, whatever changes and in whatever order."""
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
-from textual._compositor import LayoutUpdate
+from textual import events
+from textual.widgets._toast import Toast
 
 from console.tui.app import ConsoleApp
-from console.tui.painting import CellsUpdate, PromptScreen
+from console.tui.painting import CellsCompositor, PromptScreen
 from tests.support.big_machine import BigDatabase, storm
 from tests.support.console import Keyboard, opened, screen_text, until
+from tests.support.fixed_database import FixedDatabase, Row
+from tests.support.painted import Watched
+
+KEYS = [*"hjklwbzvcosgG134mynre?:", "tab", "escape", "enter", "space", "ctrl+p", "pagedown", "home"]
+SIZES = [(80, 24), (140, 50), (60, 15), (240, 70)]
+WIDE = ["日本語 シミュレーション 🚀", "./a 漢字漢字漢字漢字漢字漢字", "e\u0301te\u0301 🔬"]
 
 
-class Terminal:
-    """What a terminal shows that was told all updates."""
-
-    def __init__(self, app: ConsoleApp) -> None:
-        self._app = app
-        width, height = app.size
-        self.lines = [[" "] * width for _ in range(height)]
-        self.slices = 0
-        self._display = app._display
-        app._display = self.take  # type: ignore[method-assign]
-        app.screen.refresh()
-
-    def take(self, screen: Any, update: Any) -> None:
-        """An update, as it goes to the terminal."""
-        if isinstance(update, LayoutUpdate):
-            self.lines = [list("".join(strip.text for strip in line)) for line in update.strips]
-        elif isinstance(update, CellsUpdate):
-            self.slices += 1
-            for x, y, strip in update.pieces:
-                assert cell_len(strip.text) == strip.cell_length
-                self.lines[y][x : x + strip.cell_length] = strip.text
-        elif update is not None:  # Textual's own, of a question in front
-            self.lines = [list(strip.text) for strip in screen._compositor.render_strips()]
-        self._display(screen, update)
-
-    def differences(self) -> list[tuple[str, str]]:
-        """Lines that are not as the screen has them."""
-        wanted = [strip.text for strip in self._app.screen._compositor.render_strips()]
-        shown = ["".join(line) for line in self.lines]
-        return [(one, other) for one, other in zip(shown, wanted, strict=True) if one != other]
-
-
-def churn(database: BigDatabase, chance: random.Random) -> None:
+def churn(database: FixedDatabase, chance: random.Random, processors: int = 10_368) -> None:
     """Processors all over the machine change hands."""
-    rows = [(chance.choice([None, 1, 2, 3, 5, 8]), one) for one in chance.sample(range(10_368), 200)]
+    some = chance.sample(range(processors), min(processors // 4, 200))
+    rows = [(chance.choice([None, 1, 2, 3]), one) for one in some]
 
     def work(t: Any) -> None:
         for owner, one in rows:
@@ -63,10 +39,20 @@ async def still(app: ConsoleApp, keyboard: Keyboard) -> None:
     def done() -> bool:
         screen = app.screen
         waits = isinstance(screen, PromptScreen) and screen._compositor.put_off
+        waits = waits or screen._layout_required or screen._scroll_required
         return not (waits or screen._dirty_widgets or screen._compositor._dirty_regions)
 
     await keyboard.pause(0.6)  # two readings
     await until(keyboard, done, "everything painted")
+
+
+async def agrees(app: ConsoleApp, keyboard: Keyboard, terminal: Watched, did: object) -> None:
+    """Once all is still, what is shown is what the screen has; a clock may move between the two looks."""
+    for _ in range(3):
+        await still(app, keyboard)
+        if not terminal.differences():
+            return
+    raise AssertionError("\n".join([f"after {did} on {app.screen}", *terminal.differences()]))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 50)])
@@ -74,13 +60,80 @@ async def test_pieces_add_up(tmp_path: Path, size: tuple[int, int]) -> None:
     database, chance = storm(tmp_path), random.Random(5)
     async with opened(database.url, tmp_path, size) as (app, keyboard):
         await until(keyboard, lambda: "processor" in screen_text(app), "the details")
-        terminal = Terminal(app)
+        terminal = Watched(app)
         for keys in ("lljj", "vllv", "T", ["escape"], "w", ["enter"], ["escape"], "?", ["escape"], "z", "Gg", "3", "m"):
             churn(database, chance)
             for key in keys:
                 await keyboard.press(key)
                 await keyboard.pause(chance.uniform(0.0, 0.05))
-            await still(app, keyboard)
-            assert terminal.differences() == [], keys
+            await agrees(app, keyboard, terminal, keys)
         assert terminal.slices > 50  # much that changes at once is painted in several turns
+    database.close()
+
+
+def wide_names(folder: Path) -> FixedDatabase:
+    """A small machine whose launchers and troubles are told in wide characters."""
+    database = FixedDatabase(folder, nodes=5)
+    database.put(
+        Row(tuple(range(6)), WIDE[0], "佳子"), Row((6, 7, 8, 9), WIDE[1]), Row((10, 11), WIDE[2], "lin", "pending")
+    )
+    database.down("n3", "電源が切れた 🔥")
+    return database
+
+
+async def act(app: ConsoleApp, keyboard: Keyboard, chance: random.Random) -> object:
+    """Something that a person or a terminal may do at any moment; what it was."""
+    kind, size = chance.choice(("key", "key", "key", "size", "theme", "note", "click", "wheel")), app.size
+    if kind == "key":
+        key = chance.choice(KEYS)
+        app.post_message(events.Key(key, key if len(key) == 1 else None))
+        return key
+    if kind == "size":
+        await keyboard.resize_terminal(*chance.choice(SIZES))
+    elif kind == "theme":
+        app.theme = f"redmesh-{chance.choice(('dark', 'light', 'contrast', 'mono'))}"
+    elif kind == "note":
+        app.notify(chance.choice(WIDE), markup=False, timeout=chance.choice((0.1, 0.3)))
+    else:
+        at: dict[str, Any] = {"x": chance.randrange(size.width), "y": chance.randrange(size.height)}
+        more: dict[str, Any] = {"delta_x": 0, "delta_y": 0, "button": 1, "shift": False, "meta": False, "ctrl": False}
+        kinds = (events.MouseDown, events.MouseUp) if kind == "click" else (events.MouseScrollDown,)
+        for one in kinds:
+            app.post_message(one(None, **at, **more))
+    return kind, tuple(app.size)
+
+
+@pytest.mark.parametrize(("make", "processors"), [(wide_names, 40), (storm, 10_368)])
+async def test_nothing_stays_behind(tmp_path: Path, make: Any, processors: int) -> None:
+    database, chance = make(tmp_path), random.Random(11)
+    async with opened(database.url, tmp_path, (140, 50)) as (app, keyboard):
+        terminal = Watched(app)
+        for _ in range(10):
+            did = []
+            for _ in range(chance.randint(3, 12)):
+                churn(database, chance, processors)
+                did.append(await act(app, keyboard, chance))
+                await asyncio.sleep(chance.choice((0, 0, 0.003, 0.02, 0.05)))
+            await agrees(app, keyboard, terminal, did)
+    database.close()
+
+
+async def test_a_note_that_is_gone_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where somebody asked for the places of widgets after it left and before all was laid out again."""
+    database: BigDatabase = storm(tmp_path)
+    async with opened(database.url, tmp_path, (140, 50)) as (app, keyboard):
+        terminal, lay_out = Watched(app), CellsCompositor.reflow
+        app.notify("x" * 50, timeout=30)
+        await until(keyboard, lambda: "xxxx" in screen_text(app), "the note")
+        await agrees(app, keyboard, terminal, "a note")
+
+        def asked_before(self: CellsCompositor, *words: Any) -> Any:
+            self._full_map_invalidated = True
+            assert self.full_map
+            return lay_out(self, *words)
+
+        monkeypatch.setattr(CellsCompositor, "reflow", asked_before)
+        await app.screen.query_one(Toast).remove()
+        await agrees(app, keyboard, terminal, "it left")
+        assert "xxxx" not in "".join(terminal.shown.text(y) for y in range(50))
     database.close()

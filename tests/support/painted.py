@@ -1,0 +1,102 @@
+"""A terminal in a few lines: told what the console writes, it knows every cell, with its style, as one would see it."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rich.cells import cell_len
+from textual._compositor import CompositorUpdate, LayoutUpdate
+from textual._context import visible_screen_stack
+from textual.app import App
+
+from console.tui.painting import CellsUpdate
+
+Cell = tuple[str, str]
+_PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x1b\n])")
+#: What a terminal shows that nobody wrote to since its size changed: anything.
+UNKNOWN: Cell = ("?", "unknown")
+
+
+class Painted:
+    """Cells as the stream leaves them. Half of a wide character that is written over takes the other half along."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.rows = [[UNKNOWN] * width for _ in range(height)]
+
+    def feed(self, stream: str) -> None:
+        """What is written to it."""
+        x = y = at = 0
+        style = ""
+        while at < len(stream):
+            found = _PARTS.match(stream, at)
+            assert found is not None, f"a terminal is not to be told {stream[at : at + 20]!r}"
+            at = found.end()
+            line, column, look, down, text = found.groups()
+            if line:
+                y, x = int(line) - 1, int(column) - 1
+            elif look is not None:
+                style = look if look not in ("", "0") else ""
+            elif down:
+                y += 1
+            else:
+                x = self._put(x, y, text, style)
+
+    def _put(self, x: int, y: int, text: str, style: str) -> int:
+        width = cell_len(text)
+        if not width or not 0 <= y < self.height or x + width > self.width:
+            return x + width
+        row = self.rows[y]
+        for column in range(x, x + width):
+            self._break(row, column)
+        row[x] = (text, style)
+        if width == 2:
+            row[x + 1] = ("", style)
+        return x + width
+
+    def _break(self, row: list[Cell], x: int) -> None:
+        if row[x][0] == "":
+            row[x - 1] = (" ", row[x - 1][1])
+        elif x + 1 < self.width and row[x + 1][0] == "":
+            row[x + 1] = (" ", row[x + 1][1])
+
+    def text(self, y: int) -> str:
+        """A line without its styles."""
+        return "".join(text for text, _ in self.rows[y])
+
+
+class Watched:
+    """The terminal of a running application, beside what its screen would be were all of it painted at once."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self.shown = Painted(*app.size)
+        self.slices = 0
+        self._display = app._display
+        app._display = self._take  # type: ignore[method-assign]
+        app.screen.refresh()
+
+    def _take(self, screen: Any, update: Any) -> None:
+        if isinstance(update, CompositorUpdate) and not self._app._batch_count:
+            if (self.shown.width, self.shown.height) != tuple(self._app.size):
+                self.shown = Painted(*self._app.size)
+            self.slices += isinstance(update, CellsUpdate)
+            self.shown.feed(update.render_segments(self._app.console))
+        self._display(screen, update)
+
+    def differences(self) -> list[str]:
+        """Lines that are not as the screen has them."""
+        visible_screen_stack.set(self._app._background_screens)
+        screen = self._app.screen
+        strips: list[Iterable[Any]] = [[strip] for strip in screen._compositor.render_strips()]
+        wanted = Painted(*self._app.size)
+        wanted.feed(LayoutUpdate(strips, screen._compositor.size.region).render_segments(self._app.console))
+        return [
+            f"{y}: shown {self.shown.text(y)!r}, wanted {wanted.text(y)!r}, columns {_columns(one, other)}"
+            for y, (one, other) in enumerate(zip(self.shown.rows, wanted.rows, strict=True))
+            if one != other
+        ]
+
+
+def _columns(one: list[Cell], other: list[Cell]) -> list[tuple[int, Cell, Cell]]:
+    return [(x, a, b) for x, (a, b) in enumerate(zip(one, other, strict=True)) if a != b][:4]
