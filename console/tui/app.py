@@ -42,6 +42,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
 from console.tui.screens.tables import TableScreen
 from console.tui.session import Session
+from console.tui.stylesheet import ReadOnce
 from console.tui.tabling import TABLES
 from console.tui.theme import MONO, NAMES, THEMES, borrowed
 from console.tui.usage import Usage
@@ -103,6 +104,7 @@ class ConsoleApp(PromptApp):
         self._filters.append(self._monochrome)
         self.set_keymap(dict(self.preferences.keys))
         self.theme = f"redmesh-{self._first_theme()}"
+        self.stylesheet = ReadOnce(self.get_css_variables())
 
     def _first_theme(self) -> str:
         if self.no_color:

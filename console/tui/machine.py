@@ -1,6 +1,7 @@
 """The machine as last read from the database. Pure: rows in, cells and what changed of them out."""
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ class State(enum.IntEnum):
 
 
 _STATES = {state.name.lower(): state for state in State}
+_NAMES = {state: name for name, state in _STATES.items()}
 
 #: One glyph a state (showmesh's), so that the map can be read without colour; busy processors show a launcher's letter.
 GLYPHS = {
@@ -155,6 +157,16 @@ class Changed(NamedTuple):
     shape: bool
     cells: set[int]
     launchers: bool
+
+
+@functools.lru_cache(1024)  # thousands of processors are alike
+def _state(node: str, role: str, mode: str, reserved: str | None, held: str | None, in_partition: bool) -> State:
+    state = _STATES[processor_state(node, mode, reserved, held)]
+    if state is State.FREE and (role == "service" or in_partition):
+        return State.HELD if in_partition else State.SERVICE
+    if state is State.DOWN and node in ("draining", "drained"):
+        return State.DRAINED
+    return State.DRAINING if state is State.BUSY and node == "draining" else state
 
 
 class Machine:
@@ -294,7 +306,7 @@ class Machine:
         """Works out how a cell looks; True when that changed."""
         row = self.processors[cell]
         state = self._state(row)
-        glyph, style = GLYPHS[state], state.name.lower()
+        glyph, style = GLYPHS[state], _NAMES[state]
         if row.launcher is not None and state in (State.BUSY, State.DRAINING):
             glyph = self._letters.get(row.launcher, "?") if state is State.BUSY else glyph
             style = f"hue-{hue(row.launcher)}"
@@ -311,12 +323,7 @@ class Machine:
             launcher = self.launchers.get(row.launcher)
             held = launcher.state if launcher is not None else "busy"
         node = self.nodes[self._node_index[row.node]]
-        state = _STATES[processor_state(node.state, row.mode, row.reserved_for or None, held)]
-        if state is State.FREE and (node.role == "service" or row.partition is not None):
-            return State.SERVICE if row.partition is None else State.HELD
-        if state is State.DOWN and node.state in ("draining", "drained"):
-            return State.DRAINED
-        return State.DRAINING if state is State.BUSY and node.state == "draining" else state
+        return _state(node.state, node.role, row.mode, row.reserved_for or None, held, row.partition is not None)
 
     # questions
 

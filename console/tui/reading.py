@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ from console.tui.machine import MOST_EVENTS, Event, Launcher, Node, Partition, P
 from db.views import Viewer
 
 FIRST_EVENTS = 1_000  # those read at the start
+_clean = functools.lru_cache(1024)(clean)  # for texts that thousands of rows have alike, most of them empty
 
 
 class Translator:
@@ -36,20 +38,21 @@ class Translator:
             self._batch_jobs[row.id] = clean(row.batch_job or "")
             if row.ended_at is not None:
                 del self._batch_jobs[row.id]
-        self._names.update((row.id, clean(row.name)) for row in reading.nodes)
+        nodes = [_node(row) for row in reading.nodes]
+        self._names.update((node.id, node.name) for node in nodes)
         return Picture(
             reading.whole,
             reading.counter,
             reading.now,
             self._mesh,
-            [_node(row) for row in reading.nodes],
+            nodes,
             [
                 Processor(
                     row.id,
                     row.node,
                     row.slot,
                     row.alloc_mode,
-                    clean(row.reserved_for or ""),
+                    _clean(row.reserved_for or ""),
                     row.partition,
                     row.launcher,
                 )
@@ -154,11 +157,11 @@ def _node(row: Any) -> Node:
         clean(row.name),
         row.role,
         row.state,
-        clean(row.reason or ""),
+        _clean(row.reason or ""),
         clean(row.address or ""),
-        clean(row.agent or ""),
+        _clean(row.agent or ""),
         row.incarnation or 0,
         row.state_at or 0.0,
-        clean(row.by or ""),
+        _clean(row.by or ""),
         row.side or 1,
     )
