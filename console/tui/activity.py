@@ -16,6 +16,7 @@ Line = list[Part]
 LEAST = 6  # lines with less of which there is nothing worth telling
 _MOST_CHART = 14
 _WIDE = 70  # columns with which sentences fit
+_BROAD = 104  # and with which they leave room for who uses a node, or why nobody can
 _AXIS = 5  # columns for ``100% ``
 
 
@@ -40,9 +41,11 @@ def _chart(usage: Usage, width: int, height: int) -> list[Line]:
     found: list[Line] = [[(f"{names.get(y, ''):>4} ", "quiet"), (row, "bars")] for y, row in enumerate(rows)]
     now = usage.now
     end = f"in use now: {100 * now:.0f}%" if now is not None else ""
+    begin, last = width - seconds, width - len(end)  # the columns of the first bar and of the last words
     since = f"{elapsed(seconds)} ago" if seconds else ""
-    gap = max(1, width - _AXIS - len(since) - len(end))
-    return [*found, [(" " * _AXIS + since + " " * gap + end, "quiet")]]
+    if begin + len(since) >= last:
+        since, begin = "", last
+    return [*found, [(f"{'':{begin}}{since:<{last - begin}}{end}", "quiet")]]
 
 
 def _nodes(machine: Machine, nodes: list[int], width: int) -> list[Line]:
@@ -57,7 +60,7 @@ def _node(machine: Machine, index: int, names: int, states: int, width: int) -> 
     held = Counter(machine.processors[cell].launcher for cell in cells)
     free = sum(machine.states[cell] in (State.FREE, State.SERVICE) for cell in cells)
     busy = len(cells) - held[None]
-    gauge = 20 if width >= _WIDE else 8
+    gauge = 20 if width >= _BROAD else 8
     full = round(gauge * busy / len(cells))
     told = f"  {busy:>3} of {several(len(cells), 'processor')} in use, {free:>3} free  "
     line: Line = [
@@ -65,12 +68,12 @@ def _node(machine: Machine, index: int, names: int, states: int, width: int) -> 
         (f"{node.state:<{states}}  ", "quiet" if node.state == "up" else "bad"),
         ("━" * full, "bars"),
         ("─" * (gauge - full), "quiet"),
-        (told if width >= _WIDE else f"  {busy:>3}/{len(cells)} ", "quiet"),
+        (told if width >= _BROAD else f"  {busy:>3}/{len(cells)} ", "quiet"),
     ]
     if node.reason:
         line.append((f"{node.reason}  ", "bad"))
     holders = sorted((one, count) for one, count in held.items() if one is not None)
-    room = (width - sum(len(text) for text, _ in line)) // max(1, len(holders)) - 14 if width >= _WIDE else 0
+    room = (width - sum(len(text) for text, _ in line)) // max(1, len(holders)) - 14 if width >= _BROAD else 0
     for number, count in holders:
         line += _holder(machine, number, count, room)
     return line

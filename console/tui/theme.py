@@ -76,6 +76,7 @@ CONTRAST = Theme(
         "ink": "#000000",
         "select": "#004a77",
         "violet": "#d9b8ff",
+        "text-disabled": "#d0d0d0",
     },
 )
 
@@ -102,6 +103,7 @@ MONO = Theme(
         "ink": "#101010",
         "select": "#484848",
         "violet": "#c8c8c8",
+        "text-disabled": "#b0b0b0",
     },
 )
 

@@ -243,6 +243,9 @@ async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> N
         assert all(f"n{node} " in screen_text(app) for node in range(4))
         await pilot.resize_terminal(120, 50)
         await until(pilot, lambda: "lately" in screen_text(app), "room again")
+        text = screen_text(app)
+        line = next(line for line in text.splitlines() if "n2 " in line and "0/8" in line)
+        assert "power supply" in line  # where there is less room, what is worth knowing has it
 
 
 async def test_a_large_machine_takes_all_the_room(tmp_path: Path) -> None:

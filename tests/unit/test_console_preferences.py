@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from console.settings import ConfigurationError, load
+from console.tui import activity
 from console.tui.actions.action import command_line
 from console.tui.actions.page import updated
 from console.tui.actions.registry import ALL, bindings
@@ -115,6 +116,11 @@ def test_a_chart_of_use() -> None:
         usage.add(busy, 8)
     assert usage.chart(6, 2) == ["     █", "   ▂██"]
     assert usage.chart(2, 2) == [" █", "██"] and usage.seconds(2) == 2 and usage.seconds(9) == 4 and usage.now == 1.0
+    usage = Usage()
+    for _ in range(20):
+        usage.add(1, 2)
+    told = ["".join(text for text, _ in line) for line in activity._chart(usage, 80, 3)]
+    assert told[3].index("20s ago") == told[2].index("█")  # the time stands where the bars begin
 
 
 def test_the_page_has_every_action() -> None:
