@@ -117,10 +117,10 @@ def test_a_chart_of_use() -> None:
     assert usage.chart(6, 2) == ["     █", "   ▂██"]
     assert usage.chart(2, 2) == [" █", "██"] and usage.seconds(2) == 2 and usage.seconds(9) == 4 and usage.now == 1.0
     usage = Usage()
-    for _ in range(20):
+    for _ in range(40):
         usage.add(1, 2)
     told = ["".join(text for text, _ in line) for line in activity._chart(usage, 80, 3)]
-    assert told[3].index("20s ago") == told[2].index("█")  # the time stands where the bars begin
+    assert told[3].index("40s ago") == told[2].index("█")  # the time stands where the bars begin
 
 
 def test_the_page_has_every_action() -> None:
