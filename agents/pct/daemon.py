@@ -128,7 +128,7 @@ class Pct(Inside):
         if config.outside is not None:
             self._outside = self._open(config)
             self._address = self._outside.address
-        self._loop.after(_PREPARE_S, self._prepare)
+        self._loop.after(_PREPARE_S, self._prepare_all)
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)
@@ -158,6 +158,11 @@ class Pct(Inside):
             prepare()  # whose keeper has not
             if self._outside is not None:
                 self._outside.prepare()
+
+    def _prepare_all(self) -> None:
+        self._prepare()
+        if self._outside is not None:
+            self._outside.prepare_images()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not

@@ -96,6 +96,10 @@ class Outside:
         self._trust.client()
         self._trust.server()
 
+    def prepare_images(self) -> None:
+        """Load what a launch needs whose program travels, which on other machines' nodes most do."""
+        import agents.pct.cargo  # noqa: F401
+
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)
 
