@@ -22,14 +22,14 @@ class Client:
     Unreachable when nobody listens or the daemon goes, or is silent for ``timeout_s``; AgentError as the daemon says.
     """
 
-    def __init__(self, path: str, role: str, timeout_s: float = 5.0) -> None:
+    def __init__(self, path: str, role: str, timeout_s: float = 5.0, owner: int = -1) -> None:
         self.path = path
         self._decoder = Decoder()
         self._frames: List[Frame] = []
         self._next = 0
         self._greeted = False
         try:
-            self.sock = connect(path, timeout_s)
+            self.sock = connect(path, timeout_s, owner)
             self.sock.sendall(control(hello(role)))
         except OSError as error:
             raise Unreachable(f"nobody answers at {path}: {error.strerror or error}") from None

@@ -147,8 +147,8 @@ def _remove_dead(path: str, short: str) -> None:
         probe.close()
 
 
-def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
-    """A blocking connection to the socket at ``path``, whose owner is the caller or root.
+def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket:
+    """A blocking connection to the socket at ``path``, whose owner is the caller or root, or the one named.
 
     OSError as connect(2) has it; UnsafeDirectory when the listener is some other user.
     """
@@ -161,7 +161,7 @@ def connect(path: str, timeout_s: float = 5.0) -> socket.socket:
     try:
         sock.settimeout(timeout_s)
         sock.connect(short)
-        _check_owner(path, sock)
+        _check_owner(path, sock, owner)
         return sock
     except BaseException:
         sock.close()

@@ -12,7 +12,7 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.errors import ConsoleError
 from console.launch import mpir
-from console.launch.access import stay_on_side, yod_socket
+from console.launch.access import stay_on_side, yod_owner, yod_socket
 from console.launch.attach import reach_launch
 from console.launch.sanitise import clean
 from console.settings import Settings
@@ -42,7 +42,8 @@ def _connected(run_dir: str, launcher: int) -> Client:
     reach = reach_launch(run_dir, launcher)
     if reach is not None:
         reach.close()
-    return Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S)
+    path = yod_socket(run_dir, launcher)
+    return Client(path, "observer", _ANSWER_S, yod_owner(path))
 
 
 def _entries(client: Client, launcher: int) -> list[dict[str, Any]]:

@@ -108,6 +108,12 @@ def yod_socket(run: str, launcher: int) -> str:
     return f"{users}/{os.geteuid()}/{name}"
 
 
+def yod_owner(path: str) -> int:
+    """Whose a yod has to be that listens at a :func:`yod_socket`: the user's whose part it is; else ours (-1)."""
+    part = os.path.dirname(path)
+    return int(os.path.basename(part)) if os.path.basename(os.path.dirname(part)) == "users" else -1
+
+
 def user() -> str:
     """Our name for people; what decides is the uid."""
     import pwd  # built in; a lookup in LDAP is paid only by those who ask

@@ -14,7 +14,7 @@ from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
 from console.errors import ConsoleError
-from console.launch.access import yod_socket
+from console.launch.access import yod_owner, yod_socket
 from console.launch.spool import spool_path
 
 TYPE_CHECKING = False
@@ -192,7 +192,8 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
     deadline = time.monotonic() + (0 if may_be_over else _SOCKET_S)
     while True:
         try:
-            return connect(yod_socket(run_dir, launcher), _ANSWER_S)
+            path = yod_socket(run_dir, launcher)
+            return connect(path, _ANSWER_S, yod_owner(path))
         except OSError:
             if may_be_over:
                 return None
@@ -210,8 +211,9 @@ def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | Non
     reach = reach_launch(run_dir, launcher)
     if reach is not None:
         reach.close()
+    path = yod_socket(run_dir, launcher)
     try:
-        with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
+        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
             while (hello := client.receive()).get("event") != "hello":
                 pass
@@ -232,8 +234,9 @@ def release(run_dir: str, launcher: int) -> None:
     reach = reach_launch(run_dir, launcher)
     if reach is not None:
         reach.close()
+    path = yod_socket(run_dir, launcher)
     try:
-        with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
+        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
             client.tell({"op": "release"})
             while client.receive().get("event") != "released":

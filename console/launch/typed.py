@@ -8,7 +8,7 @@ import os
 from agents.wire.errors import WireError
 from agents.wire.frames import STDIN, frame
 from console.errors import ConsoleError
-from console.launch.access import yod_socket
+from console.launch.access import yod_owner, yod_socket
 from console.launch.feeder import CREDIT
 
 TYPE_CHECKING = False
@@ -77,8 +77,9 @@ def feed(run_dir: str, launcher: int, file: int) -> None:
     if reach is not None:
         reach.close()
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    path = yod_socket(run_dir, launcher)
     try:
-        with Client(yod_socket(run_dir, launcher), "observer", _ANSWER_S) as client:
+        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
             while data := os.read(file, _PIECE):
                 client.tell({"op": "input", "data": decoder.decode(data)})

@@ -144,6 +144,17 @@ def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> 
         assert yod.wait(20) == 128 + signal.SIGTERM
 
 
+def test_root_looks_after_a_users_launch(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+    done = mesh.run("mesh", "procs", launcher)
+    assert done.stdout.count("sleep") == 2, done
+    done = mesh.run("yod", "--signal", "TERM", launcher)
+    assert done.returncode == 0, done.stderr
+    assert yod.wait(20) == 128 + signal.SIGTERM
+
+
 def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
