@@ -218,7 +218,9 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
         where, most = "", machine.usable(demand.user, side=side)
     message = f"{asked} processors asked for, {free} are free{where}"
     if asked > most:
-        return NotEnough(message, f"there are {most}{where or ' for you'} at most; --overcommit shares them", free=free, never=True)
+        return NotEnough(
+            message, f"there are {most}{where or ' for you'} at most; --overcommit shares them", free=free, never=True
+        )
     return NotEnough(message, "ask for fewer, or wait", free=free)
 
 
