@@ -27,6 +27,8 @@ from tests.support.waiting import wait_until
 NOT_ROOT = "namespace hosts need root"
 #: So that a test run which is killed leaves nothing behind.
 _DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+#: Where a host sees our files, which may stand below what it has of its own.
+PROJECT = "/run/project"
 _PREFIX = "10.78.0."
 LOGIN_ADDRESS = _PREFIX + "254"
 _CGROUPS = Path("/sys/fs/cgroup/unified") if Path("/sys/fs/cgroup/unified").is_dir() else Path("/sys/fs/cgroup")
@@ -46,8 +48,9 @@ mount -t sysfs sysfs /sys
 mkdir -p /sys/fs/cgroup 2>/dev/null && mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
 for f in hosts passwd group; do mount --bind "$H/$f" /etc/$f; done
 mount -t tmpfs -o mode=755,size=16m run /run
-mkdir -p /run/sshd /run/host
+mkdir -p /run/sshd /run/host /run/project
 mount --bind "$H" /run/host
+mount --bind "$PROJECT" /run/project
 mount -t tmpfs -o mode=1777,size="$SHM" shm /dev/shm
 mount --bind "$H/root" /root
 mount -t tmpfs -o mode=755 homes /home
@@ -148,6 +151,7 @@ class NamespaceHost:
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "H": str(self.directory), "NAME": self.name,
             "ADDRESS": self.address, "RATE": self.hosts.rate, "USERS": " ".join(self.hosts.users),
             "SHM": self.hosts.shm, "SMALL_HOME": self.hosts.small_home,
+            "PROJECT": str(Path(__file__).parents[2]),
         }  # fmt: skip
         self._enter_cgroup = self._cgroup()
         command = [*_DIE_WITH_US, "unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import NamespaceHost
+from tests.support.hosts import PROJECT, NamespaceHost
 
 _ROOT = str(Path(__file__).parents[2])
 _PATH = [_ROOT, *site.getsitepackages()]
@@ -42,14 +42,18 @@ def python_for_others() -> str:
     pytest.skip(f"other users can run neither {ours} nor /usr/bin/python3 with our packages")
 
 
-def commands_for_others(directory: Path) -> Path:
-    """``directory``, made, with ``yod`` and the others' commands for such a Python, and ``python``."""
-    python = python_for_others()
+def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
+    """``directory``, made, with ``yod`` and the others' commands for such a Python, and ``python``.
+
+    ``root``: where our files stand for those who run them.
+    """
+    python = python_for_others().replace(_ROOT, root)
+    path = [name.replace(_ROOT, root) for name in _PATH]
     directory.mkdir(mode=0o755)
     for name in _COMMANDS:
-        (directory / name).write_text(_COMMAND.format(python=python, path=_PATH, name=name))
+        (directory / name).write_text(_COMMAND.format(python=python, path=path, name=name))
         (directory / name).chmod(0o755)
-    (directory / "python").write_text(f'#!/bin/sh\nPYTHONPATH={":".join(_PATH)} exec {python} "$@"\n')
+    (directory / "python").write_text(f'#!/bin/sh\nPYTHONPATH={":".join(path)} exec {python} "$@"\n')
     (directory / "python").chmod(0o755)
     directory.chmod(0o755)
     return directory
@@ -57,7 +61,7 @@ def commands_for_others(directory: Path) -> Path:
 
 def install(host: NamespaceHost) -> None:
     """redmesh on a host, in INSTALLED, as a package manager would put it there: daemons find what commands find."""
-    where = commands_for_others(host.directory / "bin")
+    where = commands_for_others(host.directory / "bin", PROJECT)
     for name in _COMMANDS:
         (where / name).rename(where / f"{name}.py")
         (where / name).write_text(f'#!/bin/sh\nexec {INSTALLED}/python {INSTALLED}/{name}.py "$@"\n')
