@@ -15,10 +15,10 @@ COMPILE := $(PY) -m compileall -q agents console db redmesh
 all: $(READY)
 	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml console/version.py constraints.txt
 	@tools/venv.sh $(VENV) .
 
-$(DEV): $(READY) pyproject.toml constraints.txt
+$(DEV): $(READY) pyproject.toml console/version.py constraints.txt
 	@tools/venv.sh $(VENV) '.[dev]'
 
 demo: $(READY)

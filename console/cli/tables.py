@@ -14,14 +14,12 @@ COMMANDS = ("yod", "pingd", "showmesh")
 
 
 class Table:
-    """A command's words. ``reserved``: words that are refused as yet, whose prefixes are theirs all the same."""
+    """A command's words."""
 
-    __slots__ = ("about", "command", "program", "reserved", "usage", "words")
+    __slots__ = ("about", "command", "program", "usage", "words")
 
-    def __init__(
-        self, command: str, usage: str, about: str, words: Sequence[Word], reserved: Sequence[Word] = ()
-    ) -> None:
-        self.command, self.usage, self.about, self.words, self.reserved = command, usage, about, words, reserved
+    def __init__(self, command: str, usage: str, about: str, words: Sequence[Word]) -> None:
+        self.command, self.usage, self.about, self.words = command, usage, about, words
         self.program = " program" in usage  # a program and its own arguments follow the options
 
 
@@ -31,7 +29,7 @@ def table_of(command: str) -> Table:
 
     module = import_module(f"console.cli.{command}")
     usage = getattr(module, "USAGE", f"{command} [options]")
-    return Table(command, usage, module.ABOUT, module.WORDS, getattr(module, "LATER", ()))
+    return Table(command, usage, module.ABOUT, module.WORDS)
 
 
 def spellings(table: Table, word: Word) -> list[str]:
@@ -47,7 +45,7 @@ def spellings(table: Table, word: Word) -> list[str]:
 
 def _means(table: Table, form: str) -> str:
     # The parser itself is asked, with every word a flag, so that no value is wanted.
-    bare = [word.as_flag() for word in (*table.words, *table.reserved)]
+    bare = [word.as_flag() for word in table.words]
     try:
         (name,) = parse(bare, [form], stop=True).values
     except (UsageError, ValueError):

@@ -92,14 +92,14 @@ def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Par
         word, value = _split(table, argument)
         if word.kind == "flag":
             if value is not None:
-                raise UsageError(f"{_shown(word)} takes no value")
+                raise UsageError(f"{_shown(word, argument)} takes no value")
             values[word.name] = True
             continue
         if value is None:
             if not waiting:
-                raise UsageError(f"{_shown(word)} needs a value", word.help)
+                raise UsageError(f"{_shown(word, argument)} needs a value", word.help)
             value = waiting.pop(0)
-        converted = _convert(word, value)
+        converted = _convert(word, value, _shown(word, argument))
         before = values.get(word.name)
         values[word.name] = (
             [*before, *converted] if isinstance(before, list) and isinstance(converted, list) else converted
@@ -155,11 +155,11 @@ def _unknown(table: Sequence[Word], argument: str) -> UsageError:
     return UsageError(f"no option is called {argument}", f"did you mean {near[0]}?" if near else "-help lists them")
 
 
-def _convert(word: Word, value: str) -> Value:
+def _convert(word: Word, value: str, shown: str) -> Value:
     if word.kind == "int":
         if value.isascii() and value.isdigit() and len(value) < 10:
             return int(value)
-        raise UsageError(f"{_shown(word)} takes a whole number, not {value!r}")
+        raise UsageError(f"{shown} takes a whole number, not {value!r}")
     if word.kind == "seconds":
         try:
             seconds = float(value)
@@ -167,16 +167,17 @@ def _convert(word: Word, value: str) -> Value:
             seconds = -1.0
         if 0 <= seconds < 1e9:
             return seconds
-        raise UsageError(f"{_shown(word)} takes a number of seconds, not {value!r}")
+        raise UsageError(f"{shown} takes a number of seconds, not {value!r}")
     if word.kind == "texts":
         return [value]
     if "|" in word.kind and value not in word.kind.split("|"):
-        raise UsageError(f"{_shown(word)} takes {word.kind.replace('|', ', ')}, not {value!r}")
+        raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}")
     return value
 
 
-def _shown(word: Word) -> str:
-    return f"-{word.name}"
+def _shown(word: Word, argument: str) -> str:
+    """The whole word, with as many dashes as whoever wrote ``argument`` knows it by."""
+    return f"--{word.long}" if argument.startswith("--") else f"-{word.name}"
 
 
 def help_text(usage: str, about: str, table: Sequence[Word], width: int = 100) -> str:

@@ -8,12 +8,14 @@ import sys
 
 from console.cli.endings import open_standard_descriptors, refused
 from console.cli.words import complain, help_text, parse
-from console.cli.yod_words import ABOUT, CARRIED, CONDUCT, EXTRAS, LATER, MANNER, USAGE, WORDS
+from console.cli.yod_words import ABOUT, CARRIED, CONDUCT, EXTRAS, MANNER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
+from console.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from socket import socket
     from typing import Any
 
     from console.launch.engine import Engine
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _NULL_DEVICE = os.makedev(1, 3)
+#: Words that are a Request's own, which has them or not.
+_FLAGS = ("overcommit", "batch", "kill", "label", "json", "quiet", "verbose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +63,7 @@ def _guarded(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    parsed = parse(WORDS + LATER, arguments, stop=True)
+    parsed = parse(WORDS, arguments, stop=True)
     given: dict[str, Any] = dict(parsed.values)
     rest = parsed.rest
     if "help" in given or "vhelp" in given:
@@ -70,11 +74,9 @@ def _run(arguments: Sequence[str]) -> int:
             print(ENVIRONMENT, end="")
         # -help ended with 1 in the original, and scripts may look at it
         return 0 if any(word.startswith("--") for word in arguments[: len(arguments) - len(rest)]) else 1
-    for word in LATER:
-        if word.name in given:
-            raise UsageError(f"-{word.name} comes with a later version", "-help lists what there is")
     if "version" in given:
-        return _version()
+        print(f"yod (Redmesh) {VERSION}")
+        return 0
     from console.settings import load
 
     settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
@@ -99,7 +101,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
     from console.launch.request import Request
 
     _refuse_nonsense(given, rest)
-    wanted, size, partition = None, given.get("sz"), None
+    wanted, size = None, given.get("sz")
     if "list" in given:
         from console.launch.lists import parse_list
 
@@ -110,8 +112,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         wanted = wanted if "overcommit" in given else None
     elif size is None and "list" not in given:
         size = 1
-    if "REDMESH_PARTITION" in os.environ:
-        partition = _partition(os.environ["REDMESH_PARTITION"])
+    partition = _partition()
     umask = os.umask(0o022)
     os.umask(umask)
     request = Request(
@@ -123,19 +124,13 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         size=size,
         wanted=wanted,
         cpus_per_task=given.get("cpus-per-task", 1),
-        overcommit="overcommit" in given,
         distribution=given.get("distribution", "block"),
         fanout=fanout,
         wait_s=given.get("wait-for-nodes", 0.0),
         partition=partition,
         cookie=os.environ.get("REDMESH_ALLOCATION_COOKIE") if partition is not None else None,
-        batch="batch" in given,
-        kill="kill" in given,
-        label="label" in given,
-        json="json" in given,
-        quiet="quiet" in given,
-        verbose="verbose" in given,
         **_carried(given),
+        **_flags(given),
     )
     _refine(request, given, programs)
     return request
@@ -192,6 +187,10 @@ def _carried(given: dict[str, Any]) -> dict[str, Any]:
     return carried(given)
 
 
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: name in given for name in _FLAGS}
+
+
 def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
     if not rest:
         raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
@@ -227,7 +226,11 @@ def _input(text: str, size: int | None) -> str | int:
     return int(text)
 
 
-def _partition(text: str) -> int:
+def _partition() -> int | None:
+    """The batch job's that we are inside of, if we are."""
+    text = os.environ.get("REDMESH_PARTITION")
+    if text is None:
+        return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise UsageError(f"REDMESH_PARTITION is {text!r}, which is no partition", "mesh partition create prints one")
     return int(text)
@@ -252,7 +255,7 @@ def _complaining(run: Callable[[], int]) -> int:
 
 def _engine(settings: Settings, request: Request, on_running: Callable[[int], None] | None) -> int:
     from agents.link.loop import Loop
-    from console.launch.access import login_name, reach, start_time
+    from console.launch.access import login_name, start_time
     from console.launch.authority import ALLOCATE_S, Authority
     from console.launch.registration import Registration
 
@@ -260,15 +263,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         request.conduct.begin()
     pid = os.getpid()
     began = start_time(pid)
-    silent = request.quiet or request.batch
-    if request.cpa or request.cpa_pid:
-        from console.launch.named_cpa import reach_named
-
-        run, sock = reach_named(settings, request)
-    else:
-        run, sock = reach(
-            settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True)
-        )
+    run, sock = _reached(settings, request, pid)
     loop = Loop()
     rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
     cpa = Authority(loop, run, pid, sock)
@@ -277,11 +272,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     # the CPA works while we load the rest
     from console.launch.engine import Engine
     from console.launch.front import Front, JsonFront
-    from console.launch.mpi import choose
 
-    wrong = choose(request, settings.mpi)
-    if wrong and not request.quiet and request.size != 1:
-        print(f"yod: {wrong}", file=sys.stderr, flush=True)
+    _choose_mpi(settings, request)
     make: Any = JsonFront if request.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
@@ -298,6 +290,26 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         on_running=on_running,
     )
     return engine.run()
+
+
+def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
+    """RUN of the mesh, and a connection to the CPA to ask: the one named, or any; a personal mesh is started."""
+    if request.cpa or request.cpa_pid:
+        from console.launch.named_cpa import reach_named
+
+        return reach_named(settings, request)
+    from console.launch.access import reach
+
+    silent = request.quiet or request.batch
+    return reach(settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True))
+
+
+def _choose_mpi(settings: Settings, request: Request) -> None:
+    from console.launch.mpi import choose
+
+    wrong = choose(request, settings.mpi)
+    if wrong and not request.quiet and request.size != 1:
+        print(f"yod: {wrong}", file=sys.stderr, flush=True)
 
 
 def _fitted(request: Request, kind: type[Engine], make: Any) -> tuple[type[Engine], Any]:
@@ -404,13 +416,6 @@ def _stay(settings: Settings, launcher: int) -> None:
         from console.launch.access import stay_on_side
 
         stay_on_side(settings, launcher)
-
-
-def _version() -> int:
-    from importlib.metadata import version
-
-    print(f"yod (Redmesh) {version('redmesh')}")
-    return 0
 
 
 if __name__ == "__main__":

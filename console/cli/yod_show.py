@@ -8,6 +8,7 @@ import sys
 from console.errors import ConsoleError
 from console.launch.lists import fold
 from console.launch.sanitise import clean
+from console.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ _ANSWER_S = 12.0
 
 def show(settings: Settings, request: Request) -> int:
     """Print how the program would be loaded. Nobody is asked."""
-    from importlib.metadata import version
-
-    rows = [("yod", f"Redmesh {version('redmesh')}, CPAs in {clean(settings.run_dir)}")]
+    rows = [("yod", f"Redmesh {VERSION}, CPAs in {clean(settings.run_dir)}")]
     for one in request.segments or ():
         rows.append((f"line {one.line}", f"{_count(one.size, 'rank')}{_where(one.wanted)}: {_program(one)}"))
     if request.segments is None:

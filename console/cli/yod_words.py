@@ -201,15 +201,6 @@ WORDS = (
     Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
 )  # fmt: skip
 
-_FLAGS_LATER: tuple[str, ...] = ()
-_TEXTS_LATER: tuple[str, ...] = ()
-#: Words of the original that this version does not have yet. They keep their prefixes, so that what somebody
-#: writes today means the same tomorrow.
-LATER = (
-    *(Word(name, "flag", "", f"original-{name}", original=True) for name in _FLAGS_LATER),
-    *(Word(name, "text", "", f"original-{name}", original=True) for name in _TEXTS_LATER),
-)
-
 #: Words that few command lines have; what they mean is loaded only then (yod_extras.py).
 EXTRAS = frozenset(
     [

@@ -6,7 +6,6 @@ A plain launch loads none of this.
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from agents.wire.frames import CONTROL, STDERR, STDIN, STDOUT, frame
@@ -16,6 +15,7 @@ from console.launch.forming import Event, State
 from console.launch.machine import TRANSITIONS
 from console.launch.report import completion_lines, fold_names, fold_ranks
 from console.launch.sanitise import clean
+from console.launch.signals import signal_name
 from console.launch.steps import Steps, Timing
 
 TYPE_CHECKING = False
@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     Make = Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Any]
 
 
-_BAD_NEWS = (Event.FAILED, Event.LOST, Event.ROOT_ENDED, Event.REFUSED, Event.OVERDUE, Event.UNCONFIRMED)
+#: What -d failure tells of, and which of the event's facts says it to people.
+_BAD_NEWS = {
+    Event.FAILED: 1,
+    Event.LOST: 1,
+    Event.ROOT_ENDED: 0,
+    Event.REFUSED: 0,
+    Event.OVERDUE: 0,
+    Event.UNCONFIRMED: 0,
+}
 
 
 def front_maker(make: Make, conduct: Conduct) -> Make:
@@ -228,7 +236,7 @@ class ConductedEngine(Engine):
 
     def _signal(self, number: int, ranks: list[int] | None) -> None:
         who = "every rank" if ranks is None else f"rank {fold_ranks(ranks)}"
-        self._steps.step("B10", "phase2", f"{signal.Signals(number).name} to {who}")
+        self._steps.step("B10", "phase2", f"{signal_name(number)} to {who}")
         super()._signal(number, ranks)
 
     def _kill(self) -> None:
@@ -272,8 +280,8 @@ class ConductedEngine(Engine):
 
     def _tell_event(self, event: Event, facts: tuple[Any, ...]) -> None:
         if event in _BAD_NEWS and (self.launch.state, event) in TRANSITIONS:
-            told = clean(" ".join(str(fact) for fact in facts if fact != ""))
-            self._steps.step("B7" if self._steps.phase == "phase1" else "B11", "failure", f"{event.value}: {told}")
+            number = "B2" if event is Event.REFUSED else "B7" if self._steps.phase == "phase1" else "B11"
+            self._steps.step(number, "failure", f"{event.value}: {clean(str(facts[_BAD_NEWS[event]]))}")
 
     def _tick(self) -> None:
         if self._steps.wants("progress"):

@@ -188,6 +188,8 @@ class Engine(Dealings):
             self._cargo.close()  # of a load that failed; this one has its own
             self._cargo = None
         self.stream.emit(plans.allocated_event(self._plan, self._reply, self._request.command))
+        if self.launch.state is not State.LOADING:
+            return  # that could not be written, and nobody else reads it: nothing is sent that would have to be ended
         load = plans.load_message(self._plan, self._reply, self._request)
         far = not self._plan.nodes[0].address.startswith("/")
         message = plans.common_message(self._request, self._plan.size, plans.hosts(self._plan), far=far)
@@ -383,6 +385,8 @@ class Engine(Dealings):
     def _kill(self) -> None:
         self.moved = time.monotonic()
         self._wait_anew()
+        if self._root is None:  # what was not sent yet is ended already; no tree will tell us
+            self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
         self._down({"op": "kill"})
 
     # the end

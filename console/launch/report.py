@@ -102,11 +102,10 @@ def _words(end: End) -> str:
         return f"exit {end.status}"
     import signal  # loaded already wherever a launch runs
 
-    try:
-        name = signal.Signals(end.signal).name
-        text = signal.strsignal(end.signal) or ""
-    except ValueError:
-        name, text = f"signal {end.signal}", ""
+    from console.launch.signals import signal_name
+
+    name = signal_name(end.signal)
+    text = signal.strsignal(end.signal) if end.signal < signal.NSIG else ""
     ended = f"{name} ({text})" if text else name
     return f"{ended} from yod" if end.by_yod else ended
 

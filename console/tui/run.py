@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from agents.wire.control import Message
 from console.launch.report import fold_names, fold_ranks
 from console.launch.sanitise import clean
+from console.launch.signals import signal_name
 from console.launch.traces import Traces
 from console.tui.output import Output
 
@@ -279,13 +280,3 @@ _HANDLERS: dict[str, Any] = {
     "skipped": Run._skipped,
     "end": Run._end,
 }
-
-
-def signal_name(number: int) -> str:
-    """``SIGTERM`` for 15; the bare number where it has no name."""
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

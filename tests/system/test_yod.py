@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
 
@@ -244,6 +244,16 @@ def test_a_full_disk_is_said(yods: PrivateMesh) -> None:
         _, err = process.communicate(timeout=20)
     assert process.returncode == 125
     assert "standard output cannot be written: No space left on device" in err
+
+
+def test_events_that_nobody_can_have_end_the_launch_before_it_is_loaded(yods: PrivateMesh) -> None:
+    for stdout, status in ((">/dev/full", 125), ("| true", 141)):
+        began = time.monotonic()
+        done = yods.run("bash", "-c", f"(sleep 0.2; yod -json sleep 30) {stdout}; exit ${{PIPESTATUS[0]}}")
+        told = "yod: standard output cannot be written: No space left on device\n" if status == 125 else ""
+        assert (done.returncode, done.stderr) == (status, told)
+        assert time.monotonic() - began < 1.9, "a clean-up of what was never loaded was waited for"
+    assert ranks_left(yods) == {}
 
 
 def test_closed_descriptors(yods: PrivateMesh) -> None:

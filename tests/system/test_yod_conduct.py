@@ -152,9 +152,21 @@ def test_types_of_steps(yods: PrivateMesh) -> None:
     frames = yods.run("yod", "-d", "iomore", "-d", "comm", "-sz", "2", "echo", "hi", check=True).stderr
     assert "3 bytes of stdout from rank 1" in frames and "from the root: exits" in frames
     failed = yods.run("yod", "-d", "failure", "-sz", "99", "true").stderr
-    assert "refused: 99" in failed
+    assert re.fullmatch(
+        r"yod: +\d\.\d{6} B2  failure: refused: 99 processors asked for, 8 are free\nyod: 99 .*\n", failed
+    )
     for line in told, moves, frames:
         assert "cookie" not in line
+
+
+def test_steps_tell_a_signal_that_has_no_name(yods: PrivateMesh) -> None:
+    process = yods.start("yod", "-d", "phase2", "sleep", "60", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: [n for n in os.listdir(yods.run_dir) if n.startswith("yod-")], "it runs")
+    launcher = yods.run("pingd", "-parse", "-mine", check=True).stdout.split()[4]
+    yods.run("yod", "--signal", "40", launcher, check=True)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 168
+    assert "signal 40 to every rank" in told and "rank 0 on n0: signal 40 (Real-time signal 6)" in told
 
 
 def test_timing(yods: PrivateMesh) -> None:

@@ -98,11 +98,6 @@ def test_a_spelling_is_what_the_parser_takes() -> None:
     assert spellings(RUN, WORDS[0])[:2] == ["-n", "-s"]
 
 
-def test_reserved_words_keep_their_prefixes() -> None:
-    reserved = Table("run", RUN.usage, "", WORDS, (Word("show", "flag", "", original=True),))
-    assert "-s" in spellings(RUN, WORDS[0]) and "-s" not in spellings(reserved, WORDS[0])
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_shells_can_read_their_scripts(tmp_path: Path, shell: str, command: str) -> None:

@@ -66,6 +66,7 @@ def test_topics() -> None:
 
 def test_the_warning_needs_a_limit_and_a_signal() -> None:
     assert read({"time": "10", "signal": "USR1@60"}, request()).warn == (10, 60.0)
+    assert read({"time": "10", "signal": "sigusr1@60"}, request()).warn == (10, 60.0)
     assert read({"time": "10", "signal": "2@0.5"}, request()).warn == (2, 0.5)
     for given_ in ({"signal": "USR1@60"}, {"time": "0", "signal": "USR1@60"}, {"time": "1", "signal": "NO@6"}):
         with pytest.raises(UsageError):

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from console.cli.words import parse
-from console.cli.yod import LATER, WORDS, main, request_of
+from console.cli.yod import WORDS, main, request_of
 from console.errors import ConsoleError, UsageError
 from console.launch.program import find
 
@@ -102,13 +103,13 @@ def test_prefixes(prefix: str) -> None:
     arguments = [f"-{prefix}", "1"]
     if PREFIXES[prefix] is None:
         with pytest.raises(UsageError) as caught:
-            parse(WORDS + LATER, arguments, stop=True)
+            parse(WORDS, arguments, stop=True)
         assert "may be" in caught.value.message
         return
     values: list[str] = []
     for value in ("1", "block"):
         try:
-            values = list(parse(WORDS + LATER, [f"-{prefix}", value], stop=True).values)
+            values = list(parse(WORDS, [f"-{prefix}", value], stop=True).values)
             break
         except UsageError:
             continue
@@ -128,6 +129,9 @@ def test_every_word_has_a_long_twin_of_its_own() -> None:
         (["-sz", "0", "true"], 2, "at least 1"),
         (["-sz", "x", "true"], 2, "whole number"),
         (["-sz"], 2, "needs a value"),
+        (["--attach", "x"], 2, "--attach takes a whole number"),
+        (["--attach"], 2, "--attach needs a value"),
+        (["--label=1", "true"], 2, "--label takes no value"),
         (["-zz", "true"], 2, "no option is called -zz"),
         (["-immediate", "-wait-for-nodes", "3", "true"], 2, "exclude each other"),
         (["-tasks-per-node", "2", "true"], 2, "how many"),
@@ -171,7 +175,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-v"]) == 1
     capsys.readouterr()
     assert main(["-version"]) == 0
-    assert "Redmesh" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"yod (Redmesh) {metadata.version('redmesh')}\n"
 
 
 def test_a_batch_jobs_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +200,9 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("what", ["--help", "launch"])
+@pytest.mark.parametrize("what", ["--help", "--version", "launch"])
 def test_yod_loads_nothing_heavy(what: str) -> None:
-    load = "main(['--help'])" if what == "--help" else "import console.launch.engine, console.launch.front"
+    load = f"main(['{what}'])" if what.startswith("--") else "import console.launch.engine, console.launch.front"
     code = f"import sys; from console.cli.yod import main; {load}; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())

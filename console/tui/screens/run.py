@@ -14,11 +14,12 @@ from textual.widgets import Static
 
 from console.launch.report import fold_ranks
 from console.launch.sanitise import clean
+from console.launch.signals import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.attachment import AttachError
 from console.tui.filtering import Filter, FilterError, parse_filter, pattern
 from console.tui.presets import Presets, config_directory
-from console.tui.run import Phase, RankState, signal_name
+from console.tui.run import Phase, RankState
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.frame import Framed
 from console.tui.screens.page import Page
