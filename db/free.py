@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from db.connection import Row, Statement, Store, Transaction
 from db.errors import Invalid
 from db.free_ids import FreeIds, FreeLists, Key, Use
+from db.machine import FIRST_GRANTED
 
 Read = Callable[..., list[Row]]
 UP, DRAINING = "up", "draining"
@@ -64,10 +65,12 @@ class Machine:
     """Nodes, processors and what is free, as of change counter ``counter``."""
 
     def __init__(self) -> None:
+        self.regrouped = 0  # goes up when nodes may have changed sides: the topology is another then
         self.forget()
 
     def forget(self) -> None:
         """Reads everything anew the next time."""
+        self.regrouped += 1
         self.overtaken = False  # others took what was chosen outside the lock
         self.boot_id = ""
         self.counter = -1
@@ -83,6 +86,7 @@ class Machine:
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
         self._draining: set[int] = set()
+        self._granted: set[int] = set()  # login processors that may be revoked
 
     # -- keeping up ------------------------------------------------------------------------------------------------
 
@@ -172,15 +176,30 @@ class Machine:
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
+            if row[0] >= FIRST_GRANTED:
+                self._granted.add(row[0])
             (self._draining.add if after.state == DRAINING else self._draining.discard)(row[0])
+            if before is not None and before.side != after.side:
+                self.regrouped += 1
             if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
                 for one in self._on_node.get(row[0], ()):
                     self._file(one, self._key_on(after, one))
+        self._forget_revoked(read)
         for node, name, total, in_use in read(
             "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
         ):
             self._left.setdefault(node, {})[name] = total - in_use
             self._totals.setdefault(node, {})[name] = total
+
+    def _forget_revoked(self, read: Read) -> None:
+        if not self._granted:
+            return
+        there = {row[0] for row in read("SELECT id FROM node WHERE id >= ?", (FIRST_GRANTED,))}
+        for gone in self._granted - there:
+            node = self._nodes.pop(gone)
+            if self._ids_by_name.get(node.name) == gone:  # it may be one again, under another id
+                del self._ids_by_name[node.name]
+        self._granted &= there
 
     def assigned(self, ids: Sequence[int], partition: int | None, launcher: int | None, stamp: int) -> None:
         """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
@@ -272,6 +291,11 @@ class Machine:
     def sides(self) -> int:
         """How many sides the machine has."""
         return len({node.side for node in self._nodes.values()})
+
+    def knows(self, login: str) -> bool:
+        """Whether the mesh has a login processor of that name."""
+        node = self._nodes.get(self._ids_by_name.get(login, -1))
+        return node is not None and node.role == "login"
 
     def is_here(self, name: str) -> bool:
         """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""

@@ -1,7 +1,7 @@
 """The RCAs of several login processors: where each listens, which nodes it hears, and what follows when it is gone.
 
 A login processor's row says whether its RCA is there: ``up`` when it has said so itself, ``suspect`` when another RCA
-misses it, ``down`` when it has not contradicted for long. One function, one transaction.
+misses it, ``down`` when it has not contradicted for long. One that is revoked has none. One function, one transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from db.connection import Store, Transaction
 from db.errors import Invalid
-from db.machine import NodeRow, find_node, give_up_life, gone, move
+from db.machine import FIRST_GRANTED, NodeRow, find_node, give_up_life, gone, move
 from db.node_states import NodeEvent, NodeState
 
 #: What an address in a login processor's row begins with: its RCA takes beats there.
@@ -23,6 +23,14 @@ class FarNodes(NamedTuple):
     boot_id: str
     nodes: list[str]
     mine: list[str]
+
+
+class Revoked(NamedTuple):
+    """What a login processor still had when it was revoked: live launchers, batch partitions, nodes its RCA heard."""
+
+    launchers: list[int]
+    partitions: list[int]
+    nodes: list[str]
 
 
 def far_nodes(store: Store, login: str) -> FarNodes:
@@ -85,6 +93,34 @@ def lost(store: Store, login: str, reason: str, by: str) -> bool:
                     gone(t, node, reason, by)
         move(t, row, NodeEvent.GONE, reason, by)
         return True
+
+    return store.run(work)
+
+
+def revoke(store: Store, login: str, by: str) -> Revoked:
+    """A login processor is none any more. Invalid for none, and for the one that the mesh was brought up on.
+
+    Its row goes, and with it what waits there; no CPA serves it from now on. The nodes that it heard are heard by
+    nobody until they register with another RCA. What it launched is not touched.
+    """
+
+    def work(t: Transaction) -> Revoked:
+        row = _login(t, login)
+        if row.id < FIRST_GRANTED:
+            raise Invalid(f"the mesh was brought up on {login}", "mesh down there ends it")
+        live = "login_processor = ? AND ended_at IS NULL"
+        had = Revoked(
+            [one for (one,) in t.rows(f"SELECT id FROM launcher WHERE {live} ORDER BY id", (row.id,))],
+            [one for (one,) in t.rows(f"SELECT id FROM `partition` WHERE {live} AND batch_job IS NOT NULL", (row.id,))],
+            [name for (name,) in t.rows("SELECT name FROM node WHERE rca = ? ORDER BY id", (login,))],
+        )
+        t.change("UPDATE node SET rca = '', changed = ? WHERE rca = ?", (t.stamp, login))
+        t.change("DELETE FROM waiting WHERE login_processor = ?", (row.id,))
+        t.change("DELETE FROM node WHERE id = ?", (row.id,))
+        t.change("UPDATE node SET changed = ? WHERE id = 0", (t.stamp,))  # a row that is gone shows in no change number
+        t.trimmed_to = t.stamp  # viewers read all anew
+        t.event("revoked", f"login processor {login}, by {by}")
+        return had
 
     return store.run(work)
 

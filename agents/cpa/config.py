@@ -32,6 +32,7 @@ class Config(NamedTuple):
     nice_grace_s: float
     mesh: str
     public: bool  # system mode: every user of this processor may come
+    granted: bool = False  # by another login processor's mesh up, which may revoke it
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
 
     def place(self, name: str) -> str:
@@ -63,6 +64,7 @@ def read(path: str) -> Config:
             placement=str(whole.get("placement") or "default"),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
             mesh=str(whole["mesh"]),
+            granted=bool(whole.get("granted")),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
         )

@@ -54,7 +54,7 @@ class Cpa:
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.issuing = Issuing(config.mesh, config.state)
         trust.use_login(config.mesh, config.state)
-        self.logins = Logins(config.login, store, self.operations.machine)
+        self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)
         cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})
         self.lost_nodes = LostNodes(self.operations, self.outage, cleanups, journal)
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
@@ -143,6 +143,8 @@ class Cpa:
             session.link.resume()
 
     def _do(self, session: Session, op: str, message: Message) -> None:
+        if self.config.granted or session.peer.names:
+            self.outage.guard(lambda: self.logins.need_member(session.peer))
         if op in FROM_A_LOGIN or op in REACHING:
             self.outage.guard(lambda: self.logins.check(session.peer, op, message))
         if op == "launcher_lost":

@@ -27,10 +27,24 @@ REACHING = frozenset(
 
 
 class Logins:
-    """The login processor of every request. ``own`` is the CPA's, empty where nobody told it."""
+    """The login processor of every request. ``own`` is the CPA's, empty where nobody told it.
 
-    def __init__(self, own: str, store: Store, machine: Machine) -> None:
+    ``granted``: it is one by another one's word, and may be revoked (db.rcas).
+    """
+
+    def __init__(self, own: str, store: Store, machine: Machine, *, granted: bool = False) -> None:
         self._own, self._store, self._machine = own, store, machine
+        self._revocable = own if granted else ""
+
+    def need_member(self, peer: Peer) -> None:
+        """Denied when the login processor that this peer is on was revoked."""
+        name = _certified(peer) or self._revocable
+        if not name:
+            return
+        self._machine.refresh(self._store)
+        if not self._machine.knows(name):
+            told = f"{name[:80]} is no login processor of this mesh any more"
+            raise Denied(told, "mesh down --force there; mesh login grant makes it one again")
 
     def check(self, peer: Peer, op: str, message: Message) -> None:
         """Puts the true login into ``message``.

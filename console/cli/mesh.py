@@ -155,6 +155,11 @@ def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
     for one, name in ((grant, "grant"), (join, "join")):
         one.add_argument("file", metavar="FILE", help="with private keys in it (join: - is standard input)")
         one.set_defaults(command=_lazily("mesh_login", name))
+    revoke = which.add_parser("revoke", help="have one be none any more: what it knew is of no use")
+    revoke.add_argument("name", metavar="NAME", help="which")
+    revoke.add_argument("--force", action="store_true", help="do not ask, whatever runs from there")
+    revoke.add_argument("--json", action="store_true", help="for programs")
+    revoke.set_defaults(command=_lazily("mesh_login", "revoke"))
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -95,12 +95,14 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
     """The system database has the login processor, under an id that no other one has."""
     with open_store(url) as store:
         known = _known(store)
+        # launches of one that was revoked stay its own in the history
+        launched = store.read("SELECT COALESCE(MAX(login_processor), 0) FROM launcher")[0][0]
     role = known.get(name, ("login", 0))[0]
     if role != "login" or name == config["login"]:
         what = "this login processor" if role == "login" else f"a {role} node of this mesh"
         raise ConsoleError(f"{name} is {what}", "another name, as the processor's own is")
     if name not in known:
-        number = max((number + 1 for _, number in known.values()), default=0)
+        number = 1 + max(launched, *(number for _, number in known.values()))
         node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
         extend(url, config["boot_id"], [node])
 

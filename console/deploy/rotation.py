@@ -56,30 +56,38 @@ def nodes_of(settings: Settings) -> list[FarNode]:
 
 def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
     """Change the mesh's CA and keys; the nodes that were down, and need ``mesh up``. Behind, ConsoleError."""
-    config = _living(settings)
+    config = living(settings)
     with personal.locked(settings):
-        keys = authority(settings.state_dir, settings.mesh)
-        nodes = nodes_of(settings)
-        there = [node for node in nodes if node.is_there]
-
-        def tell(now: Authority) -> None:
-            now.equip_login(config["login"], _own_addresses(config), config["run"])
-            trust.use_login(settings.mesh, settings.state_dir)
-            reasons = Telling(now, there).run()
-            if reasons:
-                raise Behind(reasons)
-            say(f"{len(there)} nodes: {TOLD[now.stage]}")
-
-        keys.rotate(tell)
-        for name in logins.granted(settings):
-            say(f"{name}: mesh up brings it the new ones, or mesh login grant it again, and join there")
-        return [node.name for node in nodes if not node.is_there]
+        return rotate_locked(settings, config, say)
 
 
-def _living(settings: Settings) -> dict[str, Any]:
+def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str], None]) -> list[str]:
+    """The same for a caller that holds ``up.lock``, of the mesh that ``config`` is of."""
+    keys = authority(settings.state_dir, settings.mesh)
+    nodes = nodes_of(settings)
+    there = [node for node in nodes if node.is_there]
+
+    def tell(now: Authority) -> None:
+        now.equip_login(config["login"], _own_addresses(config), config["run"])
+        trust.use_login(settings.mesh, settings.state_dir)
+        reasons = Telling(now, there).run()
+        if reasons:
+            raise Behind(reasons)
+        say(f"{len(there)} nodes: {TOLD[now.stage]}")
+
+    keys.rotate(tell)
+    for name in logins.granted(settings):
+        say(f"{name}: mesh up brings it the new ones, or mesh login grant it again, and join there")
+    return [node.name for node in nodes if not node.is_there]
+
+
+def living(settings: Settings) -> dict[str, Any]:
+    """The file of the mesh whose keys are here. ConsoleError when it is not up, or another login processor's."""
     config = personal.read_config(settings)
     if config is None or not personal.lives(config):
         raise ConsoleError("no mesh is up", "keys are made by mesh up, and anew by it when STATE/trust is gone")
+    if config.get("granted"):
+        raise ConsoleError("this login processor was granted by another one, which has the mesh's keys", "do it there")
     return config
 
 

@@ -227,3 +227,15 @@ def test_what_cannot_be_granted_or_joined(mesh: PrivateMesh, other: OtherLogin, 
     (tmp_path / "none").write_text("{}")
     assert "no file of mesh login grant" in other.run("mesh", "login", "join", str(tmp_path / "none")).stderr
     assert "is up here" in mesh.run("mesh", "login", "join", str(other.file)).stderr
+
+
+def test_keys_are_changed_where_the_mesh_was_brought_up(mesh: PrivateMesh, other: OtherLogin) -> None:
+    for words in (("trust", "rotate"), ("login", "revoke", OTHER_LOGIN)):
+        done = other.run("mesh", *words)
+        assert done.returncode and "granted by another one" in done.stderr, done
+    assert other.run("yod", "-sz", "1", "hostname").returncode == 0
+    login = json.loads((mesh.state / "keeper.json").read_text())["login"]
+    for name in (login, "n0", "nobody"):
+        assert mesh.run("mesh", "login", "revoke", name).returncode
+    assert mesh.run("yod", "-sz", "1", "hostname").returncode == 0
+    _all_free(mesh)

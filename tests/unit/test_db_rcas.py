@@ -2,14 +2,16 @@
 
 import pytest
 
-from db import rcas
+from db import allocation, ending, rcas, waiting
 from db.connection import Store
 from db.errors import GivenUp, Invalid
 from db.free import Machine
 from db.growing import add_nodes
 from db.machine import FIRST_GRANTED, NodeSpec, drain, node_up
+from db.views import Picture, open_viewer
+from db.waiting import Wait
 from db.watching import nodes_out
-from tests.support.stores import LOGIN, define
+from tests.support.stores import LOGIN, define, demand, first, key
 
 OTHER = "login2"
 
@@ -80,3 +82,34 @@ def test_one_that_contradicts_is_not_lost(store: Store, machine: Machine) -> Non
     node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=LOGIN)  # by which it is there, too
     assert not rcas.lost(store, LOGIN, "no answer", OTHER)
     assert state(store, "n0") == "up"
+
+
+def test_one_that_is_revoked_is_known_to_nobody_and_what_it_launched_is_told(store: Store, machine: Machine) -> None:
+    node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=OTHER)
+    node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca=LOGIN)
+    theirs = allocation.allocate(store, machine, demand(2, login=OTHER), first)
+    ours = allocation.allocate(store, machine, demand(1), first)
+    waiting.enqueue(store, Wait(key(), None, 1000, "ada", OTHER, 1, 1, 99, {}, 60.0))
+    seen, viewer = Picture(), open_viewer(store.url)
+    seen.update(viewer)
+    assert rcas.revoke(store, OTHER, "root") == rcas.Revoked([theirs.launcher], [], ["n0"])
+    machine.refresh(store)
+    assert machine.knows(LOGIN) and not machine.knows(OTHER) and not machine.knows("n0")
+    with pytest.raises(Invalid, match="no node"):
+        machine.node_id(OTHER)
+    seen.update(viewer)
+    viewer.close()
+    assert OTHER not in {node.name for node in seen.nodes.values()}
+    assert waiting.head(store) is None
+    assert [name for name, *_ in nodes_out(store, 0.0).logins] == [LOGIN]
+    assert store.read("SELECT rca FROM node WHERE name IN ('n0', 'n1') ORDER BY id") == [("",), (LOGIN,)]
+    assert {live.launcher for live in ending.launchers_of(store, LOGIN)} == {ours.launcher}
+    assert ending.find_live(store, theirs.launcher)
+    with pytest.raises(Invalid):
+        rcas.here(store, OTHER, f"{OTHER}:7117")
+
+
+def test_only_one_that_was_granted_is_revoked(store: Store, machine: Machine) -> None:
+    for name in (LOGIN, "n0", "nobody"):
+        with pytest.raises(Invalid):
+            rcas.revoke(store, name, "root")
