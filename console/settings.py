@@ -236,6 +236,8 @@ def load(
             if name == CONSOLE and isinstance(raw, dict):
                 console, where[name] = raw, file
                 continue
+            if name in (TOPOLOGY, CONSOLE):
+                raise ConfigurationError(f"{file}: {name} must be a table", f"it begins with a line [{name}]")
             if name not in _BY_NAME:
                 raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
             values[name] = _typed(name, raw, file, folder)

@@ -45,7 +45,9 @@ class Operations:
     ) -> None:
         self.store, self.rights, self.default_placement, self.login = store, rights, default_placement, login
         self.machine = Machine()
-        self._geometry: tuple[str, placement.Geometry] = ("", None)
+        self._geometry: placement.Geometry = None
+        self._described: tuple[str, str | None] = ("", None)  # the boot and the topology that it is of
+        self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
 
@@ -147,22 +149,19 @@ class Operations:
         place = placement.find(name)
 
         def choose(free: Sequence[int], count: int) -> Sequence[int]:
-            geometry = self._topology()
-            try:
-                return place(free, count, geometry)
-            except AgentError:  # a shape that is not free now, a topology that is missing: said in its own words
-                raise
-            except Exception as error:  # somebody else's code
-                raise AgentError(f"the placement {name!r} failed: {error!r}", "use another placement") from error
+            return place(free, count, self._topology())
 
         return choose
 
     def _topology(self) -> placement.Geometry:
-        boot_id = self.machine.boot_id
-        if self._geometry[0] != boot_id:
+        boot_id, regrouped = self.machine.boot_id, self.machine.regrouped
+        if self._read_at != (boot_id, regrouped):
             text = watching.topology(self.store)
-            self._geometry = (boot_id, placement.geometry(text, self.machine.members()))
-        return self._geometry[1]
+            if self._described != (boot_id, text):  # its curves are worth keeping
+                self._geometry = placement.geometry(text, self.machine.members())
+                self._described = boot_id, text
+            self._read_at = boot_id, regrouped
+        return self._geometry
 
     def _credential(self, _uid: int, message: Message) -> Answer:
         if self.issuing is None:

@@ -97,7 +97,7 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
 
 def _place(request: Request, given: dict[str, Any]) -> None:
     """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
-    request.placement = given.get("placement") or f"block:{given['shape']}"
+    request.placement = f"block:{given['shape']}" if "shape" in given else given["placement"]
     sides = given.get("shape", "").split("x")
     fixed = "sz" in given or request.nodes is not None or request.segments is not None
     if not fixed and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):

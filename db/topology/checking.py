@@ -23,6 +23,10 @@ def check(topology: Mesh | Cluster, nodes: list[Node] | None = None, side: Side 
 
 def _sides(mesh: Mesh) -> list[str]:
     found = []
+    if not mesh.compute:
+        found.append("every column is a service column: there is no compute processor")
+    if mesh.service_columns and not mesh.service:
+        found.append("service_routers is empty: the service columns have no processors")
     for side in mesh.sides if mesh.open else ():
         compute = any(column in side for column in mesh.compute_columns)
         service = any(column in side for column in mesh.service_columns)

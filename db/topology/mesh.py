@@ -295,6 +295,11 @@ def _switches(tables: list[Section], columns: int) -> list[Switch]:
     for table in tables:
         name, after = table.text("name"), table.whole("after", least=0)
         table.done("name", "after")
+        if "=" in name or name != name.strip():
+            raise TopologyError(
+                f"[topology] switch {name!r:.40}: no command could name it",
+                "mesh side set takes NAME=open; use a plain name",
+            )
         if after >= columns - 1:
             raise TopologyError(f"[topology] switch {name!r:.40} stands after column {after}, where no column follows")
         if after in found or name in names:

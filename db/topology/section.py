@@ -21,7 +21,7 @@ class Section:
 
     def names(self) -> list[str]:
         """The keys not yet taken, in the order written."""
-        return list(self._left)
+        return list(map(self._plain, self._left))
 
     def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number of at least ``least``."""
@@ -29,7 +29,9 @@ class Section:
         if value is None:
             raise TopologyError(f"[{self._where}] lacks {key}", f"add a line like {key} = {max(least, 1)}")
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-            raise TopologyError(f"[{self._where}] {key} must be a whole number from {least}, not {value!r:.40}")
+            raise TopologyError(
+                f"[{self._where}] {key} must be a whole number from {least} to {MOST}, not {value!r:.40}"
+            )
         return value
 
     def wholes(self, key: str, default: tuple[int, ...], *, below: int) -> tuple[int, ...]:
@@ -50,7 +52,7 @@ class Section:
             raise TopologyError(f"[{self._where}] lacks {key}")
         if not isinstance(value, str) or not value:
             raise TopologyError(f"[{self._where}] {key} must be a text, not {value!r:.40}")
-        return value
+        return self._plain(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Texts; one text alone stands for a list of one. None at all when the key is missing."""
@@ -59,7 +61,13 @@ class Section:
             value = [value]
         if not isinstance(value, list) or any(not isinstance(one, str) or not one for one in value):
             raise TopologyError(f"[{self._where}] {key} must be a list of texts, not {value!r:.40}")
-        return tuple(value)
+        return tuple(map(self._plain, value))
+
+    def _plain(self, name: str) -> str:
+        # names are shown on many people's terminals, and an escape sequence would act there
+        if not name.isprintable():
+            raise TopologyError(f"[{self._where}] {name!r:.60} holds a character that cannot be shown")
+        return name
 
     def tables(self, key: str) -> list[Section]:
         """The tables of an array of tables; none when the key is missing."""

@@ -189,6 +189,14 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
     )
 
 
+def test_a_block_may_lie_across_a_switch_from_when_it_is_closed(storm: PrivateMesh) -> None:
+    set_switches(storm, "right-quarter=open")
+    assert storm.run("yod", "--shape", "5x8x1", "true", env=LEFT).returncode == 125  # columns 2 to 6
+    assert storm.run("yod", "--shape", "3x8x1", "true", env=LEFT).returncode == 0
+    set_switches(storm, "right-quarter=closed")
+    assert storm.run("yod", "--shape", "5x8x1", "true", env=LEFT).returncode == 0
+
+
 def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
     set_switches(storm, "right-quarter=open")
     storm.run("mesh", "down", check=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from db.views import open_viewer
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -64,6 +65,18 @@ def test_ranks_follow_the_curve_and_shapes_are_blocks(machine: PrivateMesh) -> N
     assert none.returncode == 125
 
 
+def test_a_block_is_waited_for_while_others_lie_between_and_refused_where_it_never_fits(machine: PrivateMesh) -> None:
+    every_other = running(machine, "-list", ",".join(map(str, range(1, COMPUTE, 2))), "sleep", "1000")
+    assert "no block of 2x2x2" in machine.run("yod", "--shape", "2x2x2", "true").stderr
+    waits = machine.start("yod", "--shape", "2x2x2", "-wait-for-nodes", "60", "true")
+    with open_viewer(machine.database) as viewer:
+        wait_until(lambda: [row.size for row in viewer.waiting()] == [8], "it waits")
+    every_other.send_signal(signal.SIGINT)
+    assert every_other.wait(20) != 0 and waits.wait(20) == 0
+    never = machine.run("yod", "--shape", "1x1x190", "-wait-for-nodes", "60", "true")
+    assert never.returncode == 125 and "fits into this machine" in never.stderr
+
+
 def test_statuses_signals_and_interrupts_are_those_of_processes(machine: PrivateMesh) -> None:
     assert machine.run("yod", "-sz", "3", "false").returncode == 1
     yod = running(machine, "-sz", "20", "sleep", "100")
@@ -82,16 +95,29 @@ def test_mesh_down_is_refused_while_something_runs(machine: PrivateMesh) -> None
 
 
 def test_somebody_elses_placement(mesh: MakeMesh, tmp_path: Path) -> None:
-    (tmp_path / "backwards.py").write_text("def place(free, count, geometry):\n    return list(free)[-count:][::-1]\n")
+    (tmp_path / "backwards.py").write_text(
+        "def place(free, count, geometry):\n    return list(free)[-count:][::-1]\n"
+        "def exits(free, count, geometry):\n    raise SystemExit(3)\n"
+        "def words(free, count, geometry):\n    return [str(one) for one in free[:count]]\n"
+    )
     info = tmp_path / "backwards-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: backwards\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[redmesh.placement]\nbackwards = backwards:place\n")
+    (info / "entry_points.txt").write_text(
+        "[redmesh.placement]\nbackwards = backwards:place\nexits = backwards:exits\nwords = backwards:words\n"
+    )
     made = mesh(4, 4, up=False, PYTHONPATH=str(tmp_path))
     made.up()
     told = made.run("yod", "--dry-run", "--placement", "backwards", "-sz", "2", "true", check=True).stdout
     assert told.index("n3") < told.index("n2")
-    assert "backwards" in made.run("yod", "--placement", "nonsense", "true").stderr
+    unknown = made.run("yod", "--placement", "nonsense", "true")
+    assert "backwards" in unknown.stderr and unknown.returncode == 2
+    assert made.run("yod", "--placement", "", "true").returncode == 2
+    before = made.pid_of("cpa-0")
+    for faulty in ("exits", "words"):
+        refused = made.run("yod", "--placement", faulty, "true")
+        assert refused.returncode == 125 and f"the placement '{faulty}' failed" in refused.stderr
+    assert made.pid_of("cpa-0") == before
 
 
 def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> None:

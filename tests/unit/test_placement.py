@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from agents.cpa import placement
 from agents.cpa.placement.line import best_fit, first_fit, intervals
 from agents.wire.errors import AgentError
+from db.errors import NotEnough
 
 lines = st.sets(st.integers(0, 60), min_size=1, max_size=40).map(sorted)
 
@@ -83,10 +84,41 @@ def test_an_unknown_placement_names_those_there_are() -> None:
     assert caught.value.code == "invalid" and "best_fit" in caught.value.hint
 
 
-@pytest.mark.parametrize("wrong", [[1], [1, 1], [1, 9], []])
-def test_a_placement_that_lies_is_found_out(wrong: list[int]) -> None:
-    def liar(free: Any, count: int, geometry: Any) -> list[int]:
-        return wrong
-
+@pytest.mark.parametrize("wrong", [[1], [1, 1], [1, 9], [], [1, -1], None, ["1", "2"], [1.0, 2.0], 7])
+def test_a_placement_that_lies_is_found_out(wrong: Any) -> None:
+    liar = placement.Installed("liar", lambda free, count, geometry: wrong)
     with pytest.raises(AgentError, match="liar"):
-        placement.checked(liar, [1, 2, 3], 2, None)
+        liar([1, 2, 3], 2, None)
+
+
+@pytest.mark.parametrize("fault", [ValueError, SystemExit, RecursionError, MemoryError])
+def test_a_placement_that_fails_says_so_and_ends_nobody(fault: type[BaseException]) -> None:
+    def fails(free: Any, count: int, geometry: Any) -> list[int]:
+        raise fault("of its own")
+
+    with pytest.raises(AgentError, match=r"'fails' failed: .*of its own"):
+        placement.Installed("fails", fails)([1, 2, 3], 2, None)
+
+
+def test_a_placement_may_choose_by_other_whole_numbers_and_spoil_its_list() -> None:
+    class Whole:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __index__(self) -> int:
+            return self.value
+
+    def spoils(free: Any, count: int, geometry: Any) -> Any:
+        chosen = [Whole(one) for one in free[-count:]]
+        free.clear()
+        return chosen
+
+    assert placement.Installed("spoils", spoils)([1, 2, 3], 2, None) == [2, 3]
+
+
+def test_what_a_placement_refuses_in_its_own_words_stays_so() -> None:
+    def refuses(free: Any, count: int, geometry: Any) -> list[int]:
+        raise NotEnough("not on a Sunday")
+
+    with pytest.raises(NotEnough, match="not on a Sunday"):
+        placement.Installed("refuses", refuses)([1, 2, 3], 2, None)

@@ -306,7 +306,7 @@ def test_third_parties_are_loaded_when_asked_for(tmp_path: Any, monkeypatch: pyt
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(placement, "PLACEMENTS", dict(placement.PLACEMENTS))
-    assert placement.checked(placement.find("from_the_end"), [1, 2, 3], 2, None) == [2, 3]
+    assert placement.find("from_the_end")([1, 2, 3], 2, None) == [2, 3]
     with pytest.raises(placement.UnknownPlacement, match="cannot be loaded"):
         placement.find("broken")
     with pytest.raises(placement.UnknownPlacement) as caught:

@@ -42,7 +42,8 @@ def test_a_block_is_found_exactly_when_one_is_free(request: Request, sides: tupl
     else:
         with pytest.raises(NoBlock) as caught:
             place(free, count, layout)
-        assert caught.value.code == "unavailable"
+        somewhere = any(set(range(mesh.compute)) >= one for one in blocks(mesh, sides))
+        assert caught.value.code == "unavailable" and caught.value.never is not somewhere
 
 
 def test_a_block_fits_snugly_into_a_corner() -> None:

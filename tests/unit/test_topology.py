@@ -154,6 +154,7 @@ def test_every_processor_is_on_exactly_one_side(mesh: Mesh) -> None:
     ("change", "says"),
     [
         ({"rows": 0}, "rows must be a whole number from 1"),
+        ({"rows": 10**9}, "rows must be a whole number from 1 to 4000000"),
         ({"rows": True}, "rows"),
         ({"rows": "4"}, "rows"),
         ({"boards": None}, "lacks boards"),
@@ -167,6 +168,10 @@ def test_every_processor_is_on_exactly_one_side(mesh: Mesh) -> None:
         ({"switches": [{"name": "a", "after": 1}, {"name": "b", "after": 1}]}, "'b'"),
         ({"switches": [{"name": "a", "after": 1, "side": "left"}]}, "'side'"),
         ({"switches": [{"after": 1}]}, "lacks name"),
+        ({"switches": [{"name": "a=b", "after": 1}]}, "no command could name it"),
+        ({"switches": [{"name": "a\x1b[2J", "after": 1}]}, "'a\\x1b[2J' holds a character that cannot be shown"),
+        ({"kind": "racks", "racks": {"a\x1b[2J": ["n1"]}}, "cannot be shown"),
+        ({"kind": "racks", "racks": {"a": ["n\u202e1"]}}, "cannot be shown"),
         ({"switches": ["a"]}, "must be a table, not a text"),
         ({"switches": {}}, "list of tables"),
         ({"open": ["a"]}, "no switch"),
@@ -179,6 +184,16 @@ def test_a_mistake_is_named_where_it_stands(change: dict[str, Any], says: str) -
     with pytest.raises(TopologyError) as caught:
         parse(SMALL | change)
     assert says in caught.value.message and caught.value.exit_status == 2
+
+
+def test_a_machine_without_compute_or_without_the_service_processors_it_names_is_reported() -> None:
+    assert check(parse(SMALL | {"service_columns": [0, 1, 2, 3]})) == [
+        "every column is a service column: there is no compute processor"
+    ]
+    assert check(parse(SMALL | {"service_routers": []})) == [
+        "service_routers is empty: the service columns have no processors"
+    ]
+    assert check(parse(SMALL)) == []
 
 
 def test_a_misspelt_key_gets_the_nearest_one() -> None:

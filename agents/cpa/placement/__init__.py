@@ -18,14 +18,16 @@ Source: row A5; D. Bunde, V. Leung, J. Mache, SAND2003-4522.
 
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from operator import index
 from typing import Any
 
 from agents.cpa.placement.layout import Geometry, Layout, Node
 from agents.cpa.placement.line import best_fit
 from agents.wire.errors import AgentError
+from db.errors import StoreError
 from db.topology import from_json
 
-__all__ = ["DEFAULT", "Geometry", "Layout", "Placement", "UnknownPlacement", "checked", "default", "find", "geometry"]
+__all__ = ["DEFAULT", "Geometry", "Layout", "Placement", "UnknownPlacement", "default", "find", "geometry"]
 
 Placement = Callable[[Sequence[int], int, Geometry], list[int]]
 
@@ -55,6 +57,7 @@ class UnknownPlacement(AgentError):
     """A placement that nobody has installed, or an argument that it does not take."""
 
     code = "invalid"
+    exit_status = 2
 
 
 def default(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
@@ -113,17 +116,33 @@ def _load_installed(name: str) -> None:
         there = ", ".join(sorted({DEFAULT, *HERE, *points}))
         raise UnknownPlacement(f"no placement is called {name[:40]!r}", f"there are: {there}")
     try:
-        PLACEMENTS[name] = points[name].load()
-    except Exception as error:  # somebody else's code
-        raise UnknownPlacement(f"the placement {name!r} cannot be loaded: {error!r}", points[name].value) from error
+        PLACEMENTS[name] = Installed(name, points[name].load())
+    except (Exception, SystemExit) as error:  # somebody else's code
+        raise UnknownPlacement(
+            f"the placement {name!r} cannot be loaded: {error!r:.200}", points[name].value
+        ) from error
 
 
-def checked(placement: Placement, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """What ``placement`` chooses. AgentError when it is not ``count`` different free processors."""
-    chosen = placement(free, count, geometry)
-    if len(chosen) != count or len(set(chosen)) != count or not set(chosen).issubset(free):
-        raise AgentError(
-            f"the placement {getattr(placement, '__name__', placement)!r} chose processors that are not free",
-            "this is a fault of the placement: use another with --placement",
-        )
-    return chosen
+class Installed:
+    """A placement of somebody else's, which may be wrong about its arguments and shall not end the CPA."""
+
+    def __init__(self, name: str, place: Placement) -> None:
+        self.__name__ = name
+        self._place = place
+
+    def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+        """What it chooses. AgentError when that is not ``count`` different free processors."""
+        try:
+            chosen = list(map(index, self._place(list(free), count, geometry)))  # a list that it may change
+        except (AgentError, StoreError):  # told in its own words; NotEnough may wait
+            raise
+        except (Exception, SystemExit) as error:
+            raise AgentError(
+                f"the placement {self.__name__!r} failed: {error!r:.200}", "use another placement"
+            ) from error
+        if len(chosen) != count or len(set(chosen)) != count or not set(chosen).issubset(free):
+            raise AgentError(
+                f"the placement {self.__name__!r} chose processors that are not free, or not {count} of them",
+                "this is a fault of the placement: use another with --placement",
+            )
+        return chosen

@@ -3,14 +3,17 @@
 Of all free places for it the snuggest: with the fewest free processors next to it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
-from agents.cpa.placement.layout import Geometry, need
+from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
+from db.errors import NotEnough
 from db.topology import Mesh
 
 Shape = tuple[int, int, int]
+#: Shapes of which is kept whether the machine has a place for them.
+KEPT = 1000
 
 
 class BadShape(AgentError):
@@ -20,10 +23,8 @@ class BadShape(AgentError):
     exit_status = 2
 
 
-class NoBlock(AgentError):
-    """No free sub-block of the shape; there may be later."""
-
-    code = "unavailable"
+class NoBlock(NotEnough):
+    """No free sub-block of the shape; there may be later, unless the machine has no place for one."""
 
 
 def shape_of(text: str) -> Shape:
@@ -50,21 +51,39 @@ class Block:
         mesh = layout.need_mesh(self.__name__)
         x, y, z = self.shape
         if x * y * z != count:
-            raise BadShape(f"a block of {x}x{y}x{z} is {x * y * z} processors, and {count} were asked for")
+            holds = f"{x * y * z} processor{'s' * (x * y * z != 1)}"
+            raise BadShape(f"a block of {x}x{y}x{z} is {holds}, and {count} were asked for")
         grid = Grid(mesh, free)
-        turned = [(a, b, c) for a, b, c in permutations(self.shape)]  # the first is the shape as written
-        for sides in dict.fromkeys(turned):
+        for sides in self._turned():
             corner = grid.snuggest(sides)
             if corner is not None:
                 there = (mesh.at(*cell) for cell in grid.cells(corner, sides))
                 return layout.curve().sort(one for one in there if one is not None)
-        raise NoBlock(f"no block of {x}x{y}x{z} processors is free", "wait, or leave out --shape")
+        if not self._has_place(layout, mesh):
+            raise NoBlock(
+                f"no block of {x}x{y}x{z} processors fits into this machine", "its size: mesh topology show", never=True
+            )
+        raise NoBlock(f"no block of {x}x{y}x{z} processors is free", "wait, or leave out --shape", free=len(free))
+
+    def _turned(self) -> list[Shape]:
+        """The shape as written, then in its other orientations."""
+        return list(dict.fromkeys((a, b, c) for a, b, c in permutations(self.shape)))
+
+    def _has_place(self, layout: Layout, mesh: Mesh) -> bool:
+        """Whether it would be found were nothing running; kept, since who waits asks again and again."""
+        known: dict[Shape, bool] = layout.derived.setdefault("blocks", {})
+        if self.shape not in known:
+            if len(known) == KEPT:
+                known.clear()
+            grid = Grid(mesh, range(mesh.compute))
+            known[self.shape] = any(grid.snuggest(sides) is not None for sides in self._turned())
+        return known[self.shape]
 
 
 class Grid:
     """The free processors as cells of a box that is open in x and y and closed to a ring in z."""
 
-    def __init__(self, mesh: Mesh, free: Sequence[int]) -> None:
+    def __init__(self, mesh: Mesh, free: Iterable[int]) -> None:
         self.size = mesh.columns, mesh.height, mesh.depth
         self.lines = bytearray(mesh.columns * mesh.height * mesh.depth)
         xs, ys, zs = mesh.coordinates
