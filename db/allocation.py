@@ -215,13 +215,14 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
         where, most = " of those listed", len(demand.wanted)
     else:
         side = machine.side_of(demand.login) if demand.login else None
-        where, most = "", machine.usable(demand.user, side=side)
+        where = " beside those excluded" if demand.exclude else ""
+        most = machine.usable(demand.user, side=side, exclude=demand.exclude)
     message = f"{asked} processors asked for, {free} are free{where}"
     if asked > most:
-        return NotEnough(
-            message, f"there are {most}{where or ' for you'} at most; --overcommit shares them", free=free, never=True
-        )
-    return NotEnough(message, "ask for fewer, or wait", free=free)
+        shared = "; --overcommit shares them" if most else ""
+        return NotEnough(message, f"there are {most}{where or ' for you'} at most{shared}", free=free, never=True)
+    fewer = "ask for fewer, or " if asked > 1 else ""
+    return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
 
 
 def _question(demand: Demand) -> Statement:

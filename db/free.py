@@ -265,10 +265,17 @@ class Machine:
         """
         return self._free.of(_uses(user, batch, interactive, service), side)
 
-    def usable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> int:
+    def usable(
+        self,
+        user: str,
+        batch: bool = False,
+        service: bool = False,
+        side: int | None = None,
+        exclude: Collection[int] = (),
+    ) -> int:
         """How many processors ``user`` could ever be given, were nothing running and every node up."""
-        uses = _uses(user, batch, True, service)
-        return sum(self._fits(one, uses, side) for one in self._node_of)
+        uses, out = _uses(user, batch, True, service), set(exclude)
+        return sum(self._fits(one, uses, side) for one in self._node_of if one not in out)
 
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """Whether ``user`` could be given this processor, were nothing running; its node is up."""
@@ -367,15 +374,14 @@ class Machine:
         """Whether a node is draining."""
         return bool(self._draining)
 
-    def nodes_with_processors(self, side: int | None = None) -> int:
-        """How many nodes ranks can run on at all, of one side or of all."""
-        return len(self._on_node) if side is None else sum(self._nodes[node].side == side for node in self._on_node)
-
-    def processors(self, side: int | None = None) -> int:
-        """How many processors there are, on one side or on all."""
-        if side is None:
-            return len(self)
-        return sum(len(ids) for node, ids in self._on_node.items() if self._nodes[node].side == side)
+    def holds(self, each: int, per_task: Mapping[str, int], side: int | None = None) -> dict[int, int]:
+        """By node id, of one side or of all: how many tasks of ``each`` processors and these devices it holds when idle."""
+        held = {}
+        for node, ids in self._on_node.items():
+            if side is None or self._nodes[node].side == side:
+                totals = self._totals.get(node, {})
+                held[node] = min([len(ids) // each, *(totals.get(name, 0) // n for name, n in per_task.items())])
+        return held
 
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors run by run: a node that occurs again after another has another entry."""

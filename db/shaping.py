@@ -63,7 +63,7 @@ def decide(
         room = sum(map(len, there.values()))
         chosen = _pick(there, tasks, choose, free if listed else None) if room >= tasks else None
     if chosen is None:
-        raise _not_enough(machine, shape, there, tasks)
+        raise _not_enough(machine, shape, there, tasks, at_least)
     return [one for task in chosen for one in task]
 
 
@@ -154,7 +154,7 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
             enough = sum(map(len, room.values())) >= segment.tasks
             chosen = _pick(room, segment.tasks, choose, order if listed else None) if enough else None
             if chosen is None:
-                raise _not_enough(machine, shape, room, segment.tasks, f" by program {number + 1} of the load file")
+                raise _not_enough(machine, shape, room, segment.tasks, 0, f" by program {number + 1} of the load file")
             for task in chosen:
                 given[number] += task
                 taken.update(task)
@@ -163,7 +163,7 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
     return [one for ids in given for one in ids]
 
 
-def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, where: str = "") -> NotEnough:
+def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, at_least: int, where: str = "") -> NotEnough:
     room = sum(map(len, there.values()))
     what = "a processor" if shape.each == 1 else f"{shape.each} processors"
     what += "".join(f" and {amount} {name}" for name, amount in shape.per_task.items())
@@ -171,8 +171,16 @@ def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, where
     ranks, spots = "rank" if tasks == 1 else "ranks", "node" if len(there) == 1 else "nodes"
     left = f"room for {room} on {len(there)} {spots}" if room else "no room"
     message = f"{tasks} {ranks}{over} with {what} each asked for{where}, there is {left}"
-    room_for = [machine.total_of(name, shape.side) // amount for name, amount in shape.per_task.items()]
-    most = min([machine.processors(shape.side) // shape.each, *room_for])
-    if tasks > most or (shape.nodes is not None and shape.nodes > machine.nodes_with_processors(shape.side)):
+    if _never(machine, shape, tasks, at_least):
         return NotEnough(message, "this mesh never has as much", free=room * shape.each, never=True)
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each)
+
+
+def _never(machine: Machine, shape: Shape, tasks: int, at_least: int) -> bool:
+    """Whether there would be no room for so many tasks on the idle machine either."""
+    held = machine.holds(shape.each, shape.per_task, shape.side)
+    rooms = sorted((min(room, shape.most.get(node, room)) for node, room in held.items()), reverse=True)
+    if shape.nodes is None:
+        return (1 if at_least else tasks) > sum(rooms)
+    share, more = (1, 0) if at_least else divmod(tasks, shape.nodes)
+    return shape.nodes > len(rooms) or rooms[shape.nodes - 1] < share or (more > 0 and rooms[more - 1] <= share)

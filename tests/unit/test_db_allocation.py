@@ -60,6 +60,13 @@ def test_refusal_says_how_many_are_free(store: Store, machine: Machine) -> None:
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 17)
     assert caught.value.never and "16" in caught.value.hint
+    with pytest.raises(NotEnough) as caught:
+        take(store, machine, 1, exclude=range(12, 16))
+    assert caught.value.message == "1 processors asked for, 0 are free beside those excluded"
+    assert caught.value.hint == "wait with --wait-for-nodes" and not caught.value.never
+    with pytest.raises(NotEnough) as caught:
+        take(store, machine, 1, exclude=range(16))
+    assert caught.value.never and caught.value.hint == "there are 0 beside those excluded at most"
 
 
 def test_overcommit_takes_what_there_is(store: Store, machine: Machine) -> None:
@@ -203,7 +210,7 @@ def test_a_write_without_the_lock_is_caught(store: Store, machine: Machine) -> N
     store.execute("UPDATE processor SET launcher = 99 WHERE id = 1")
     with pytest.raises(TakenBesides) as caught:
         take(store, machine, 4)
-    assert "1 of 4" in caught.value.message
+    assert "some of 4 processors" in caught.value.message
     assert store.read("SELECT COUNT(*) FROM processor WHERE launcher IS NOT NULL")[0][0] == 1, "rolled back"
     assert take(store, machine, 4).processors == [0, 2, 3, 4]
 

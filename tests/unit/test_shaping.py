@@ -20,7 +20,7 @@ class Picture(Machine):
         self._where = [node for node, size in enumerate(sizes) for _ in range(size)]
         self._left = {node: {"gpu": count} for node, count in enumerate(gpus)}
         self._totals = self._left
-        self._on_node = {node: [] for node in set(self._where)}
+        self._on_node = {node: [one for one, on in enumerate(self._where) if on == node] for node in range(len(sizes))}
 
     def node_of(self, one: int) -> int:
         return self._where[one]
@@ -97,6 +97,24 @@ def test_exactly_so_many_nodes_and_evenly(
     assert set(ids) <= set(free) and len(set(ids)) == tasks
     used = Counter(map(picture.node_of, ids))
     assert sorted(used.values()) == [share] * (nodes - more) + [share + 1] * more
+
+
+@given(sizes, st.integers(1, 4), st.none() | st.integers(1, 4), st.integers(1, 8), st.integers(0, 2), st.data())
+def test_what_the_idle_machine_has_no_room_for_is_never_to_be_had(
+    sizes: list[int], each: int, nodes: int | None, tasks: int, gpus: int, data: st.DataObject
+) -> None:
+    most = data.draw(st.dictionaries(st.integers(0, len(sizes) - 1), st.integers(1, 3)))
+    picture = Picture(sizes, [2] * len(sizes))
+    shape = Shape(each=each, nodes=nodes, most=most, per_task={"gpu": gpus} if gpus else {})
+    tasks = max(tasks, nodes or 1)
+    try:
+        decide(picture, shape, range(sum(sizes)), tasks, first, listed=False)
+        possible = True
+    except NotEnough:
+        possible = False
+    with pytest.raises(NotEnough) as caught:
+        decide(picture, shape, [], tasks, first, listed=False)
+    assert caught.value.never is not possible
 
 
 @given(sizes, st.lists(st.integers(1, 3), min_size=1, max_size=4), places, st.data())
