@@ -375,7 +375,7 @@ class Machine:
         return bool(self._draining)
 
     def holds(self, each: int, per_task: Mapping[str, int], side: int | None = None) -> dict[int, int]:
-        """By node id, of one side or of all: how many tasks of ``each`` processors and these devices it holds when idle."""
+        """By node id, of one side or of all: how many tasks of ``each`` processors and these devices it holds, idle."""
         held = {}
         for node, ids in self._on_node.items():
             if side is None or self._nodes[node].side == side:
