@@ -134,6 +134,11 @@ class Cargo:
         if self._staging is not None:
             self._staging.abandon()
 
+    @property
+    def only_images(self) -> bool:
+        """Whether neither files of the application nor staged ones have come by."""
+        return self._application is None and self._staging is None
+
     def close(self) -> None:
         """Remove everything that came with the launch."""
         self._tidy()

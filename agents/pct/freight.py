@@ -125,12 +125,12 @@ class Freight:
             self._cargo.abandon()
 
     @property
-    def plain(self) -> bool:
-        """Whether nothing has travelled with this launch."""
-        return self._plain and self._cargo is None
+    def stays_clean(self) -> bool:
+        """Whether this process is, once closed, as it was before the launch: what travelled was programs, if anything."""
+        return self._cargo is None or self._cargo.only_images
 
     def close(self) -> int:
-        """Remove what came; what a launch child that ends well ends with."""
+        """Remove what came; what a launch child that ends well ends with, now or behind another launch."""
         if self._cargo is None:
             return 0
         self._cargo.close()

@@ -367,16 +367,16 @@ class Launch(Hearing):
         self._over = True
 
     def _may_serve_again(self) -> bool:
-        # Only behind a plain launch that ended as it should is this process as it was before.
+        # Only behind a launch of plain ranks that ended as it should is this process as it was before.
         if self._local is None or self._local.manner is not None or not self._processes_gone:
             return False
         if self._parallel is not None and not self._parallel.silent:
             return False
         well = self._finished and not self._failure and not self._unclean
-        return well and self._freight.plain and self._orders.plain
+        return well and self._freight.stays_clean and self._orders.plain
 
-    def close(self) -> None:
-        """Let go of every descriptor, after :meth:`run`."""
+    def close(self) -> int:
+        """Let go of everything, after :meth:`run`; the status to leave with when no other launch comes."""
         self._parent.close()
         for child in self._children:
             child.drop()
@@ -385,7 +385,9 @@ class Launch(Hearing):
             self._seat.close()
         if self._local is not None:
             self._local.close()
+        status = self._freight.close()
         self._loop.close()
+        return status
 
     def _leave(self, status: int) -> NoReturn:
         self._tidy()

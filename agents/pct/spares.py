@@ -1,4 +1,4 @@
-"""Launch children between two launches: one that has served a plain launch to a good end may serve the next.
+"""Launch children between two launches: one that has served a launch to a good end may serve the next.
 
 Most of what a fresh launch child costs is copying the PCT's memory page by page as it writes to it; one that has done
 a launch has that behind it. It is kept for a few seconds, and only one: a node at rest has none
@@ -127,27 +127,27 @@ def serve_launches(host: Host, line: socket.socket, sock: Any, role: str, let_in
     """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
     from agents.pct.launch import Launch  # loaded before our fork (prepare), unless the first launch was faster
 
-    before = -1
+    before, status = -1, 0
     while True:
         launch = Launch(host, sock, role, let_in)
         launch.run()
         if host.system is not None:
             os._exit(0)  # it has been another user's
-        launch.close()
+        status = launch.close() or status
         del launch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         gc.collect()
         count = len(os.listdir("/proc/self/fd"))
         if before not in (-1, count):
-            os._exit(0)  # something of the launch is still open: it ends here
+            os._exit(status)  # something of the launch is still open: it ends here
         before = count
-        sock, role, let_in = _next(line)
+        sock, role, let_in = _next(line, status)
 
 
-def _next(line: socket.socket) -> "tuple[Any, str, Optional[Pass]]":
+def _next(line: socket.socket, status: int) -> "tuple[Any, str, Optional[Pass]]":
     while True:
-        sock, word = _handed(line)
+        sock, word = _handed(line, status)
         if word != "far":
             return sock, word, None
         from agents.pct.anteroom import receive
@@ -157,12 +157,12 @@ def _next(line: socket.socket) -> "tuple[Any, str, Optional[Pass]]":
             return received
 
 
-def _handed(line: socket.socket) -> "tuple[socket.socket, str]":
+def _handed(line: socket.socket, status: int) -> "tuple[socket.socket, str]":
     try:
         line.send(_READY)
         word, told, _flags, _address = line.recvmsg(16, socket.CMSG_SPACE(_FD.size), socket.MSG_CMSG_CLOEXEC)
     except OSError:
-        os._exit(0)  # the PCT is gone
+        os._exit(status)  # the PCT is gone
     if not word or not told:
-        os._exit(0)  # it does not need us
+        os._exit(status)  # it does not need us
     return Socket(fileno=_FD.unpack(told[0][2])[0]), word.decode("ascii")

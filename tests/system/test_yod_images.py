@@ -76,6 +76,28 @@ def test_one_copy_for_a_host_or_one_for_each_pct(yods: PrivateMesh, large: Path)
         assert len(out) == 8 and len(set(out)) == copies and all(line.endswith(":500") for line in out)
 
 
+def open_files(pid: int) -> list[str]:
+    """What a process has open, without numbers."""
+    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    return sorted(link.partition("[")[0] for link in links)
+
+
+def test_a_launch_child_that_brought_a_program_serves_again_and_keeps_nothing_of_it(yods: PrivateMesh) -> None:
+    def launch_children(*command: str) -> set[int]:
+        pids = set(map(int, yods.run("yod", *command, check=True).stdout.split()))
+        assert len(pids) == 4
+        wait_until(lambda: all("anon_inode:" not in open_files(pid) for pid in pids), "they are at rest")
+        return pids
+
+    first = launch_children("-sz", "8", "sh", "-c", "echo $PPID")
+    was = {pid: open_files(pid) for pid in first}
+    for number in range(3):
+        tell = script(yods.work / f"tell-{number}", "#!/bin/sh\necho $PPID\n" + "#" * (2 << 20) + str(number))
+        assert launch_children("-bcast", "always", "-bcast-per", "node", "-sz", "8", str(tell)) == first
+        assert {pid: open_files(pid) for pid in first} == was
+        assert not stored(yods) and not any((STORE / "images").iterdir())
+
+
 def test_small_programs_scripts_and_interpreters(yods: PrivateMesh) -> None:
     job = script(yods.work / "job", "#!/usr/bin/env -S python3 -E\nimport sys; print(sys.argv[1], __file__)\n")
     out = yods.run("yod", "-bcast", "always", "-sz", "3", str(job), "a b", check=True).stdout.splitlines()
