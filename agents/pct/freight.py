@@ -126,7 +126,7 @@ class Freight:
 
     @property
     def stays_clean(self) -> bool:
-        """Whether this process is, once closed, as it was before the launch: what travelled was programs, if anything."""
+        """Whether this process is, once closed, as before the launch: what travelled was programs, if anything."""
         return self._cargo is None or self._cargo.only_images
 
     def close(self) -> int:
