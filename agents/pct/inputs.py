@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from agents.link.lean import deque
 from agents.link.loop import WRITE, Loop
@@ -174,6 +176,8 @@ def stdin_file(load: Load, rank: int) -> int:
         # a pipe that nobody writes must not hold us up; the rank gets it blocking, as a shell would give it
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         os.set_blocking(fd, True)
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return fd
     except OSError as error:
         shown = name.decode("utf-8", "replace")

@@ -147,7 +147,7 @@ class Staging:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise OSError(errno.EINVAL, "no regular file", source)
-            _Sending(self, channel, fd, source).begin(number, rank)
+            _Sending(self, channel, fd, source, os.fsdecode(to_bytes(told["to"]))).begin(number, rank)
         except OSError as error:
             self.out_failed(channel, error)
 
@@ -232,8 +232,8 @@ class _Fetch:
 class _Sending:
     """One file on its way to the launcher."""
 
-    def __init__(self, staging: Staging, channel: int, fd: int, source: str) -> None:
-        self._staging, self._channel, self._fd, self._source = staging, channel, fd, source
+    def __init__(self, staging: Staging, channel: int, fd: int, source: str, to: str) -> None:
+        self._staging, self._channel, self._fd, self._source, self._to = staging, channel, fd, source, to
         found = os.fstat(fd)
         self._size, self._mode = found.st_size, found.st_mode & 0o777
         self._sent = self._taken = 0
@@ -248,7 +248,7 @@ class _Sending:
         if self._fd < 0 or self._staging.lost:
             return
         if code:
-            self._end(OSError(code, bytes(data).decode("utf-8", "replace") or os.strerror(code), self._source))
+            self._refused(code, data)
             return
         self._taken += count
         while self._sent < self._size and self._sent - self._taken < DEPTH * PIECE:
@@ -275,9 +275,15 @@ class _Sending:
 
     def _closed(self, code: int, _value: int, data: memoryview) -> None:
         if code:
-            self._end(OSError(code, bytes(data).decode("utf-8", "replace") or os.strerror(code), self._source))
+            self._refused(code, data)
         else:
             self._end(None)
+
+    def _refused(self, code: int, data: memoryview) -> None:
+        """The copy cannot be made: it is its place that people are to look at."""
+        self._end(
+            OSError(code, bytes(data).decode("utf-8", "replace") or f"{self._to}: {os.strerror(code)}", self._source)
+        )
 
     def _end(self, error: Optional[OSError]) -> None:
         os.close(self._fd)

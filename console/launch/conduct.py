@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from console.errors import ConsoleError, UsageError
 from console.launch.sanitise import clean
@@ -74,7 +76,10 @@ class Conduct:
 
 def _open(name: str, flags: int) -> int:
     try:
-        return os.open(name, flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return fd
     except OSError as error:
         raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
 

@@ -230,9 +230,9 @@ class ConductedEngine(Engine):
         self._steps.note("iomore", f"{len(data)} bytes of standard input to the ranks")
         self._raw_down(frame(STDIN, data))
 
-    def _input_ended(self) -> None:
+    def _input_ended(self, why: str) -> None:
         self._steps.note("io", f"standard input has ended after {self._bytes[STDIN]} bytes")
-        self._down({"op": "eof"})
+        super()._input_ended(why)
 
     def _signal(self, number: int, ranks: list[int] | None) -> None:
         who = "every rank" if ranks is None else f"rank {fold_ranks(ranks)}"

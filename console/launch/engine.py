@@ -355,9 +355,12 @@ class Engine(Dealings):
     def _feed(self) -> None:
         from console.launch.feeder import Feeder
 
-        self._feeder = Feeder(
-            self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), lambda: self._down({"op": "eof"})
-        )
+        self._feeder = Feeder(self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), self._input_ended)
+
+    def _input_ended(self, why: str) -> None:
+        if why:
+            self._say(f"standard input cannot be read: {why}", "")
+        self._down({"op": "eof"})
 
     def _raw_down(self, data: bytes) -> None:
         if self._root is not None:

@@ -21,9 +21,9 @@ _FOREGROUND_S = 0.5  # how often a background job looks whether it has come to t
 
 
 class Feeder:
-    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece, ``end()`` is called once at its end."""
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end."""
 
-    def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[str], None]) -> None:
         self._loop, self._send, self._end = loop, send, end
         self._terminal = os.isatty(fd)
         if self._terminal:
@@ -69,6 +69,7 @@ class Feeder:
         if self._in_background():
             self._later()
             return
+        why = ""
         try:
             data = os.read(self._fd, min(_PIECE, self._credit))
         except BlockingIOError:
@@ -78,10 +79,11 @@ class Feeder:
             if error.errno == errno.EIO and self._terminal and self._in_background():
                 self._later()
                 return
-            data = b""
+            # a terminal that was hung up has ended; no stdin at all is an empty one
+            data, why = b"", "" if self._terminal or error.errno == errno.EBADF else str(error.strerror)
         if not data:
             self.close()
-            self._end()
+            self._end(why)
             return
         self._credit -= len(data)
         self._send(data)

@@ -279,6 +279,13 @@ def test_input_shared_all_none_and_a_rank(yods: PrivateMesh) -> None:
     assert sorted(third.splitlines()) == ["0: 0", "1: 0", "2: 2000"]
 
 
+def test_input_that_cannot_be_read_is_told(yods: PrivateMesh) -> None:
+    for options in ("", "-timing -q"):
+        done = yods.run("bash", "-c", f"yod {options} cat </proc/$$/mem; exit $?")  # its first page: EIO
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.splitlines()[0] == "yod: standard input cannot be read: Input/output error"
+
+
 def test_input_is_byte_exact_and_has_back_pressure(yods: PrivateMesh) -> None:
     data = random.Random(3).randbytes(8 << 20)
     (yods.work / "data").write_bytes(data)

@@ -58,6 +58,8 @@ def test_links_are_followed_only_where_nobody_else_writes(yods: PrivateMesh) -> 
         (["-output", "fifo"], "fifo: it is a pipe that nobody reads"),
         (["-stdin", "nothere"], "nothere: No such file or directory"),
         (["-stdin", "nothere.{rank}"], "nothere.0: No such file or directory"),
+        (["-stdin", "/proc"], "/proc: Is a directory"),
+        (["-stdin", "{node}"], "/n0: Is a directory"),
         (["-file", "no/such"], "no/such: No such file or directory"),
         (["-file", "/dev/full"], "/dev/full cannot be written: No space left on device"),
     ],
@@ -65,6 +67,7 @@ def test_links_are_followed_only_where_nobody_else_writes(yods: PrivateMesh) -> 
 def test_what_cannot_be_written_or_read_is_one_line(yods: PrivateMesh, options: list[str], told: str) -> None:
     if not (yods.work / "fifo").exists():
         os.mkfifo(yods.work / "fifo")
+        os.mkdir(yods.work / "n0")
     done = yods.run("yod", *options, "sh", "-c", BOTH)
     assert done.returncode == 125
     assert next(line for line in done.stderr.splitlines() if line.startswith("yod: ")).endswith(told)

@@ -279,6 +279,9 @@ def test_staging_that_cannot_be(yods: PrivateMesh, data: Path) -> None:
     bad = yods.run("yod", "-stage-out", "left", "true")
     assert bad.returncode == 2
     # the ranks' own status comes first
+    refused = yods.run("yod", "-stage-out", "left-0:/proc/none", "touch", "left-0")
+    told = f"yod: n0: stage-out: {yods.work}/left-0: /proc/none: No such file or directory\n"
+    assert (refused.returncode, refused.stderr) == (125, told)
     worse = yods.run("yod", "-sz", "1", "-stage-out", "nothing:back", "sh", "-c", "exit 7")
     assert worse.returncode == 7 and "nothing" in worse.stderr
 
