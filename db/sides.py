@@ -22,6 +22,7 @@ DRAINED_FOR_SIDES = "a side of the machine is to change"
 #: What is said of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
+_UNWIPED = "SELECT id, name, address FROM node WHERE state = 'down' AND reason = ? AND incarnation < ?"
 
 
 class InUse(StoreError):
@@ -45,6 +46,7 @@ class _Node(NamedTuple):
     state: str
     role: str
     column: int
+    lives: bool  # it has registered, and that life is not given up
 
 
 def mesh_of(text: str | None) -> Mesh:
@@ -66,31 +68,36 @@ def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
     return mesh.place(known[0])[0] if known else 0
 
 
-def set_open(store: Store, names: Sequence[str], by: str, *, drain: bool = False) -> list[Place]:
-    """Opens exactly these switches; the nodes whose reach changed.
+def set_open(
+    store: Store, names: Sequence[str], by: str, *, closed: Sequence[str] | None = None, drain: bool = False
+) -> list[Place]:
+    """Opens exactly these switches, or with ``closed`` opens these and closes those; the nodes to be wiped.
 
-    InUse while a partition spans the cut or has processors on such a node, which is to be wiped; with ``drain`` those
-    columns then get nothing new until the switches could be set. Invalid, TopologyError.
+    Those are the nodes whose reach changed; when all is so already, those that still have to be wiped from the last
+    time. InUse while a partition spans the cut or has processors on such a node; with ``drain`` those columns then
+    get nothing new until the switches could be set. Invalid, TopologyError.
     """
     try:
-        return store.run(lambda t: _set_open(t, names, by))
+        return store.run(lambda t: _set_open(t, names, closed, by))
     except InUse:
         if drain:
-            store.run(lambda t: _drain(t, names, by))
+            store.run(lambda t: _drain(t, names, closed, by))
         raise
 
 
-def undrain(store: Store, by: str) -> None:
-    """Gives up waiting: what ``set_open`` drained is in service again."""
-    store.run(lambda t: _undrain(t, by))
+def _changed(mesh: Mesh, names: Sequence[str], closed: Sequence[str] | None) -> Mesh:
+    if closed is None:
+        return mesh.with_open(tuple(names))
+    mesh.with_open(tuple(closed))  # TopologyError for one that is none
+    return mesh.with_open(tuple((mesh.open | set(names)) - set(closed)))
 
 
-def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
+def _set_open(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str) -> list[Place]:
     mesh = mesh_of(_topology(t))
-    new = mesh.with_open(tuple(names))
+    new = _changed(mesh, names, closed)
+    _undrain(t, by)  # what was drained for this begins anew like the others
     if new.open == mesh.open:
-        _undrain(t, by)
-        return []
+        return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, GIVEN_UP))]
     nodes = _nodes(t, mesh)
     _refuse(t, mesh, new, nodes)
     by_side: dict[int, list[int]] = {}
@@ -100,14 +107,14 @@ def _set_open(t: Transaction, names: Sequence[str], by: str) -> list[Place]:
         for condition in conditions(ids):
             t.change(f"UPDATE node SET side = ?, changed = ? WHERE {condition} AND side <> ?", (side, t.stamp, side))
     t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
-    _undrain(t, by)
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {len(new.sides)} sides")
     _come_near(t, mesh, new, nodes)
     changed = changed_columns(mesh, new)
-    there = [node for node in nodes.values() if node.column in changed and node.role != "login"]
-    _begin_anew(t, [node.id for node in there if node.state not in ("down", "drained")], by)
-    return [Place(node.id, node.name, node.address) for node in there if node.state != "down"]
+    there = [node for node in nodes.values() if node.column in changed and node.role != "login" and node.lives]
+    # an administrator's drain stays; one that is down may come back with what it has
+    _begin_anew(t, [node.id for node in there if node.state not in ("draining", "drained")], by)
+    return [Place(node.id, node.name, node.address) for node in there]
 
 
 def _come_near(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
@@ -137,12 +144,11 @@ def _topology(t: Transaction) -> str | None:
 
 def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
     first: dict[int, int] = {row[0]: row[1] for row in t.rows("SELECT node, MIN(id) FROM processor GROUP BY node")}
-    return {
-        row[0]: _Node(
-            row[0], row[1], row[2], row[3], row[4], column_of(mesh, [first[row[0]]] if row[0] in first else [])
-        )
-        for row in t.rows("SELECT id, name, address, state, role FROM node")
-    }
+    rows = t.rows(
+        f"SELECT id, name, address, state, role, boot_id <> '' AND incarnation < {GIVEN_UP} AND address <> '' FROM node"
+    )
+    columns = {row[0]: column_of(mesh, [first[row[0]]] if row[0] in first else []) for row in rows}
+    return {row[0]: _Node._make((*row[:5], columns[row[0]], bool(row[5]))) for row in rows}
 
 
 def reach(mesh: Mesh) -> dict[int, frozenset[int]]:
@@ -193,9 +199,9 @@ def _named(partitions: Sequence[int]) -> str:
     return f"partition {few}" if len(partitions) == 1 else f"{len(partitions)} partitions ({few})"
 
 
-def _drain(t: Transaction, names: Sequence[str], by: str) -> None:
+def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str) -> None:
     mesh = mesh_of(_topology(t))
-    changed = changed_columns(mesh, mesh.with_open(tuple(names)))
+    changed = changed_columns(mesh, _changed(mesh, names, closed))
     ids = [node.id for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
     for condition in conditions(ids):
         t.change(

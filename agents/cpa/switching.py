@@ -28,11 +28,11 @@ class Switching:
     def do(self, uid: int, message: Message, done: Done) -> None:
         """``done(reply)`` when every PCT has wiped its node or had its time. Denied, StoreError before."""
         self._operations.rights.need_admin(uid, OP)
-        names = message["open"]
-        if not all(isinstance(name, str) for name in names):
-            raise AgentError("set_switches: open is a list of names", code="invalid")
+        names, closed = message["open"], message.get("closed")
+        if not all(isinstance(name, str) for name in [*names, *(closed or ())]):
+            raise AgentError("set_switches: open and closed are lists of names", code="invalid")
         store, drain = self._operations.store, message.get("drain", False)
-        changed = self._outage.guard(lambda: sides.set_open(store, names, user_name(uid), drain=drain))
+        changed = self._outage.guard(lambda: sides.set_open(store, names, user_name(uid), closed=closed, drain=drain))
         _Wiping(self._loop, changed, lambda left: self._wiped(len(changed), left, done)).begin()
 
     def _wiped(self, count: int, left: dict[str, str], done: Done) -> None:
@@ -69,11 +69,12 @@ class _Wiping:
             return
 
         def answered(reply: Message | None, error: AgentError | None) -> None:
+            clean = reply is not None and bool(reply.get("clean"))
             for name in names:
-                if error is None:
+                if clean:
                     del self._left[name]
                 else:
-                    self._left[name] = error.message
+                    self._left[name] = "something runs on there" if error is None else error.message
             self._one_less()
 
         self._callers.append(caller)

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import signal
 import time
+from typing import Any
 
 from agents.link.trust import SCHEME
 from agents.wire.errors import AgentError
@@ -16,8 +18,10 @@ from db.views import open_viewer
 
 _AGAIN_S = 0.5
 _SET_S = 60.0
+_SILENT_S = 10.0  # that no CPA answers, before waiting is given up
 _BACK_S = 30.0  # for wiped nodes to begin anew
-OPEN, CLOSED = "open", "closed"
+OP, OPEN, CLOSED = "set_switches", "open", "closed"
+_TOLD = 5
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
@@ -51,26 +55,48 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
     """Open and close switches, all in one transaction; with --wait until what runs lets it."""
     with open_viewer(settings.database) as viewer:
         mesh = mesh_of(viewer.read().mesh.topology)
-    names = _wanted(mesh, options.switch)
-    deadline = time.monotonic() + (options.wait or 0.0)
-    while True:
-        request = {"op": "set_switches", "open": names, "drain": options.wait is not None}
-        try:
-            reply = ask_cpa(settings, request, _SET_S)
-            break
-        except AgentError as error:
-            if error.code != "unavailable" or options.wait is None or time.monotonic() > deadline:
-                if options.wait is not None:  # what waited for it is in service again
-                    ask_cpa(settings, {"op": "set_switches", "open": sorted(mesh.open)}, _SET_S)
-                raise
-        time.sleep(_AGAIN_S)
+    said = _said(mesh, options.switch)
+    request = {"op": OP, **{state: sorted(one for one in said if said[one] == state) for state in (OPEN, CLOSED)}}
+    reply = (
+        ask_cpa(settings, request, _SET_S) if options.wait is None else _when_it_can_be(settings, request, options.wait)
+    )
+    with open_viewer(settings.database) as viewer:
+        opened = sorted(mesh_of(viewer.read().mesh.topology).open)
     was = "was" if reply["wiped"] == 1 else "were"
-    print(f"open switches: {', '.join(names) or 'none'}; {_nodes(reply['wiped'])} changed sides and {was} wiped")
-    for name, why in list(reply["left"].items())[:5]:
+    print(f"open switches: {', '.join(opened) or 'none'}; {_nodes(reply['wiped'])} changed sides and {was} wiped")
+    for name, why in list(reply["left"].items())[:_TOLD]:
         print(f"{name} stays down: {why}")
+    if len(reply["left"]) > _TOLD:
+        print(f"and {len(reply['left']) - _TOLD} more")
+    if reply["left"]:
+        print("the same command asks them again")
     if reply["wiped"]:
         _new_keys(settings)
     return 0
+
+
+def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    """The reply once nothing that runs forbids it. However that ends, nothing is kept out of service for it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
+        signal.signal(number, signal.default_int_handler)
+    now = answered = time.monotonic()
+    deadline = now + wait_s
+    try:
+        while True:
+            try:
+                return ask_cpa(settings, {**request, "drain": True}, _SET_S)
+            except AgentError as error:
+                now = answered = time.monotonic()
+                if error.code not in ("unavailable", "database") or now > deadline:
+                    raise
+            except ConsoleError:  # CPAs may be restarted meanwhile
+                now = time.monotonic()
+                if now > min(deadline, answered + _SILENT_S):
+                    raise
+            time.sleep(_AGAIN_S)
+    except BaseException:
+        ask_cpa(settings, {"op": OP, OPEN: [], CLOSED: []}, _SET_S)
+        raise
 
 
 def _nodes(count: int) -> str:
@@ -100,9 +126,9 @@ def _new_keys(settings: Settings) -> None:
         print(f"{_nodes(len(absent))} down now: mesh up brings the keys")
 
 
-def _wanted(mesh: Mesh, words: list[str]) -> list[str]:
+def _said(mesh: Mesh, words: list[str]) -> dict[str, str]:
+    """What state each switch named is to have. UsageError."""
     names = {switch.name for switch in mesh.switches}
-    found = set(mesh.open)
     said: dict[str, str] = {}
     for word in words:
         name, _, state = word.partition("=")
@@ -113,5 +139,4 @@ def _wanted(mesh: Mesh, words: list[str]) -> list[str]:
             )
         if said.setdefault(name, state) != state:
             raise UsageError(f"switch {name} is to be {OPEN} and {CLOSED}", "name each switch once")
-        (found.add if state == OPEN else found.discard)(name)
-    return sorted(found)
+    return said

@@ -1,5 +1,6 @@
 """Red Storm's side changes, step by step as the patent (US 7,454,595) has them, with launches on both sides."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,27 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
     wait_until(
         lambda: most(storm, RIGHT) == ALL and columns(storm, RIGHT, ALL) == {2, 3, 4, 5, 6}, "all is the right's"
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_gives_up_waiting_leaves_nothing_drained(storm: PrivateMesh, number: int) -> None:
+    started(storm, LEFT, ALL - EACH)
+    waits = storm.start("mesh", "side", "set", "left=open", "--wait", "60")
+    wait_until(lambda: storm.json("showmesh")["states"]["free"] == 0, "nothing is given out")
+    waits.send_signal(number)
+    assert waits.wait(20) == 130
+    assert storm.json("showmesh")["states"]["down"] == 0
+
+
+def test_two_administrators_at_once_keep_each_others_switches(storm: PrivateMesh) -> None:
+    yod = started(storm, LEFT, 1)
+    waits = storm.start("mesh", "side", "set", "left-quarter=open", "--wait", "60")
+    wait_until(lambda: storm.json("showmesh")["states"]["free"] == 0, "nothing is given out")
+    end(yod)
+    assert waits.wait(20) == 0
+    both = [storm.start("mesh", "side", "set", f"{name}=open") for name in ("left", "right-quarter", "right")]
+    assert [one.wait(30) for one in both] == [0, 0, 0]
+    assert all(state == "open" for state in storm.json("mesh", "side", "show")["switches"].values())
 
 
 def test_a_block_may_lie_across_a_switch_from_when_it_is_closed(storm: PrivateMesh) -> None:

@@ -7,10 +7,10 @@ from db.connection import Store
 from db.ending import finish
 from db.errors import Denied, NotEnough
 from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_up
+from db.machine import NodeSpec, define_machine, drain, node_down, node_up, settle_drained
 from db.many_nodes import nodes_up
 from db.shaping import Shape
-from db.sides import InUse, set_open
+from db.sides import TO_BE_WIPED, InUse, mesh_of, set_open
 from db.topology import TopologyError
 
 SECTION = {
@@ -105,6 +105,47 @@ def test_waiting_keeps_new_launches_out_until_it_is_done_or_given_up(store: Stor
     set_open(store, [], "root")  # as it is: gives up
     assert take(store, machine, RIGHT, 1, "c").processors
     finish(store, one.launcher, one.cookie, 0, machine=machine)
+
+
+def test_what_was_drained_for_it_begins_anew_like_the_others(store: Store, machine: Machine) -> None:
+    one = take(store, machine, LEFT, 1, "a")
+    drain(store, "p6", "its fan", "root")
+    with pytest.raises(InUse):
+        set_open(store, ["left"], "root", drain=True)
+    settle_drained(store)  # nothing runs on most of them
+    finish(store, one.launcher, one.cookie, 0, machine=machine)
+    set_open(store, ["left"], "root", drain=True)
+    found = {row[0]: row[1:] for row in store.read("SELECT name, state, incarnation FROM node WHERE role <> 'login'")}
+    assert found.pop("p6") == ("drained", 1), "an administrator's word stays"
+    assert set(found.values()) == {("down", 2)}
+    assert set(store.read("SELECT reason FROM node WHERE state = 'down'")) == {(TO_BE_WIPED,)}
+
+
+def test_one_that_is_down_is_wiped_too_before_it_is_back(store: Store, machine: Machine) -> None:
+    node_down(store, "p4", "b1", 1, "its PCT is silent")
+    node_down(store, "p5", "b1", 1, "heard no more", wipe=True)  # that life is given up: nobody takes it again
+    assert {place.name for place in set_open(store, ["middle"], "root")} == {node.name for node in NODES} - {"p5"}
+    assert not node_up(store, "p4", "b1", 1, "/x"), "as it was before"
+    nodes_up(store, [node.name for node in NODES if node.name not in ("p4", "p5")], "b1", 2, "/x")
+    assert [place.name for place in set_open(store, ["middle"], "root")] == ["p4"], "asked again"
+    assert node_up(store, "p4", "b1", 2, "/x")
+    assert set_open(store, ["middle"], "root") == []
+
+
+def test_who_changes_one_switch_leaves_those_of_others(store: Store, machine: Machine) -> None:
+    set_open(store, ["left"], "ada", closed=[])
+    set_open(store, ["right"], "bob", closed=["middle"])
+    assert open_now(store) == {"left", "right"}
+    set_open(store, ["middle"], "ada", closed=["left"])
+    assert open_now(store) == {"middle", "right"}
+    set_open(store, [], "bob", closed=[])
+    assert open_now(store) == {"middle", "right"}
+    with pytest.raises(TopologyError):
+        set_open(store, [], "bob", closed=["nowhere"])
+
+
+def open_now(store: Store) -> frozenset[str]:
+    return mesh_of(store.read("SELECT topology FROM mesh")[0][0]).open
 
 
 def test_each_side_has_a_line_of_its_own(store: Store, machine: Machine) -> None:
