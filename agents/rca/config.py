@@ -34,6 +34,7 @@ class Config(NamedTuple):
     public: bool  # system mode: every user of this processor may come
     mesh: str = ""
     cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, where this processor has none
+    cpa_port: int = 0  # where the first CPA of any other login processor listens that has some
 
     @property
     def socket(self) -> str:
@@ -68,6 +69,7 @@ def read(path: str) -> Config:
             public=bool(whole.get("users")),
             mesh=str(whole["mesh"]),
             cpas_afar=tuple(map(str, whole.get("cpas_afar", ()))),
+            cpa_port=int(whole.get("cpa_port") or 0),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

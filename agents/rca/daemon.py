@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -49,7 +48,7 @@ class Rca:
         self.nodes: dict[str, KnownNode] = {}
         self.far: FarNodes | None = None  # nodes on other machines
         self.company: Company | None = None  # RCAs of other login processors
-        self.relays: list[Any] = []  # to CPAs of other login processors
+        self.relays: Any = None  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
         self.cpas = Cpas(
@@ -68,26 +67,20 @@ class Rca:
             public=self.config.public,
         )  # fmt: skip
         self._listen_afar()
-        self._relay_to_cpas()
+        if self.config.cpas_afar:
+            from agents.rca.relay import Relays
+
+            self.relays = Relays(self.loop, self.config, self.journal)
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
-
-    def _relay_to_cpas(self) -> None:
-        if self.config.cpas_afar:
-            from agents.rca.relay import Relay
-
-            trust.use_login(self.config.mesh, self.config.state)
-            for number, address in enumerate(self.config.cpas_afar):
-                path = self.config.cpa_socket(number)
-                self.relays.append(Relay(self.loop, path, address, self.journal, public=self.config.public))
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
         self.journal.write("stopped")
         self.cpas.close()
-        for relay in self.relays:
-            relay.close()
+        if self.relays is not None:
+            self.relays.close()
         self.server.close()
         if self.far is not None:
             self.far.close(self.loop)
@@ -321,6 +314,8 @@ class Rca:
         self.mesh_clock.learn(float(reply["now"]), asked_at, self._answered_at)
         if self.company is not None and "logins" in reply:
             self.company.learn(reply)
+        if self.relays is not None:
+            self.relays.learn(reply.get("logins", ()))
         for name, boot_id in reply["given_up"]:
             known = self.far.nodes.get(name)
             if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:

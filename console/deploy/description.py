@@ -35,7 +35,7 @@ HOST_KEYS: tuple[tuple[str, str, str], ...] = (
     (
         "cpas",
         COUNT,
-        "of a login processor: CPAs of its own, for MySQL or MariaDB; default: 0, it asks those of this one",
+        "of a login processor: CPAs of its own, for MySQL or MariaDB; default: 0, it asks those of others",
     ),
 )
 _KINDS = {name: kind for name, kind, _meaning in HOST_KEYS}

@@ -1,7 +1,8 @@
 """Other login processors of a mesh (row A12): what one needs is granted here, as a file, and taken there.
 
-Each has an RCA, to which nodes beat too. Its requests go to the CPAs of the first one, or to its own where the system
-database is reached from there. The file holds private keys; it goes to the other machine by scp, as any key would.
+Each has an RCA, to which nodes beat too. Its requests go to the CPAs of the first one, or of another when that one is
+gone; or to its own where the system database is reached from there. The file holds private keys; it goes to the other
+machine by scp, as any key would.
 """
 
 import json
@@ -50,6 +51,8 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
     keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
     keeper["cpas"], keeper["cpas_afar"] = cpas, places
+    # where CPAs listen for login processors without one, on whichever of them they are (agents/rca/ways.py)
+    keeper["cpa_port"] = int(str(config.get("cpa_listen") or "").rpartition(":")[2] or 0)
     near = str((config.get("rca") or ("",))[0])  # empty where every node is on this machine
     return {
         "version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files,
@@ -192,8 +195,9 @@ def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> 
     }  # fmt: skip
     if url:
         config["database"], config["database_file"] = None, f"{settings.state_dir}/cpa.url"
-        if settings.cpa_port:
-            config["cpa_listen"] = joined((listen[0], settings.cpa_port))
+        port = settings.cpa_port or int(wanted.get("cpa_port", 0))
+        if port:
+            config["cpa_listen"] = joined((listen[0], port))
     return config
 
 

@@ -312,7 +312,7 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
     until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
     forget(settings, config)
-    if not _database_knows(settings, config):
+    if not config.get("granted") and not _database_knows(settings, config):
         tell_database(settings, config)
 
 
@@ -332,6 +332,8 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
 def tell_database(settings: Settings, config: dict[str, Any]) -> None:
     from console.deploy.schema import close_down
 
+    if config.get("granted"):
+        return  # the mesh goes on without this login processor
     try:
         close_down(cpa_url(settings), config["boot_id"])
     except (StoreError, ConsoleError) as error:

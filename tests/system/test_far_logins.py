@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -216,6 +217,30 @@ def test_a_login_processor_that_is_gone_keeps_nobody_else_from_launching(mesh: M
     end(mesh, yod)
     assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
     wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 10.0, 0.1)
+
+
+def test_one_without_cpas_asks_those_of_another_when_the_first_is_gone(mesh: ManyLogins) -> None:
+    """Be it that nobody answers there or that nobody listens; after its RCA began anew too; and back again."""
+
+    def launches() -> float:
+        began = time.monotonic()
+        done = mesh.on(mesh.asker, "yod", "-sz", "4", "hostname")
+        assert (sorted(set(done.stdout.split())), done.returncode) == (["h1", "h2"], 0), done.stderr
+        return time.monotonic() - began
+
+    said = "cat /root/.local/state/redmesh/run/cpas-afar"
+    wait_until(lambda: "/cpa/h4" in mesh.asker.run("sh", "-c", said).stdout, "it knows of the other", 10.0, 0.1)
+    with standing([mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")]):
+        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", 25.0, 0.1)
+        launches()
+        os.kill(rca_of(mesh, "h3"), signal.SIGKILL)
+        launches()
+    keeper, cpa = mesh.pid_of("keeper"), mesh.pid_of("cpa-0")
+    with standing([keeper]):
+        os.kill(cpa, signal.SIGKILL)
+        assert launches() < 10.0
+    wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 10.0, 0.1)
+    launches()
 
 
 def test_what_a_login_processor_that_is_gone_still_has_is_freed_from_another(mesh: ManyLogins) -> None:

@@ -139,7 +139,8 @@ def test_one_without_cpas(mesh: ManyLogins, tmp_path: Path) -> None:
     here.communicate(timeout=20)
     busy(mesh, 0)
     assert mesh.on(mesh.own, "yod", "-sz", "4", "true").returncode == 0
-    assert mesh.on(mesh.asker, "mesh", "down", "--force").returncode == 0
+    down = mesh.on(mesh.asker, "mesh", "down", "--force")
+    assert (down.returncode, down.stderr) == (0, ""), down
     gone = mesh.run("mesh", "login", "revoke", "h3")
     assert gone.returncode and "no node 'h3'" in gone.stderr, gone
 
