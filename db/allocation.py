@@ -307,7 +307,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         "resources": json.dumps(devices, sort_keys=True),
     }
     t.insert("launcher", {**placed, **_asked(t, demand)})
-    claim(t, ids, guard, partition, launcher)  # the one whose count is looked at: the others go along with it
+    claim(t, ids, guard, partition, launcher)  # the last: its count is looked at together with the commit
     named = _by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
 
@@ -366,17 +366,16 @@ def insert_partition(
 
 def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launcher: int | None) -> None:
     """Gives processors to a partition and a launcher, if nobody has them: the guard and its row count say so."""
-    count = t.change_these(
+    t.change_exactly(
         ids,
         "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?",
         (partition, launcher, t.stamp),
         f"launcher IS NULL AND {guard}",
-    )
-    if count != len(ids):
-        raise TakenBesides(
-            f"{len(ids) - count} of {len(ids)} processors were taken by somebody who did not lock the mesh",
+        TakenBesides(
+            f"some of {len(ids)} processors were taken by somebody who did not lock the mesh",
             "see that nothing but CPAs writes to the system database",
-        )
+        ),
+    )
 
 
 def _check_right(t: Transaction, demand: Demand) -> None:

@@ -7,13 +7,13 @@ import os
 from typing import Any
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.folded import LONGEST_LIST
 from db.orm import load_mysql, pw
 from db.url import mysql_options, sqlite_path
 
 CONNECT_S = 2
 ANSWER_S = 3  # a server that is silent for longer is taken for dead
 LOCK_WAIT_S = 2  # shorter than ANSWER_S, or a lock that is waited for would look like a dead server
-LONGEST_LIST = 16 << 20  # bytes; MySQL would cut a list of ids off at 1,024
 
 #: Deadlock, lock wait, "SAVEPOINT does not exist" (a deadlock in disguise), record changed since last read.
 RETRY_CODES = frozenset((1205, 1213, 1305, 1020))

@@ -198,12 +198,11 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     if state == "ended":
         return Ended(launcher, partition, ids, False)
     interactive = batch_job is None
-    t.change_these(
+    t.write_these(
         ids,
         f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?",
         (t.stamp, launcher),
         "launcher = ?",
-        wait=False,
     )
     t.write(
         "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?, reason = ?, changed = ?"

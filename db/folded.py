@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 #: SQLite parses a chain of ORs to a depth of 1,000, so a statement names at most this many ranges.
 RANGES_A_STATEMENT = 400
+#: Bytes that GROUP_CONCAT may give; MySQL would cut a list of ids off at 1,024.
+LONGEST_LIST = 16 << 20
 
 
 def runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -82,7 +82,7 @@ def allocation() -> list[Row]:
     if find_server() is None:
         print("no MariaDB here: the allocation rate is not measured", file=sys.stderr)
         return []
-    with private_server() as server:
+    with private_server(small=False) as server:
         url = server.new_database()
         with mesh(1024, 64, cpas=2, database=url) as one:
             login = os.uname().nodename

@@ -76,7 +76,7 @@ def main() -> None:
     days = sys.argv[1] if len(sys.argv) > 1 else "30"
     books = {}
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(private_server()).new_database() if find_server() is not None else None
+        url = stack.enter_context(private_server(small=False)).new_database() if find_server() is not None else None
         for name, database, cpas in (("MariaDB, 4 CPAs", url, 4), ("SQLite, 1 CPA", "", 1)):
             if database is None:
                 continue

@@ -96,7 +96,7 @@ def viewing() -> list[Row]:
         rows.append(Row("showmesh --json of 11,136 processors, whole process (ms)", "1 ms", took, 1.0, Bar(300, 180)))
         rows += _of_database(one, "SQLite", Bar(40, 30))
     if find_server() is not None:
-        with private_server() as server, simulated(database=server.new_database()) as one:
+        with private_server(small=False) as server, simulated(database=server.new_database()) as one:
             rows += _of_database(one, "MariaDB", Bar(250, 200))
     return rows
 
@@ -192,7 +192,7 @@ def four_cpas() -> list[Row]:
     if find_server() is None:
         print("no MariaDB here: four CPAs are not measured", file=sys.stderr)
         return []
-    with private_server() as server, simulated(cpas=4, database=server.new_database()) as one:
+    with private_server(small=False) as server, simulated(cpas=4, database=server.new_database()) as one:
         login, bare = os.uname().nodename, Bare.make(server)
         sockets = [str(one.run_dir / f"cpa-{number}.sock") for number in range(WORKERS)]
         ours, theirs, latest = [], [], []

@@ -31,8 +31,9 @@ def find_server() -> str | None:
 class Server:
     """One server process; may be killed, frozen and started again over the same files."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, small: bool = True) -> None:
         self.directory = directory
+        self._sizes = ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"] if small else []
         self.socket = os.path.join(directory, "s")
         self.process: subprocess.Popen[bytes] | None = None
         self._databases = 0
@@ -60,8 +61,7 @@ class Server:
                     f"--pid-file={self.directory}/pid",
                     "--skip-networking",
                     "--skip-log-bin",
-                    "--innodb-buffer-pool-size=32M",
-                    "--innodb-log-file-size=16M",
+                    *self._sizes,
                     "--performance-schema=OFF",
                 ],
                 stdout=log,
@@ -130,10 +130,13 @@ class Server:
 
 
 @contextmanager
-def private_server() -> Iterator[Server]:
-    """A running server, gone with its files at the end. The path is short, as socket paths must be."""
+def private_server(small: bool = True) -> Iterator[Server]:
+    """A running server, gone with its files at the end. The path is short, as socket paths must be.
+
+    ``small`` starts sooner; else it has MariaDB's own sizes, as where work is measured.
+    """
     directory = tempfile.mkdtemp(prefix="rm-sql-")
-    server = Server(directory)
+    server = Server(directory, small)
     try:
         server.install()
         server.start()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agents.cpa.placement import Layout, curves
 from agents.cpa.placement.curves import Cell
+from agents.cpa.placement.layout import Curve
 from tests.support.half_full import box, cabinets
 
 sides = st.tuples(st.integers(1, 11), st.integers(1, 11), st.integers(1, 11))
@@ -81,6 +82,14 @@ def test_a_curve_of_a_machine_seats_every_processor_and_parts_what_does_not_touc
         assert layout.curve(name) is curve
         stretches = bytes(curve.taken_in_order(layout.flags(range(layout.size)))).split(b"\0")
         assert [len(one) for one in stretches if one] == [32, 32, 8, 8]
+
+
+@given(st.lists(st.sets(st.integers(0, 159)), min_size=1, max_size=6))
+def test_flags_in_the_order_of_a_curve_are_the_same_however_they_came_about(days: list[set[int]]) -> None:
+    curve = Curve([range(60, 20, -1), range(100, 150)], 160)  # of some processors nobody has told
+    for day in days:
+        flags = bytes(one in day for one in range(161))
+        assert curve.taken_in_order(flags) == curve.in_order(flags)
 
 
 def test_the_curve_of_red_storms_box_hardly_leaves_the_links() -> None:

@@ -42,7 +42,7 @@ class Places:
         found: Places | None = layout.derived.get("places")
         if found is None:
             mesh = layout.need_mesh("close_fit")
-            x, y, z = (curve.taken_in_order(bytes([*axis, 0])) for axis in mesh.coordinates)
+            x, y, z = (curve.in_order(bytes([*axis, 0])) for axis in mesh.coordinates)
             found = layout.derived["places"] = cls(x, y, z, mesh.depth, keep=True)
         return found
 
