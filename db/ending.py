@@ -11,7 +11,7 @@ from typing import Any
 
 from db import cookies
 from db.allocation import ABNORMAL_FROM, Ended, Live
-from db.connection import Row, Store, Transaction
+from db.connection import Row, Statement, Store, Transaction
 from db.errors import Denied, Expired, Invalid
 from db.folded import unfold
 from db.free import Machine
@@ -19,6 +19,7 @@ from db.free import Machine
 NEVER_STARTED = "nothing was started within the pending time"
 
 _LIVE = "SELECT id, pid, pid_started, `partition`, uid, user, state, processors FROM launcher WHERE ended_at IS NULL"
+_LATE = "state = 'pending' AND pending_until <="
 _STARTING = "SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?"
 _ENDING = (
     "SELECT l.cookie, l.state, l.`partition`, l.processors, l.resources, p.batch_job"
@@ -118,15 +119,17 @@ def lose(store: Store, launcher: int, reason: str) -> Ended | None:
     return store.run(work)
 
 
+def any_expired(store: Store) -> Statement:
+    """Whether a launcher was not started in time."""
+    return f"SELECT id FROM launcher WHERE ended_at IS NULL AND {_LATE} {store.now_sql} LIMIT 1", ()
+
+
 def expire_pending(store: Store) -> list[Ended]:
-    """Ends the launchers that were not started in time; for the CPA's timer, cheap when there are none."""
-    late = f"{_LIVE} AND state = 'pending' AND pending_until <= "
-    if not store.read(late + store.now_sql):
-        return []
+    """Ends the launchers that were not started in time."""
 
     def work(t: Transaction) -> list[Ended]:
         ended = []
-        for late_row in t.rows(late + "?", (t.now,)):
+        for late_row in t.rows(f"{_LIVE} AND {_LATE} ?", (t.now,)):
             row = t.row(_ENDING, (late_row[0],))
             if row is not None:
                 ended.append(_lost(t, late_row[0], row, NEVER_STARTED))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from db.connection import Row, Store, Transaction
+from db.connection import Row, Statement, Store, Transaction
 from db.errors import Denied, Invalid
 
 #: What runs a SELECT: a transaction's, or a store's outside every lock.
@@ -147,14 +147,16 @@ def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
     return store.run(lambda t: t.change(f"DELETE FROM waiting WHERE {where}", params))
 
 
+#: Whether any request waits.
+ANYBODY: Statement = ("SELECT id FROM waiting LIMIT 1", ())
+
+
 def drop_late(store: Store) -> list[str]:
     """Takes out the requests that have waited long enough, and those of partitions that are gone; their keys."""
     late = (
         "deadline_at <= ? OR (`partition` IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM `partition` p WHERE p.id = waiting.`partition` AND p.ended_at IS NULL))"
     )
-    if not store.read("SELECT id FROM waiting LIMIT 1"):
-        return []
 
     def work(t: Transaction) -> list[str]:
         rows = t.rows(f"SELECT id, request_key FROM waiting WHERE {late}", (t.now,))

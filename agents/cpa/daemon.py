@@ -33,9 +33,8 @@ from db.allocation import Live
 from db.connection import Store
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 
-EXPIRE_S = 1.0
+LOOK_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
-KEEP_UP_S = 1.0
 CHECKPOINT_S = 60.0
 TRIM_S, TRIM_MORE_S = 60.0, 0.2
 AHEAD = 64  # requests that one connection may have in the queue
@@ -80,8 +79,7 @@ class Cpa:
 
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
-        self._every(EXPIRE_S, self._expire)
-        self._every(KEEP_UP_S, self.operations.keep_up)
+        self._every(LOOK_S, self._look_after)
         self._every(CHECKPOINT_S, self.store.checkpoint)
         self._every(TRIM_S, self._trim)
 
@@ -266,10 +264,11 @@ class Cpa:
             self._undo.popleft()
             self._released()
 
-    def _expire(self) -> None:
+    def _look_after(self) -> None:
         self._undo_now()
         if self.operations.expire():
             self._released()
+        self.operations.keep_ready()
 
     def _trim(self) -> float | None:
         more = self.operations.trim(self.config.history_days, self.config.history_rows)

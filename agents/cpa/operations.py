@@ -362,13 +362,13 @@ class Operations:
         """End what was not started or served in time; whether somebody's turn may have come by it."""
         self.machine.refresh(self.store)
         if self.machine.drains():  # asked of the database it would be a look at every node, each second
-            machine.settle_drained(self.store)
-        late = waiting.drop_late(self.store)
-        return bool(ending.expire_pending(self.store) or late)
+            many_nodes.settle_drained(self.store)
+        anybody, expired = self.store.read_together([waiting.ANYBODY, ending.any_expired(self.store)])
+        late = waiting.drop_late(self.store) if anybody else []
+        return bool((expired and ending.expire_pending(self.store)) or late)
 
-    def keep_up(self) -> None:
-        """Take in what changed, before somebody waits for it: at a hundred thousand processors that is seconds."""
-        self.machine.refresh(self.store)
+    def keep_ready(self) -> None:
+        """Make what placing needs before somebody waits for it: at a hundred thousand processors that is seconds."""
         geometry = self._topology()
         if geometry is not None:
             geometry.curve()
