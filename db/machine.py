@@ -278,7 +278,7 @@ def drain(store: Store, node: str, reason: str, by: str) -> bool:
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
         moved = move(t, row, NodeEvent.DRAIN, reason, by)
-        _settle(t, [row.id])
+        _settle(t, row.id)
         return moved
 
     return store.run(work)
@@ -293,13 +293,6 @@ def resume(store: Store, node: str, by: str) -> bool:
         return move(t, row, event, "" if row.is_there else NOT_YET, "" if row.is_there else by)
 
     return store.run(work)
-
-
-def settle_drained(store: Store) -> None:
-    """Draining nodes on which nothing runs any more are drained; for the CPA's timer."""
-    draining = store.read("SELECT id FROM node WHERE state = 'draining'")
-    if draining:
-        store.run(lambda t: _settle(t, [row[0] for row in draining]))
 
 
 def find_node(t: Transaction, name: str) -> NodeRow:
@@ -375,8 +368,7 @@ def _mark_batch_jobs(t: Transaction, node: int) -> None:
             t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
 
 
-def _settle(t: Transaction, nodes: Sequence[int]) -> None:
-    for node in nodes:
-        row = t.row("SELECT name, reason, `by` FROM node WHERE id = ? AND state = 'draining'", (node,))
-        if row and not t.row("SELECT id FROM processor WHERE node = ? AND launcher IS NOT NULL LIMIT 1", (node,)):
-            move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])
+def _settle(t: Transaction, node: int) -> None:
+    row = t.row("SELECT name, reason, `by` FROM node WHERE id = ? AND state = 'draining'", (node,))
+    if row and not t.row("SELECT id FROM processor WHERE node = ? AND launcher IS NOT NULL LIMIT 1", (node,)):
+        move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])

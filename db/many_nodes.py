@@ -11,6 +11,10 @@ from db.machine import NodeRow
 from db.node_states import NodeEvent, NodeState, after, is_late
 
 _NODES = "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca, side FROM node"
+_EMPTY = (
+    "SELECT id, reason, `by` FROM node WHERE state = 'draining'"
+    " AND id NOT IN (SELECT node FROM processor WHERE launcher IS NOT NULL)"
+)
 
 
 def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, address: str, agent: str = "") -> int:
@@ -53,9 +57,32 @@ def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: in
     return store.run(work)
 
 
+def settle_drained(store: Store) -> None:
+    """Draining nodes on which nothing runs any more are drained; for the CPA's timer.
+
+    A side change drains thousands at once, so they move together: one by one they would hold the lock for seconds.
+    """
+    if not store.read(_EMPTY):
+        return
+
+    def work(t: Transaction) -> None:
+        alike: dict[tuple[str, str], list[int]] = {}
+        for node, reason, by in t.rows(_EMPTY):
+            alike.setdefault((reason, by), []).append(node)
+        rows = {row.id: row for row in _all(t)} if alike else {}
+        for (reason, by), ids in alike.items():
+            _move(t, [rows[node] for node in ids], NodeEvent.EMPTIED, reason, by)
+
+    store.run(work)
+
+
+def _all(t: Transaction) -> list[NodeRow]:
+    return [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES)]
+
+
 def _rows(t: Transaction, nodes: Sequence[str]) -> list[NodeRow]:
     wanted = set(nodes)
-    found = [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES) if row[1] in wanted]
+    found = [row for row in _all(t) if row.name in wanted]
     if len(found) != len(wanted):
         missing = min(wanted - {row.name for row in found})
         raise Invalid(f"there is no node {missing[:80]!r} in this mesh", "showmesh shows those there are")

@@ -23,6 +23,8 @@ from db.views import Picture, open_viewer
 
 #: Bytes that the state directory needs to have left: less, and something of the mesh soon cannot be written.
 ROOM = 4 << 20
+#: Nodes out of order for the same reason that are named one by one.
+NAMED = 5
 
 
 def status(settings: Settings, options: argparse.Namespace) -> int:
@@ -118,9 +120,24 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     if found["processors"]:
         lines.append(f"processors  {legend(found['processors'])}")
         lines.append(f"in use      {found['launchers']} launchers, {found['partitions']} partitions")
-    lines += [f"node        {one['name']} is {one['state']}: {clean(one['reason'])}" for one in found["nodes_out"]]
+    lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
     return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]
+
+
+def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
+    """A few by name, more that are alike as one line: half a machine of ten thousand may be drained."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for one in nodes:
+        alike.setdefault((one["state"], one["reason"]), []).append(one["name"])
+    found = []
+    for (state, reason), names in alike.items():
+        why = f": {clean(reason)}" if reason else ""
+        if len(names) <= NAMED:
+            found += [f"{name} is {state}{why}" for name in names]
+        else:
+            found.append(f"{len(names)} nodes ({names[0]} … {names[-1]}) are {state}{why}")
+    return found
 
 
 def _full(free: int) -> str:

@@ -19,8 +19,8 @@ from db.machine import (
     node_suspect,
     node_up,
     resume,
-    settle_drained,
 )
+from db.many_nodes import settle_drained
 from db.modes import reserve, set_mode
 from db.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
 from db.watching import given_up, nodes_out

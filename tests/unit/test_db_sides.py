@@ -7,8 +7,8 @@ from db.connection import Store
 from db.ending import finish
 from db.errors import Denied, NotEnough
 from db.free import Machine
-from db.machine import NodeSpec, define_machine, drain, node_down, node_up, settle_drained
-from db.many_nodes import nodes_up
+from db.machine import NodeSpec, define_machine, drain, node_down, node_up
+from db.many_nodes import nodes_up, settle_drained
 from db.shaping import Shape
 from db.sides import TO_BE_WIPED, InUse, mesh_of, set_open
 from db.topology import TopologyError
