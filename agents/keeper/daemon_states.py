@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from typing import Dict, Tuple
 
 #: Seconds before a daemon that died is started again; the last one for ever.
-BACKOFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+BACKOFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60.0)
+#: One that was killed does not wait for longer than this: nothing on disk is to blame.
+KILLED_MOST_S = 5.0
 #: A daemon that ran so long had no trouble starting: its next back-off begins anew.
 STABLE_S = 10.0
 
@@ -29,7 +31,8 @@ class Event(Enum):
 
     START = "start"
     FOUND = "found"  # alive already, from a former keeper
-    DIED = "died"
+    DIED = "died"  # was killed, or ended because it was told to
+    FAILED = "failed"  # ended by itself, and not well: what it found it will find again
     DUE = "due"  # its back-off is over
     END = "end"
 
@@ -51,10 +54,12 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
     (S.ABSENT, E.FOUND): (S.RUNNING, A.NONE),
     (S.ABSENT, E.END): (S.ENDED, A.NONE),
     (S.RUNNING, E.DIED): (S.WAITING, A.SET_TIMER),
+    (S.RUNNING, E.FAILED): (S.WAITING, A.SET_TIMER),
     (S.RUNNING, E.END): (S.ENDING, A.TERMINATE),
     (S.WAITING, E.DUE): (S.RUNNING, A.SPAWN),
     (S.WAITING, E.END): (S.ENDED, A.NONE),
     (S.ENDING, E.DIED): (S.ENDED, A.NONE),
+    (S.ENDING, E.FAILED): (S.ENDED, A.NONE),
 }
 
 
@@ -64,6 +69,7 @@ class Daemon:
     def __init__(self) -> None:
         self.state = State.ABSENT
         self.restarts = 0
+        self._failed = False  # the last time it ended
         self._began = 0.0
         self._in_a_row = 0
 
@@ -72,8 +78,9 @@ class Daemon:
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return Action.NONE
-        if event is Event.DIED and self.state is State.RUNNING:
+        if event in (Event.DIED, Event.FAILED) and self.state is State.RUNNING:
             self._in_a_row = 1 if now - self._began >= STABLE_S else self._in_a_row + 1
+            self._failed = event is Event.FAILED
         if event is Event.DUE:
             self.restarts += 1
         self.state, action = entry
@@ -84,4 +91,9 @@ class Daemon:
     @property
     def delay_s(self) -> float:
         """How long to wait before the next start."""
-        return BACKOFF_S[min(max(0, self._in_a_row - 1), len(BACKOFF_S) - 1)]
+        delay_s = BACKOFF_S[min(max(0, self._in_a_row - 1), len(BACKOFF_S) - 1)]
+        return delay_s if self._failed else min(delay_s, KILLED_MOST_S)
+
+    def is_in_trouble(self, now: float) -> bool:
+        """Whether it does not come up: it ended by itself, and has not run for long since."""
+        return self._failed and not (self.state is State.RUNNING and now - self._began >= STABLE_S)

@@ -8,7 +8,7 @@ import time
 
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.spawning import fork_pct, spawn_program
+from agents.keeper.spawning import fork_pct, last_words, size_of, spawn_program
 from agents.keeper.strays import Strays
 from agents.link.journal import Journal
 from agents.link.lean import signal
@@ -27,6 +27,8 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
+    from agents.link.loop import Timer
+
 #: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
 #: write down that the mesh is gone.
 IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
@@ -35,12 +37,16 @@ LEAVING_S = 0.5
 
 
 class Kept:
-    """One daemon: its machine, its process, how it is started."""
+    """One daemon: its machine, its process, how it is started, where what it says on stderr goes."""
 
-    def __init__(self, name: str, kind: str, socket_path: str, spawn: Callable[[], int]) -> None:
-        self.name, self.kind, self.socket_path, self.spawn = name, kind, socket_path, spawn
+    def __init__(self, name: str, kind: str, socket_path: str, errors: str, spawn: Callable[[], int]) -> None:
+        self.name, self.kind, self.socket_path, self.errors, self.spawn = name, kind, socket_path, errors, spawn
         self.machine = Daemon()
         self.pid = 0
+        self.reason = ""  # why it failed, in its own words
+        self.said_before = 0  # bytes that the file had when it was started
+        self.due_at = 0.0  # when it is started again
+        self.timer: Optional[Timer] = None
 
 
 class Keeper:
@@ -70,7 +76,7 @@ class Keeper:
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
-        signal.signal(signal.SIGHUP, lambda *_: None)
+        self._loop.on_signal(signal.SIGHUP, self._try_now)
 
     def _try_certificate(self) -> None:
         # A host whose TLS does not take it is to say so to mesh up, which waits for us; and what is loaded for it our
@@ -101,11 +107,12 @@ class Keeper:
 
         def program(name: str, arguments: List[str]) -> None:
             place = os.path.join(self._run, f"{name}.sock")
-            kept.append(Kept(name, arguments[1], place, lambda: spawn_program(arguments, errors(name))))
+            kept.append(Kept(name, arguments[1], place, errors(name), lambda: spawn_program(arguments, errors(name))))
 
         def pct(name: str) -> None:
             place = os.path.join(self._run, f"{name}.sock")
-            kept.append(Kept(name, "pct", place, lambda: fork_pct(config, name, errors("pct"), self._let_go)))
+            words = errors("pct")
+            kept.append(Kept(name, "pct", place, words, lambda: fork_pct(config, name, words, self._let_go)))
 
         for number in range(int(config.get("cpas", 1))):
             program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
@@ -175,9 +182,18 @@ class Keeper:
         if action is Action.SPAWN:
             self._spawn(kept)
         elif action is Action.SET_TIMER:
-            self._loop.after(kept.machine.delay_s, lambda: self._feed(kept, Event.DUE))
+            kept.due_at = time.monotonic() + kept.machine.delay_s
+            kept.timer = self._loop.after(kept.machine.delay_s, lambda: self._feed(kept, Event.DUE))
         elif action is Action.TERMINATE:
             processes.send_signal(kept.pid, signal.SIGTERM)
+
+    def _try_now(self) -> None:
+        # what was wrong may have been mended
+        for kept in self._kept:
+            if kept.machine.state is State.WAITING:
+                if kept.timer is not None:
+                    kept.timer.cancel()
+                self._feed(kept, Event.DUE)
 
     def _spawn(self, kept: Kept) -> None:
         # One that a killed keeper had just started may have come up meanwhile, and keeps ours from listening.
@@ -187,12 +203,13 @@ class Keeper:
             self._log.write("adopted", name=kept.name, pid=pid)
             self._watch(kept)
             return
+        kept.said_before = size_of(kept.errors)
         try:
             kept.pid = kept.spawn()
         except OSError as error:
             kept.pid = 0
-            self._log.write("cannot start", name=kept.name, error=error.strerror)
-            self._loop.after(0, lambda: self._feed(kept, Event.DIED))
+            self._tell_failure(kept, error.strerror or str(error))
+            self._loop.after(0, lambda: self._feed(kept, Event.FAILED))
 
     def _reap(self) -> None:
         by_pid = {kept.pid: kept for kept in self._kept if kept.pid}
@@ -210,14 +227,26 @@ class Keeper:
                 self._loop.after(0, self._strays.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
-        kept.pid = 0
+        pid, kept.pid = kept.pid, 0
+        code = os.WEXITSTATUS(status) if status > 0 and os.WIFEXITED(status) else 0
         if kept.machine.state is State.RUNNING:
-            self._log.write("daemon died", name=kept.name, status=status, restarts=kept.machine.restarts)
+            if code:
+                said = last_words(kept.errors, kept.said_before, kept.name if kept.kind == "pct" else "")
+                self._tell_failure(kept, said or f"it ended with status {code}")
+            else:
+                kept.reason = ""
+                self._log.write("daemon died", name=kept.name, pid=pid, status=status, restarts=kept.machine.restarts)
             if kept.kind == "pct" and self._config.get("rca") and not self._config.get("login"):
                 self._tell_gone(kept.name)
-        self._feed(kept, Event.DIED)
+        self._feed(kept, Event.FAILED if code else Event.DIED)
         if self._ending:
             self._end_next()
+
+    def _tell_failure(self, kept: Kept, reason: str) -> None:
+        # one line for as long as it is the same
+        if reason != kept.reason or not kept.machine.is_in_trouble(time.monotonic()):
+            self._log.write("daemon failed", name=kept.name, reason=reason, restarts=kept.machine.restarts)
+        kept.reason = reason
 
     def _tell_gone(self, node: str) -> None:
         """Its RCA, on another machine, would notice by its silence alone."""
@@ -240,14 +269,19 @@ class Keeper:
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "status":
-            daemons = [
-                {"name": k.name, "pid": k.pid, "restarts": k.machine.restarts, "state": k.machine.state.value}
-                for k in self._kept
-            ]
+            daemons = [self._state_of(kept) for kept in self._kept]
             auto = bool(self._config.get("auto"))
             session.reply(message, {"pid": os.getpid(), "auto": auto, "daemons": daemons})
             return
         self._down(session, message, time.monotonic() + LEAVING_S)
+
+    def _state_of(self, kept: Kept) -> Message:
+        machine, now = kept.machine, time.monotonic()
+        told = {"name": kept.name, "pid": kept.pid, "restarts": machine.restarts, "state": machine.state.value}
+        if machine.state is State.WAITING and kept.reason:
+            told["reason"] = kept.reason
+            told["again_s"] = round(max(0.0, kept.due_at - now), 1)
+        return told
 
     def _down(self, session: Session, message: Message, deadline: float) -> None:
         running = [] if message.get("force") else self._launchers()

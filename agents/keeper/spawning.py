@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+#: Bytes of a file that are looked at for the last line, and letters of it that are told.
+_TAIL, _LONGEST = 4096, 300
 
 
 def spawn_program(arguments: List[str], errors: str) -> int:
@@ -76,3 +78,24 @@ def detach_stdio(errors: str) -> None:
     for fd in (null, log):
         if fd > 2:
             os.close(fd)
+
+
+def size_of(errors: str) -> int:
+    """How much is in the file ``errors`` already."""
+    try:
+        return os.stat(errors).st_size
+    except OSError:
+        return 0
+
+
+def last_words(errors: str, since: int, name: str = "") -> str:
+    """The last line of the file ``errors`` behind the byte ``since``; with ``name`` the last of that node's PCT."""
+    try:
+        with open(errors, "rb") as file:
+            file.seek(max(since, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    before = f"pct {name}: " if name else ""
+    said = [line[len(before) :].strip() for line in lines if line.startswith(before) and line.strip()]
+    return said[-1][:_LONGEST] if said else ""

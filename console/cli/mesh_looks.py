@@ -45,11 +45,12 @@ def _find_out(settings: Settings) -> dict[str, Any]:
     database, machine = _database(settings)
     up = bool(keeper or rca or any(cpas.values()))
     free = _free(settings.state_dir)
+    failing = any("reason" in one for one in keeper["daemons"]) if keeper else False
     complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
     return {
         "mesh": settings.mesh,
         "up": up,
-        "healthy": complete and not machine["nodes_out"] and (free is None or free >= ROOM),
+        "healthy": complete and not (machine["nodes_out"] or failing) and (free is None or free >= ROOM),
         "size": str(size_of(config)) if config else None,
         "state": settings.state_dir,
         "state_free": free,
@@ -114,6 +115,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     lines.append(
         f"database    {found['database']}" + (f": {found['database_error']}" if found["database_error"] else "")
     )
+    lines += [f"{one['name']:<11} {_failing(one)}" for one in found["daemons"] if "reason" in one]
     again = [one for one in found["daemons"] if one["restarts"]]
     if again:
         lines.append("restarted   " + ", ".join(f"{one['name']} {one['restarts']} times" for one in again))
@@ -123,6 +125,11 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
     return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]
+
+
+def _failing(daemon: dict[str, Any]) -> str:
+    why = clean(str(daemon["reason"]))
+    return f"DOES NOT COME UP: {why}; tried again in {daemon['again_s']:.0f} s, or by mesh up"
 
 
 def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:

@@ -226,6 +226,7 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
     if pid:
         if mesh_boot(config) == mesh_boot(read(os.path.join(state, "keeper.json"))):
             renew(state, files)  # keys may have changed while it could not be told
+            os.kill(pid, 1)  # SIGHUP: what did not come up for their sake is tried at once
             return {"keeper": pid, "already": True}
         end(state, run, 10)  # of a mesh that is no more
     check_port(listen)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from console.deploy import agent, far_plan, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import read_hosts, selected
-from console.deploy.far_waiting import registered, unreachable
+from console.deploy.far_waiting import registered, silent_pct, unreachable
 from console.deploy.host_states import Event, State
 from console.deploy.plan import cpa_url
 from console.deploy.ssh import HostFailed
@@ -186,5 +186,10 @@ def _from_mesh(
         raise ConsoleError(error.message, error.hint) from None
     for errand in errands:
         if errand.state is not State.FAILED and errand.facts.get("keeper") and errand.name not in there:
+            stopped = silent_pct(errand)
+            if stopped:
+                hint = "mesh up brings its files anew, and has it tried at once"
+                found[errand.name].append(Finding("agent", stopped, hint))
+                continue
             told = f"its agent runs, but the mesh does not hear of it at {config['rca'][0]} (UDP)"
             found[errand.name].append(Finding("beats", told, "a firewall? mesh up tries again, and tells more"))

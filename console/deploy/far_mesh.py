@@ -79,7 +79,9 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         if config is None:
             config = _begin(settings, hosts, errands, ledger)
         else:
-            if not personal.keeper_lives(config):
+            if personal.keeper_lives(config):
+                personal.try_now(config)
+            else:
                 personal.spawn_keeper(config)
             config = _grow(settings, config, hosts, errands, ledger)
         try:

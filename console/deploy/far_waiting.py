@@ -55,7 +55,7 @@ def diagnosis(errand: Errand, address: str, login: str) -> HostFailed:
         there = errand.ask("log")
     except HostFailed as failure:
         return failure
-    said = _last_words(there.get("log", {}))
+    said = _last_words(there)
     if not there.get("keeper"):
         return HostFailed("agent", f"its agent has ended{said}", "its log is in its state directory")
     place = address.partition("//")[2].partition("/")[0]
@@ -78,7 +78,14 @@ def unreachable(place: str) -> str:
     return ""
 
 
-def _last_words(logs: dict[str, Any]) -> str:
+def silent_pct(errand: Errand) -> str:
+    """What the PCT of a host said last whose keeper runs and cannot bring it up; "" when it runs."""
+    there = errand.ask("log")
+    return "" if there.get("pct") else f"its PCT does not come up{_last_words(there)}"
+
+
+def _last_words(there: dict[str, Any]) -> str:
+    logs = there.get("log", {})
     for name in sorted(logs, key=lambda name: not name.endswith(".stderr")):
         if logs[name]:
             return f"; {name}: {readable(str(logs[name][-1]))}"

@@ -63,6 +63,8 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
             adopted = not keeper_lives(config)
             if adopted:
                 _start(settings, config)
+            else:
+                try_now(config)
             return Up(size_of(config), False, adopted, time.monotonic() - begun)
         boot_id = os.urandom(4).hex()
         if simulation is None:
@@ -242,6 +244,13 @@ def daemons(config: dict[str, Any]) -> dict[str, int]:
     except Unreachable:
         return {}
     return {"keeper": int(told["pid"]), **{str(one["name"]): int(one["pid"]) for one in told["daemons"]}}
+
+
+def try_now(config: dict[str, Any]) -> None:
+    """Have the keeper try at once what did not come up and waits: what was wrong may have been mended."""
+    pid = daemons(config).get("keeper", 0)
+    if pid > 1:
+        os.kill(pid, signal.SIGHUP)
 
 
 def restart(config: dict[str, Any], name: str) -> None:

@@ -154,6 +154,35 @@ def test_what_dies_is_started_again(mesh: Mesh, victim: str) -> None:
             assert pct.call({"op": "status"})["incarnation"] == 2
 
 
+def failures(mesh: Mesh, name: str) -> list[dict[str, Any]]:
+    """What the keeper's log says of a daemon that does not come up."""
+    with open(f"{mesh.state}/log/keeper.jsonl") as log:
+        lines = [json.loads(line) for line in log]
+    return [line for line in lines if line["event"] == "daemon failed" and line["name"] == name]
+
+
+def test_what_does_not_come_up_is_tried_ever_more_seldom_and_told_of_once(mesh: Mesh) -> None:
+    """A CPA whose file is damaged; the order to try again, which mesh up gives, is heard at once."""
+    mesh.up()
+    damaged = {**mesh.config, "history_days": "many"}
+    with open(mesh.file, "w") as file:
+        json.dump(damaged, file)
+    os.kill(mesh.pids()["cpa-0"], signal.SIGKILL)
+
+    def cpa() -> dict[str, Any]:
+        return next(one for one in mesh.status()["daemons"] if one["name"] == "cpa-0")
+
+    wait_until(lambda: cpa().get("again_s", 0.0) > 2.0, "it waits for long", 20.0, 0.05)
+    told = cpa()
+    assert "many" in told["reason"] and mesh.file in told["reason"] and told["restarts"] >= 6, told
+    assert len(failures(mesh, "cpa-0")) == 1
+    with open(mesh.file, "w") as file:
+        json.dump(mesh.config, file)
+    os.kill(mesh.status()["pid"], signal.SIGHUP)
+    wait_until(lambda: mesh.answers("cpa-0"), "it is back at once", 2.0, 0.02)
+    assert all(mesh.answers(name) for name in ("rca", "n0"))
+
+
 def test_a_new_keeper_adopts_what_its_predecessor_left(mesh: Mesh) -> None:
     mesh.up()
     launcher = Launcher(mesh, ["sleep", "300"])  # type: ignore[arg-type]

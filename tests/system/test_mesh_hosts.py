@@ -177,6 +177,25 @@ def test_an_agent_that_is_damaged_is_not_run_but_sent_again(loopback: MakeLoopba
     assert mesh.outcome("mesh", "up")["one"]["state"] == "up" and sent.read_bytes() == content
 
 
+def test_a_node_whose_files_are_damaged_is_told_of_and_mended(loopback: MakeLoopback) -> None:
+    """Its keeper tries ever more seldom, the doctor says why it does not come up, and mesh up has it tried at once."""
+    mesh = loopback({"name": "one", "address": "127.0.1.1", "processors": 1}, suspect_s=2.0, down_s=4.0)
+    mesh.run("mesh", "up", check=True)
+    node = mesh.far_state / "nodes" / f"{mesh.name}-one"
+    (node / "trust" / "beat.key").write_text("damaged")
+    (pct,) = [pid for pid, words in mesh.agents().items() if words.startswith("redmesh-pct")]
+    os.kill(pct, signal.SIGKILL)
+    log = node / "log" / "keeper.jsonl"
+    wait_until(lambda: '"daemon failed"' in log.read_text(), "the keeper says so", 10.0)
+    wait_until(lambda: mesh.json("showmesh")["nodes"][-1]["state"] == "down", "the mesh knows", 20.0, 0.1)
+    doctor = mesh.run("mesh", "doctor")
+    assert doctor.returncode == 1 and "beat.key holds no keys" in doctor.stdout, doctor
+    assert "its PCT does not come up" in doctor.stdout
+    assert log.read_text().count('"daemon failed"') == 1, log.read_text()
+    mesh.run("mesh", "up", check=True)
+    assert mesh.run("yod", "-sz", "1", "true").returncode == 0
+
+
 def test_without_any_host_nothing_is_up(loopback: MakeLoopback) -> None:
     mesh = loopback({"name": "gone", "address": "127.0.1.1", "port": 1})
     up = mesh.run("mesh", "up")

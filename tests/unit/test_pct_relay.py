@@ -94,17 +94,30 @@ def test_input_that_nobody_wants_is_given_back_at_once() -> None:
     assert granted == [3]
 
 
-def test_back_off_of_a_daemon() -> None:
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        (keeping.Event.DIED, [5.0, 5.0, 5.0, 5.0, 5.0]),
+        (keeping.Event.FAILED, [6.4, 12.8, 25.6, 60.0, 60.0]),
+    ],
+)
+def test_back_off_of_a_daemon(end: keeping.Event, last: list[float]) -> None:
     daemon, now, delays = keeping.Daemon(), 0.0, []
     assert daemon.handle(keeping.Event.START, now) is keeping.Action.SPAWN
-    for _ in range(10):
-        assert daemon.handle(keeping.Event.DIED, now) is keeping.Action.SET_TIMER
+    for _ in range(12):
+        assert not daemon.is_in_trouble(now + keeping.STABLE_S + 1.0)
+        assert daemon.handle(end, now) is keeping.Action.SET_TIMER
+        assert daemon.is_in_trouble(now) is (end is not keeping.Event.DIED)
         delays.append(daemon.delay_s)
         now += daemon.delay_s
         assert daemon.handle(keeping.Event.DUE, now) is keeping.Action.SPAWN
-    assert delays == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-    daemon.handle(keeping.Event.DIED, now + keeping.STABLE_S)
-    assert daemon.delay_s == 0.0 and daemon.restarts == 10
+    assert delays == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, *last]
+    now += keeping.STABLE_S + 1.0
+    daemon.handle(end, now)
+    assert daemon.delay_s == 0.0 and daemon.restarts == 12
+    daemon.handle(keeping.Event.DUE, now)
+    daemon.handle(keeping.Event.DIED, now)
+    assert not daemon.is_in_trouble(now), "this time it was killed"
 
 
 def test_a_daemon_that_ends_stays_ended() -> None:
