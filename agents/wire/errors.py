@@ -21,8 +21,8 @@ class AgentError(Exception):
         self, message: str, hint: str = "", *, code: Optional[str] = None, exit_status: Optional[int] = None
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _text(message)
+        self.hint = _text(hint)
         if code is not None:
             self.code = code
         if exit_status is not None:
@@ -44,6 +44,11 @@ class AgentError(Exception):
             code=str(error.get("code", "internal")),
             exit_status=status if isinstance(status, int) and 0 < status < 256 else None,
         )
+
+
+def _text(said: str) -> str:
+    # It may name a file whose bytes are no UTF-8, and whoever is told must not be the next to fail.
+    return said if said.isascii() else said.encode("utf-8", "replace").decode()
 
 
 class Refusal(AgentError):

@@ -239,10 +239,6 @@ class ConductedEngine(Engine):
         self._steps.step("B10", "phase2", f"{signal_name(number)} to {who}")
         super()._signal(number, ranks)
 
-    def _kill(self) -> None:
-        self._steps.note("comm", "to the root: kill")
-        super()._kill()
-
     # what comes and goes
 
     def _down(self, message: dict[str, Any]) -> None:

@@ -402,7 +402,8 @@ class Engine(Dealings):
     def _say(self, message: str, hint: str) -> None:
         if message:
             self.front.complain(message, hint)
-            self.stream.emit({"event": "note", "node": "", "text": message})
+            text = message.encode("utf-8", "replace").decode()  # it may name a file whose bytes are no text
+            self.stream.emit({"event": "note", "node": "", "text": text})
 
     def _report(self) -> None:
         if self._reported:

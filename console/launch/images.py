@@ -100,7 +100,7 @@ class Images:
             "images": [
                 {
                     "path": os.fsencode(file.path).decode("latin-1"),
-                    "name": file.name,
+                    "name": file.name.encode("utf-8", "replace").decode(),  # of the copy; its path says the rest
                     "digest": file.digest,
                     "size": file.size,
                     "library": file.library,

@@ -265,6 +265,19 @@ def test_closed_descriptors(yods: PrivateMesh) -> None:
         assert done.stdout == ("" if lost else "out\nout\n")
 
 
+def test_names_that_are_no_utf8_are_names_like_others(yods: PrivateMesh) -> None:
+    program = os.fsencode(yods.work) + b"/say\xff"
+    Path(os.fsdecode(program)).write_text("#!/bin/sh\necho said\n")
+    os.chmod(program, 0o755)
+    for bcast in ("auto", "always"):
+        assert yods.run("yod", "-bcast", bcast, os.fsdecode(program), check=True).stdout == "said\n"
+    for word, told in (("-chdir", "cannot enter"), ("-stdin", "standard input of rank 0:"), ("-stage-in", "stage-in:")):
+        done = yods.run("yod", "-json", word, "none\udcff{rank}" if word != "-chdir" else "none\udcff", "true")
+        assert done.returncode == 125 and told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert [event["event"] for event in map(json.loads, done.stdout.splitlines())][-2:] == ["note", "end"]
+    assert yods.json("showmesh")["states"]["down"] == 0, "nothing of this is a node's fault"
+
+
 # Standard input
 
 
