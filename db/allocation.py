@@ -189,7 +189,11 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     if demand.shape is not None:
         tasks, listed = demand.size // demand.shape.each, demand.wanted is not None
         shape = demand.shape._replace(side=machine.side_of(demand.login) if demand.login else None)
-        return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
+        try:
+            return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
+        except NotEnough as error:
+            beyond = _beyond(machine, demand)
+            raise NotEnough(error.message, beyond, free=error.free, never=True) if beyond else error from None
     count = demand.size
     if demand.at_least and demand.at_least <= len(free) < count:
         count = len(free)
@@ -212,17 +216,27 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     if demand.partition is not None:
         where, most = f" in partition {demand.partition}", machine.size_of(demand.partition)
     elif demand.wanted is not None:
-        where, most = " of those listed", len(demand.wanted)
+        service = all(map(machine.is_service, demand.wanted))
+        where, most = " of the service processors" if service else " of those listed", len(demand.wanted)
     else:
         side = machine.side_of(demand.login) if demand.login else None
         where = " beside those excluded" if demand.exclude else ""
         most = machine.usable(demand.user, side=side, exclude=demand.exclude)
     message = f"{asked} processors asked for, {free} are free{where}"
+    if beyond := _beyond(machine, demand):
+        return NotEnough(message, beyond, free=free, never=True)
     if asked > most:
         shared = "; --overcommit shares them" if most else ""
         return NotEnough(message, f"there are {most}{where or ' for you'} at most{shared}", free=free, never=True)
     fewer = "ask for fewer, or " if asked > 1 else ""
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
+
+
+def _beyond(machine: Machine, demand: Demand) -> str:
+    lists = [(demand.at_least or demand.size, demand.wanted)]
+    if demand.shape is not None:
+        lists += [(segment.tasks * demand.shape.each, segment.wanted) for segment in demand.shape.segments]
+    return shaping.beyond(machine, demand.login, lists)
 
 
 def _question(demand: Demand) -> Statement:

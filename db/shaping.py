@@ -184,3 +184,18 @@ def _never(machine: Machine, shape: Shape, tasks: int, at_least: int) -> bool:
         return (1 if at_least else tasks) > sum(rooms)
     share, more = (1, 0) if at_least else divmod(tasks, shape.nodes)
     return shape.nodes > len(rooms) or rooms[shape.nodes - 1] < share or (more > 0 and rooms[more - 1] <= share)
+
+
+def beyond(machine: Machine, login: str, lists: Sequence[tuple[int, Sequence[int] | None]]) -> str:
+    """Why no waiting will help who names processors: too many are on another side than ``login``; empty otherwise.
+
+    ``lists``: how many of each list are asked for (None: of no list).
+    """
+    for asked, wanted in lists:
+        if wanted is not None and login:
+            side = machine.side_of(login)
+            elsewhere = sum(machine.side_of_processor(one) != side for one in wanted)
+            if len(wanted) - elsewhere < min(asked, len(wanted)):
+                are = "is" if elsewhere == 1 else "are"
+                return f"{elsewhere} of the {len(wanted)} named {are} on another side of the machine than {login}"
+    return ""

@@ -2,14 +2,14 @@
 
 import pytest
 
-from db.allocation import Allocation, Demand, allocate
+from db.allocation import Allocation, Demand, allocate, decide
 from db.connection import Store
 from db.ending import finish
 from db.errors import Denied, NotEnough
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, drain, node_down, node_up
 from db.many_nodes import nodes_up, settle_drained
-from db.shaping import Shape
+from db.shaping import Segment, Shape
 from db.sides import TO_BE_WIPED, InUse, mesh_of, set_open
 from db.topology import TopologyError
 
@@ -48,8 +48,16 @@ def test_an_allocation_stays_on_its_login_processors_side(store: Store, machine:
     wiped(store)
     assert take(store, machine, LEFT, 4, "a").processors == [0, 1, 2, 3]
     assert take(store, machine, RIGHT, 4, "b").processors == [4, 5, 6, 7]
-    with pytest.raises(NotEnough, match="1 processors asked for, 0 are free"):
+    with pytest.raises(NotEnough, match="1 processors asked for, 0 are free") as beyond:
         take(store, machine, LEFT, 1, "c", wanted=[4])
+    assert beyond.value.never and beyond.value.hint == "1 of the 1 named is on another side of the machine than p8"
+    lines = Shape(segments=[Segment(1, None), Segment(2, [3, 4, 5])])
+    with pytest.raises(NotEnough, match="program 2 of the load file") as line:
+        decide(machine, demand(LEFT, 3, "d")._replace(shape=lines), lambda free, count: free[:count])
+    assert line.value.never and line.value.hint.startswith("2 of the 3 named are on another side")
+    with pytest.raises(NotEnough) as later:  # two of these are on its side, and may be free one day
+        take(store, machine, LEFT, 2, "e", wanted=[2, 3, 4])
+    assert not later.value.never
     with pytest.raises(NotEnough) as too_many:
         take(store, machine, RIGHT, 5, "d")
     assert too_many.value.never
@@ -115,6 +123,9 @@ def test_what_was_drained_for_it_begins_anew_like_the_others(store: Store, machi
     settle_drained(store)  # nothing runs on most of them
     finish(store, one.launcher, one.cookie, 0, machine=machine)
     set_open(store, ["left"], "root", drain=True)
+    assert [row[0][:8] for row in store.read("SELECT text FROM event WHERE kind = 'node_drained' ORDER BY id")] == [
+        "p6 is dr", "10 nodes"
+    ]  # fmt: skip
     found = {row[0]: row[1:] for row in store.read("SELECT name, state, incarnation FROM node WHERE role <> 'login'")}
     assert found.pop("p6") == ("drained", 1), "an administrator's word stays"
     assert set(found.values()) == {("down", 2)}
