@@ -8,11 +8,12 @@ overtaking, it is made there alone, until nobody has for once: two decisions wou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db import cookies, shaping
 from db.connection import Row, Statement, Store, Transaction
+from db.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import fold, unfold
 from db.free import Machine, Placed
@@ -240,13 +241,10 @@ def _beyond(machine: Machine, demand: Demand) -> str:
 
 
 def _question(demand: Demand) -> Statement:
-    same, params = _same(demand.partition)
     return (
-        "SELECT (SELECT id FROM launcher WHERE request_key = ?),"
-        f" (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
-        " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?),"
+        "SELECT (SELECT id FROM launcher WHERE request_key = ?), (SELECT MIN(id) FROM waiting),"
         " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
-        (demand.request_key, *params, demand.request_key, demand.request_key),
+        (demand.request_key,),
     )
 
 
@@ -259,8 +257,21 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
 
     NotEnough when other requests wait in front of it.
     """
-    row = t.answers[0][0]
-    granted, head, mine, whose, node_changed, resource_changed = row
+    granted, anybody, node_changed, resource_changed = t.answers[0][0]
+    if anybody is not None:
+        _look_at_line(t, demand, granted)
+    return granted, max(node_changed or 0, resource_changed or 0)
+
+
+def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
+    same, params = _same(demand.partition)
+    row = t.row(
+        f"SELECT (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
+        " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?)",
+        (*params, demand.request_key, demand.request_key),
+    )
+    assert row is not None
+    head, mine, whose = row
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "draw a new one")
     if granted is None and head is not None and head != mine:
@@ -271,7 +282,6 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
             )
     if mine is not None:
         t.write("DELETE FROM waiting WHERE id = ?", (mine,))
-    return granted, max(node_changed or 0, resource_changed or 0)
 
 
 def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
@@ -287,7 +297,7 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     cookie = cookies.make()
     t.write("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
     ids = unfold(processors)
-    devices = _by_name(machine.nodes_of(ids), json.loads(resources))
+    devices = by_name(machine.nodes_of(ids), json.loads(resources))
     return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
 
 
@@ -308,7 +318,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
         _keep_books(t, partition, machine.in_use(partition) + len(ids))
     runs = machine.runs_of(ids)
     nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
-    devices = _take_resources(t, nodes, demand)
+    devices = take_devices(t, nodes, demand)
     cookie = cookies.make()
     placed = {
         "id": launcher,
@@ -322,7 +332,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
     }
     t.insert("launcher", {**placed, **_asked(t, demand)})
     claim(t, ids, guard, partition, launcher)  # the last: its count is looked at together with the commit
-    named = _by_name(nodes, devices)
+    named = by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
 
 
@@ -415,63 +425,6 @@ def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
     )
 
 
-def _amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]]:
-    """What every node has to give: what is asked of each node, and of each task there."""
-    amounts = {}
-    for placed in nodes:
-        there = dict(demand.resources)
-        if demand.shape is not None:
-            tasks = len(placed.processors) // demand.shape.each
-            for name, amount in demand.shape.per_task.items():
-                there[name] = there.get(name, 0) + amount * tasks
-        amounts[placed.id] = there
-    return amounts
-
-
-def _take_resources(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dict[str, dict[str, list[int]]]:
-    """Counts resources on every node, and says which devices: by node id, to be given back as they are."""
-    if not demand.resources and (demand.shape is None or not demand.shape.per_task):
-        return {}
-    devices: dict[str, dict[str, list[int]]] = {}
-    taken = _devices_in_use(t.rows)
-    for placed in nodes:
-        for name, amount in _amounts([placed], demand)[placed.id].items():
-            if not t.change(
-                "UPDATE node_resource SET in_use = in_use + ?, changed = ?"
-                " WHERE node = ? AND name = ? AND in_use + ? <= total",
-                (amount, t.stamp, placed.id, name, amount),
-            ):
-                raise NotEnough(f"{placed.name} has no {amount} {name} left", "ask for fewer, or wait")
-            row = t.row("SELECT total FROM node_resource WHERE node = ? AND name = ?", (placed.id, name))
-            assert row is not None
-            mine = _lowest(row[0], taken.get((str(placed.id), name), set()), amount)
-            devices.setdefault(str(placed.id), {})[name] = mine
-    return devices
-
-
-def _devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], set[int]]:
-    """The devices that launchers have, by node id and resource."""
-    taken: dict[tuple[str, str], set[int]] = {}
-    for (text,) in rows("SELECT resources FROM launcher WHERE ended_at IS NULL AND resources <> '{}'"):
-        for node, held in json.loads(text).items():
-            for name, devices in held.items():
-                taken.setdefault((node, name), set()).update(devices)
-    return taken
-
-
-def _lowest(total: int, taken: set[int], amount: int) -> list[int]:
-    free = [device for device in range(total) if device not in taken]
-    if len(free) < amount:
-        raise StoreError(
-            "the books of a resource do not agree with its launchers", "mesh down, mesh up makes them anew"
-        )
-    return free[:amount]
-
-
-def _by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
-    return {placed.name: devices[str(placed.id)] for placed in nodes if str(placed.id) in devices}
-
-
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
     """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
     machine.refresh(store)
@@ -484,9 +437,9 @@ def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     ids = decide(machine, demand, choose)
     nodes = machine.nodes_of(ids)
     devices: dict[str, dict[str, list[int]]] = {}
-    taken = _devices_in_use(store.read)
-    for node, amounts in _amounts(nodes, demand).items():
-        for name, amount in amounts.items():
+    taken = devices_in_use(store.read)
+    for node, wanted in amounts(nodes, demand).items():
+        for name, amount in wanted.items():
             total = machine.left_on(node, name) + len(taken.get((str(node), name), ()))
-            devices.setdefault(str(node), {})[name] = _lowest(total, taken.get((str(node), name), set()), amount)
-    return machine.runs_of(ids), _by_name(nodes, devices)
+            devices.setdefault(str(node), {})[name] = lowest(total, taken.get((str(node), name), set()), amount)
+    return machine.runs_of(ids), by_name(nodes, devices)
