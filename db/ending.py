@@ -160,6 +160,14 @@ def find_live(store: Store, launcher: int) -> Live | None:
     return Live.from_row(rows[0]) if rows else None
 
 
+def login_of(store: Store, launcher: int) -> str:
+    """The login processor that a launcher is on; empty when the mesh has none such any more."""
+    rows = store.read(
+        "SELECT n.name FROM launcher l JOIN node n ON n.id = l.login_processor WHERE l.id = ?", (launcher,)
+    )
+    return str(rows[0][0]) if rows else ""
+
+
 def live_partitions(store: Store) -> int:
     """How many partitions there are; 0 in an idle mesh."""
     return int(store.read("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL")[0][0])

@@ -306,8 +306,13 @@ class Machine:
 
     def is_here(self, name: str) -> bool:
         """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""
-        node = self._nodes[self.node_id(name)]
-        return node.role in ("service", "login") and not node.address.startswith(("tls:", "udp:"))
+        number = self.node_id(name)
+        node = self._nodes[number]
+        return (
+            number not in self._granted
+            and node.role in ("service", "login")
+            and not node.address.startswith(("tls:", "udp:"))
+        )
 
     def side_of_partition(self, partition: int) -> int | None:
         """The side that a partition's processors are on; None when it has none."""

@@ -104,20 +104,39 @@ class Interventions:
         number = message["signal"]
         if not 0 <= number < 65:
             raise AgentError(f"there is no signal {number}", code="invalid")
-        if not launchers or number == 0:  # as of kill(2): only whether one may
-            done({"launchers": sorted(live.launcher for live in launchers)}, None)
-            return
+        elsewhere = self._outage.guard(lambda: self._elsewhere(launchers))
+        told: Message = {"elsewhere": elsewhere} if elsewhere and message.get("elsewhere") else {}
 
         def through(good: list[Any], bad: dict[str, str]) -> None:
             if bad:
-                told = "; ".join(f"launcher {launcher}: {why}" for launcher, why in sorted(bad.items()))
-                done(None, Untouched(told, "pingd -kill ends it without its help"))
+                said = "; ".join(f"launcher {launcher}: {why}" for launcher, why in sorted(bad.items()))
+                done(None, Untouched(said, "pingd -kill ends it without its help"))
             else:
-                done({"launchers": sorted(good)}, None)
+                done({"launchers": sorted(good), **told}, None)
 
-        tally = _Tally(len(launchers), through)
-        for live in launchers:
+        if number == 0:  # as of kill(2): only whether one may
+            through([live.launcher for live in launchers], {})
+            return
+        if elsewhere and not told:
+            through([], {launcher: f"its yod is on login processor {login}" for launcher, login in elsewhere.items()})
+            return
+        here = [live for live in launchers if str(live.launcher) not in elsewhere]
+        if not here:
+            through([], {})
+            return
+        tally = _Tally(len(here), through)
+        for live in here:
             _Signal(self._loop, self._yod_of(live), live, number, tally)
+
+    def _elsewhere(self, launchers: Sequence[Live]) -> dict[str, str]:
+        """Those whose yods are not on this host, and the login processors where they are."""
+        operations, found = self._operations, {}
+        operations.machine.refresh(operations.store)
+        for live in launchers:
+            login = ending.login_of(operations.store, live.launcher)
+            if login and login != operations.login and not operations.machine.is_here(login):
+                found[str(live.launcher)] = login
+        return found
 
     def _yod_of(self, live: Live) -> str:
         # in system mode a yod listens in its user's part of RUN (console/launch/access.py)
@@ -317,7 +336,7 @@ class _Signal:
             loop.after(0, lambda: self._end("its yod takes no connections"))
             return
         except (OSError, AgentError):
-            loop.after(0, lambda: self._end("it does not run yet, or its yod is on another login processor"))
+            loop.after(0, lambda: self._end("it does not run yet, or its yod has gone"))
             return
         self._link = Link(loop, sock, self._on_frame, lambda _link, reason: self._end(reason))
         self._link.send(hello("observer"))

@@ -109,7 +109,7 @@ CPA: Dict[str, Shape] = {
     "partition_destroy": _shape({"force": _bool, "login": _str}, partition=_int, cookie=_str),
     "set_mode": _shape({"login": _str}, wanted=_dict, mode=_str),
     "reserve": _shape({"user": (str, _none), "login": _str, "reason": _str}, wanted=_dict),
-    "signal_launchers": _shape({"login": _str}, launchers=_list, signal=_int),
+    "signal_launchers": _shape({"login": _str, "elsewhere": _bool}, launchers=_list, signal=_int),
     "kill_launchers": _shape({"login": _str}, launchers=_list),
     "reset": _shape({"nodes": _list, "login": _str}, launchers=_list),
     "drain": _shape({"reason": _str, "login": _str}, nodes=_list),

@@ -54,9 +54,30 @@ def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: 
     if settings.login:
         request["login"] = settings.login
     reply = ask_cpa(settings, request, timeout_s=_ANSWER_S)
-    for line in _told(verb, reply, target):
+    missed = _signal_here(settings, reply)
+    for line in _told(verb, reply, target, len(missed)):
         print(line)
-    return 0
+    for line in missed:
+        print(f"pingd: {line}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _signal_here(settings: Settings, reply: "dict[str, Any]") -> "list[str]":
+    """Signal launches of this login processor that the CPA, being on another, could not; what is told of the rest."""
+    from console.launch.access import login_name
+    from console.launch.attach import send_signal
+
+    missed = []
+    for launcher, login in sorted(reply.get("elsewhere", {}).items()):
+        if login != login_name(settings):
+            missed.append(f"launcher {launcher} is on login processor {clean(login)}: pingd -interrupt there")
+            continue
+        try:
+            send_signal(settings.run_dir, int(launcher), _SIGTERM)
+            reply["launchers"].append(int(launcher))
+        except ConsoleError as error:
+            missed.append(f"launcher {launcher}: {error.message}")
+    return missed
 
 
 def _request(verb: str, value: str, target: Target) -> "tuple[dict[str, Any], str]":
@@ -67,7 +88,7 @@ def _request(verb: str, value: str, target: Target) -> "tuple[dict[str, Any], st
         what = "no launch" if target.ids else "no processor"
         raise ConsoleError(f"-{verb}: {what} is selected", "pingd without the verb lists what would be", exit_status=1)
     if verb == "interrupt":
-        request = {"op": "signal_launchers", "launchers": launchers, "signal": _SIGTERM}
+        request = {"op": "signal_launchers", "launchers": launchers, "signal": _SIGTERM, "elsewhere": True}
         return request, f"Send SIGTERM to {target.told_launchers}?"
     if verb == "kill":
         return {"op": "kill_launchers", "launchers": launchers}, f"Kill {target.told_launchers}?"
@@ -92,12 +113,12 @@ def _confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _told(verb: str, reply: "dict[str, Any]", target: Target) -> "list[str]":
+def _told(verb: str, reply: "dict[str, Any]", target: Target, missed: int) -> "list[str]":
     nodes = fold_names(target.nodes)
     if verb in ("interrupt", "kill"):
         done = [int(one) for one in reply.get("launchers", ())]
         word = "SIGTERM sent to" if verb == "interrupt" else "killed:"
-        over = len(target.launchers) - len(done)
+        over = len(target.launchers) - len(done) - missed
         return [f"{word} launcher {fold(done)}"] * bool(done) + [f"{over} had ended already"] * bool(over)
     if verb == "reset":
         unclean = reply.get("unclean", {})

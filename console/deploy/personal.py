@@ -209,8 +209,8 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
     own_directory(os.path.dirname(config["run"]), public=public)
     own_directory(config["run"], public=public)
     write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
+    write_private(f"{config['run']}/login", f"{config['login']}\n")
     if public:
-        write_private(f"{config['run']}/login", f"{config['login']}\n")
         os.chmod(f"{config['run']}/login", 0o644)
     link = f"{settings.state_dir}/run"
     try:

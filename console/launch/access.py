@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Seconds a mesh that is alive gets to bring a CPA back.
 CPA_S = 5.0
 _POLL_S = 0.02
+_WHERE_S = 2.0  # for a CPA to say where a launch is
 
 
 def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tuple[str, socket.socket]:
@@ -93,6 +94,27 @@ def stay_on_side(settings: Settings, launcher: int) -> None:
             continue
     told = f"no CPA answers that could tell which side launcher {launcher} is on"
     raise ConsoleError(told, "mesh status shows the daemons")
+
+
+def elsewhere(run: str, launcher: int) -> str:
+    """The login processor that a launch of ours is on, where that is another one and a CPA says so; else empty."""
+    from agents.link.client import Client
+    from agents.wire.errors import AgentError
+
+    try:
+        with open(f"{run}/login", encoding="utf-8") as file:
+            here = file.read().strip()
+    except OSError:
+        return ""
+    question = {"op": "signal_launchers", "launchers": [launcher], "signal": 0, "elsewhere": True}
+    for path in cpa_sockets(run):
+        try:
+            with Client(path, "launcher", _WHERE_S) as cpa:
+                login = str(cpa.call(question).get("elsewhere", {}).get(str(launcher), ""))
+                return "" if login == here else login
+        except AgentError:  # nobody there, or it is somebody else's: that is for others to say
+            continue
+    return ""
 
 
 def yod_socket(run: str, launcher: int) -> str:

@@ -14,7 +14,8 @@ from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
 from console.errors import ConsoleError
-from console.launch.access import yod_owner, yod_socket
+from console.launch.access import elsewhere, yod_owner, yod_socket
+from console.launch.sanitise import clean
 from console.launch.spool import spool_path
 
 TYPE_CHECKING = False
@@ -198,6 +199,9 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
             if may_be_over:
                 return None
         if time.monotonic() > deadline:
+            login = elsewhere(run_dir, launcher)
+            if login:
+                raise ConsoleError(f"launcher {launcher} is on login processor {clean(login)}", "say it there")
             raise ConsoleError(
                 f"no launcher {launcher} of yours runs on this login processor", "pingd lists the launchers"
             )

@@ -125,6 +125,28 @@ def test_it_is_shown_where_it_was_launched(mesh: PrivateMesh, other: OtherLogin)
     _all_free(mesh)
 
 
+def test_signals_reach_a_launch_where_it_is_and_elsewhere_it_is_told_where(
+    mesh: PrivateMesh, other: OtherLogin
+) -> None:
+    """pingd and yod on the launch's own login processor, whose CPA is on another one; and on another one."""
+    there = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env, stderr=subprocess.PIPE)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    launcher = str(_launchers(mesh)[0]["id"])
+    here = mesh.start("yod", "-sz", "1", "sleep", "600", stderr=subprocess.PIPE)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run")
+    for words in (("--attach", launcher), ("--signal", "TERM", launcher)):
+        done = mesh.run("yod", *words)
+        assert done.returncode and f"launcher {launcher} is on login processor {OTHER_LOGIN}" in done.stderr, done
+    done = mesh.run("pingd", "-NoInquire", "-interrupt", "-mine")
+    assert done.returncode == 1 and "SIGTERM sent to launcher" in done.stdout, done
+    assert f"launcher {launcher} is on login processor {OTHER_LOGIN}: pingd -interrupt there" in done.stderr
+    assert (here.wait(20), there.poll()) == (128 + signal.SIGTERM, None)
+    done = other.run("pingd", "-NoInquire", "-interrupt", "-job", launcher)
+    assert (done.returncode, done.stdout) == (0, f"SIGTERM sent to launcher {launcher}\n"), done
+    assert there.wait(20) == 128 + signal.SIGTERM
+    _all_free(mesh)
+
+
 def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
