@@ -223,25 +223,9 @@ def load(
 
     ConfigurationError for a file that cannot be read, a key that is not known, a value of the wrong type.
     """
-    values: dict[str, Value] = {}
-    where: dict[str, str] = {}
-    topology = console = None
     file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
-    if file:
-        folder = os.path.dirname(os.path.abspath(file))
-        for name, raw in _read_toml(file).items():
-            if name == TOPOLOGY and isinstance(raw, dict):
-                topology, where[name] = raw, file
-                continue
-            if name == CONSOLE and isinstance(raw, dict):
-                console, where[name] = raw, file
-                continue
-            if name in (TOPOLOGY, CONSOLE):
-                raise ConfigurationError(f"{file}: {name} must be a table", f"it begins with a line [{name}]")
-            if name not in _BY_NAME:
-                raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
-            values[name] = _typed(name, raw, file, folder)
-            where[name] = file
+    values, sections = _read_file(file) if file else ({}, {})
+    where = dict.fromkeys((*values, *sections), file)
     for name in _BY_NAME:
         variable = f"REDMESH_{name.upper()}"
         if variable in environ:
@@ -252,13 +236,30 @@ def load(
             word = f"--{name.replace('_', '-')}"
             values[name] = _parsed(name, option, word) if isinstance(option, str) else _typed(name, option, word, "")
             where[name] = word
-    settings = Settings(values, where, file, environ, topology, console)
+    settings = Settings(values, where, file, environ, sections.get(TOPOLOGY), sections.get(CONSOLE))
     if settings.suspect_s > settings.down_s:
         raise ConfigurationError(
             f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
             "a node is suspect before it is down",
         )
     return settings
+
+
+def _read_file(file: str) -> tuple[dict[str, Value], dict[str, dict[str, Any]]]:
+    """The keys of a configuration file, checked, and its sections as they stand there."""
+    values: dict[str, Value] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    folder = os.path.dirname(os.path.abspath(file))
+    for name, raw in _read_toml(file).items():
+        if name in (TOPOLOGY, CONSOLE):
+            if not isinstance(raw, dict):
+                raise ConfigurationError(f"{file}: {name} must be a table", f"it begins with a line [{name}]")
+            sections[name] = raw
+        elif name in _BY_NAME:
+            values[name] = _typed(name, raw, file, folder)
+        else:
+            raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
+    return values, sections
 
 
 def _find(environ: Mapping[str, str]) -> str:

@@ -63,7 +63,9 @@ def parser() -> argparse.ArgumentParser:
     _add_logins(commands)
     _add_looks(commands)
     _add_inspection(commands)
+    _add_partitions(commands)
     _add_administration(commands)
+    _add_database(commands)
     _add_machine(commands)
     _add_sides(commands)
     _add_replay(commands)
@@ -88,18 +90,26 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
     up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
-    up.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
-    up.add_argument("--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has")
     up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
     up.add_argument("--accept-new", action="store_true", help="pin the keys of hosts that have none yet")
     up.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
     up.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
     up.set_defaults(command=_lazily("mesh_life", "up"))
+    simulate = commands.add_parser("simulate", help="start a simulated machine", description="As mesh up --simulate.")
+    simulate.add_argument("simulate", metavar="FILE", help="its [topology] says what the machine has")
+    simulate.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
+    for one in (up, simulate):
+        one.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
+        one.add_argument(
+            "--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has"
+        )
+    alone = {"processors": None, "nodes": None, "service_nodes": None, "auto": False, "system": False}
+    simulate.set_defaults(command=_lazily("mesh_life", "up"), **alone)
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
     down.set_defaults(command=_lazily("mesh_life", "down"))
-    for one in (up, down):
+    for one in (up, down, simulate):
         one.add_argument("--json", action="store_true", help="for programs: what became of each host")
 
 
@@ -218,7 +228,7 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     debug.set_defaults(command=_lazily("mesh_debug", "debug"))
 
 
-def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:
+def _add_partitions(commands: "argparse._SubParsersAction[_Parser]") -> None:
     partition = commands.add_parser("partition", help="the batch system's partitions", description="Partitions.")
     which = partition.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     create = which.add_parser("create", help="make one; prints variables for the job's environment")
@@ -234,6 +244,9 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     show = which.add_parser("list", help="those there are")
     show.add_argument("--json", action="store_true", help="for programs")
     show.set_defaults(command=_lazily("mesh_partition", "show"))
+
+
+def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:
     mode = commands.add_parser("mode", help="whom processors serve", description="Set the allocation mode.")
     mode.add_argument("mode", choices=("batch", "interactive", "reserved"))
     mode.add_argument("list", metavar="LIST", help="processors or nodes, like 0..15,n3")
@@ -254,6 +267,9 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     resume = commands.add_parser("resume", help="put them back", description="Put nodes back into service.")
     resume.add_argument("list", metavar="NODES", help="like n[0-3],n7")
     resume.set_defaults(command=_lazily("mesh_partition", "resume"))
+
+
+def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     db = commands.add_parser("db", help="the system database", description="The system database.")
     what = db.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     init = what.add_parser("init", help="make the schema, and print or run the grants")

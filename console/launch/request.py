@@ -114,8 +114,14 @@ class Request:
         self.cpus_per_task, self.overcommit, self.distribution = cpus_per_task, overcommit, distribution
         self.input, self.fanout, self.wait_s = input, fanout, wait_s
         self.partition, self.cookie = partition, cookie  # set inside a batch job
-        self.batch, self.kill = batch, kill
-        self.label, self.json, self.quiet, self.verbose = label, json, quiet, verbose
+        self.batch, self.kill, self.label, self.json, self.quiet, self.verbose = (
+            batch,
+            kill,
+            label,
+            json,
+            quiet,
+            verbose,
+        )
         self._say_nothing_more()
         self.bcast, self.bcast_libs, self.bcast_share = bcast, bcast_libs, bcast_share  # how programs get to the nodes
         self.io, self.stage_in, self.stage_out = io, stage_in, stage_out  # what ranks may open here; SRC:DST
