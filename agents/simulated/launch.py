@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
@@ -111,6 +112,7 @@ class Launch:
         self._message: Message | None = None
         self._common = b""
         self._load: Load | None = None
+        self._began_at = 0.0
         self._living: dict[int, Behaviour] = {}
         self._children: list[Below] = []
         self._ready: list[Any] = []
@@ -233,6 +235,7 @@ class Launch:
         by_time: dict[float, list[int]] = {}
         for rank, what in self._living.items():
             by_time.setdefault(what.seconds, []).append(rank)
+        self._began_at = time.monotonic()
         for seconds, ranks in by_time.items():
             self._loop.after(seconds, lambda ranks=ranks: self._end_ranks(ranks))  # type: ignore[misc]
         if not self._living:
@@ -245,7 +248,13 @@ class Launch:
             if status is None and what.output:
                 self._relay.push(STDOUT, rank, what.output, lambda _count: None)
         if ended:
-            self._up.ended([[rank, what.status if status is None else status, what.seconds] for rank, what in ended])
+            ran_s = time.monotonic() - self._began_at
+            self._up.ended(
+                [
+                    [rank, what.status, what.seconds] if status is None else [rank, status, min(ran_s, what.seconds)]
+                    for rank, what in ended
+                ]
+            )
             self._relay.barrier(lambda: self._close_ranks([rank for rank, _ in ended]))
 
     def _close_ranks(self, ranks: list[int]) -> None:

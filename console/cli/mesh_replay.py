@@ -2,7 +2,10 @@
 
 import argparse
 import glob
+import gzip
 import json
+import zlib
+from typing import IO
 
 from agents.simulated.player import Outcome, Player
 from agents.simulated.traces import Job, generated, read_swf
@@ -18,9 +21,14 @@ def replay(settings: Settings, options: argparse.Namespace) -> int:
     sockets = sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     if config is None or not sockets:
         raise ConsoleError("no mesh is up", "mesh up --simulate examples/red_storm.toml")
-    processors = _free(settings)
+    login = settings.login or config["login"]
+    processors = _free(settings, login)
     jobs = _jobs(options, processors)
-    player = Player(sockets, f"{settings.run_dir}/rca.sock", config["login"], processors, options.placement)
+    if not jobs:
+        raise UsageError(
+            f"no job of {options.trace} ever ran", "a job has processors, a run time and a time of submission"
+        )
+    player = Player(sockets, f"{settings.run_dir}/rca.sock", login, processors, options.placement)
     player.register()
     try:
         outcome = player.run(jobs)
@@ -30,12 +38,16 @@ def replay(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def _free(settings: Settings) -> int:
-    """Compute processors, all of which must be free: nobody else is to get in the way."""
+def _free(settings: Settings, login: str) -> int:
+    """Compute processors of a login processor's side, all of which must be free: nobody else is to get in the way."""
     picture = Picture()
     with open_viewer(settings.database) as viewer:
         picture.update(viewer)
-    compute = [one for one, row in picture.processors.items() if picture.nodes[row.node].role == "compute"]
+    sides = {node.name: node.side for node in picture.nodes.values()}
+    if login not in sides:
+        raise UsageError(f"there is no login processor {login!r} in this mesh", "mesh side show names those there are")
+    here = {one for one, node in picture.nodes.items() if (node.role, node.side) == ("compute", sides[login])}
+    compute = [one for one, row in picture.processors.items() if row.node in here]
     taken = sum(picture.state(one) != "free" for one in compute)
     if taken:
         raise ConsoleError(f"{taken} of {len(compute)} processors are not free", "replay on a machine of its own")
@@ -50,10 +62,15 @@ def _jobs(options: argparse.Namespace, processors: int) -> list[Job]:
             return generated(processors, days=options.days, load=options.load, seed=options.seed)
         return generated(processors, options.jobs, load=options.load, seed=options.seed)
     try:
-        with open(options.trace, encoding="utf-8", errors="replace") as file:
+        with _opened(options.trace) as file:
             return list(read_swf(file))
-    except OSError as error:
-        raise UsageError(f"{options.trace}: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{options.trace}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _opened(path: str) -> IO[str]:
+    # the Parallel Workloads Archive has them compressed
+    return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace")
 
 
 def _as_text(outcome: Outcome, processors: int) -> str:

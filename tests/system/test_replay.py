@@ -1,5 +1,6 @@
 """Traces replayed through real CPAs: never a processor twice, never one lost, the same books on both databases."""
 
+import gzip
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,13 +52,22 @@ def test_the_books_are_the_same_on_both_databases(mesh: MakeMesh, server: Server
 
 def test_a_trace_from_a_file_in_another_placement(mesh: MakeMesh) -> None:
     made = mesh(1, 1, 2, up=False)
-    made.run("mesh", "up", "--cpas", "2", "--simulate", str(MACHINE), check=True)
+    made.run("mesh", "simulate", str(MACHINE), "--cpas", "2", check=True)
     lines = ["; a trace"] + [
         f"{n} {n * 10} -1 {60 + n} {1 + n * 40} -1 -1 -1 -1 -1 1 1 1 -1 1 -1 -1 -1" for n in range(1, 41)
     ]
     (made.work / "trace.swf").write_text("\n".join([*lines, lines[-1].replace(str(1 + 1600), "20000")]) + "\n")
     told = made.json("mesh", "replay", "trace.swf", "--placement", "snake")
     assert told["jobs"] == 40 and told["too_large"] == 1 and told["longest_wait_s"] > 0
+    packed = gzip.compress((made.work / "trace.swf").read_bytes())
+    (made.work / "trace.swf.gz").write_bytes(packed)
+    (made.work / "cut.swf.gz").write_bytes(packed[:-20])
+    again = made.json("mesh", "replay", "trace.swf.gz", "--placement", "snake")
+    assert [again[key] for key in ("jobs", "span_s")] == [told[key] for key in ("jobs", "span_s")]
+    cut = made.run("mesh", "replay", "cut.swf.gz")
+    assert cut.returncode == 2 and cut.stderr.startswith("mesh: cut.swf.gz: ")
+    (made.work / "none.swf").write_text("; nothing\n")
+    assert "no job of none.swf ever ran" in made.run("mesh", "replay", "none.swf").stderr
     busy = made.start("yod", "-sz", "3", "sleep", "1000")
     wait_until(lambda: made.json("showmesh")["states"]["busy"] == 3, "somebody else is at work")
     refused = made.run("mesh", "replay", "trace.swf")

@@ -225,6 +225,9 @@ def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
     storm.run("mesh", "up", "--simulate", "storm.toml", check=True)
     assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
     assert most(storm, RIGHT) == 2 * EACH
+    for login, size in ((LEFT, 3 * EACH), (RIGHT, 2 * EACH)):  # a trace has the side of its login processor
+        told = storm.run("mesh", "replay", "--jobs", "30", env=login, check=True).stdout
+        assert f"days of {size} processors" in told
 
 
 def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:

@@ -82,6 +82,7 @@ def test_statuses_signals_and_interrupts_are_those_of_processes(machine: Private
     yod = running(machine, "-sz", "20", "sleep", "100")
     yod.send_signal(signal.SIGINT)
     assert yod.wait(20) != 0
+    assert yod.stderr is not None and ", 100.0 s" not in yod.stderr.read(), "as long as they ran"
     wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again")
 
 
