@@ -195,17 +195,20 @@ def four_cpas() -> list[Row]:
     with private_server(small=False) as server, simulated(cpas=4, database=server.new_database()) as one:
         login, bare = os.uname().nodename, Bare.make(server)
         sockets = [str(one.run_dir / f"cpa-{number}.sock") for number in range(WORKERS)]
-        ours, theirs, latest = [], [], []
+        ours, theirs, latest, their_latest = [], [], [], []
         for _ in range(RUNS):
             made, late = rate([lambda path=path: through_cpa(path, login) for path in sockets])  # type: ignore[misc]
             ours.append(made)
             latest.append(late)
-            theirs.append(rate([lambda: Bare(server.socket, bare)] * WORKERS)[0])
+            made, late = rate([lambda: Bare(server.socket, bare)] * WORKERS)
+            theirs.append(made)
+            their_latest.append(late)
     mine, other = statistics.median(ours), statistics.median(theirs)
     what = "allocate + free 64 of 10,368 through 4 CPAs, MariaDB, 4 clients"
+    late, their_late = 1000 * statistics.median(latest), 1000 * statistics.median(their_latest)
     return [
         Row(f"{what} (a second)", "the bare pool-lock transaction", mine, other, Bar(0.6, 0.9, at_least=True)),
-        Row(f"{what}: p99 of a pair (ms)", "1 ms", 1000 * statistics.median(latest), 1.0, Bar(30, 20)),
+        Row(f"{what}: p99 of a pair (ms; the bare one's is {their_late:.1f})", "1 ms", late, 1.0, Bar(30, 20)),
     ]
 
 
