@@ -366,7 +366,11 @@ class Machine:
 
     def is_service(self, one: int) -> bool:
         """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
-        return self._nodes[self._node_of[one]].role == "service"
+        return self.serves(self._node_of[one])
+
+    def serves(self, node: int) -> bool:
+        """Whether that is a service node."""
+        return self._nodes[node].role == "service"
 
     def service(self) -> list[int]:
         """Every processor of service nodes. Invalid when there is none."""

@@ -154,7 +154,8 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
             enough = sum(map(len, room.values())) >= segment.tasks
             chosen = _pick(room, segment.tasks, choose, order if listed else None) if enough else None
             if chosen is None:
-                raise _not_enough(machine, shape, room, segment.tasks, 0, f" by program {number + 1} of the load file")
+                line = f" by program {number + 1} of the load file"
+                raise _not_enough(machine, shape, room, segment.tasks, 0, line, segment)
             for task in chosen:
                 given[number] += task
                 taken.update(task)
@@ -163,7 +164,15 @@ def _lines(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
     return [one for ids in given for one in ids]
 
 
-def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, at_least: int, where: str = "") -> NotEnough:
+def _not_enough(
+    machine: Machine,
+    shape: Shape,
+    there: _Tasks,
+    tasks: int,
+    at_least: int,
+    where: str = "",
+    segment: Segment | None = None,
+) -> NotEnough:
     room = sum(map(len, there.values()))
     what = "a processor" if shape.each == 1 else f"{shape.each} processors"
     what += "".join(f" and {amount} {name}" for name, amount in shape.per_task.items())
@@ -171,14 +180,19 @@ def _not_enough(machine: Machine, shape: Shape, there: _Tasks, tasks: int, at_le
     ranks, spots = "rank" if tasks == 1 else "ranks", "node" if len(there) == 1 else "nodes"
     left = f"room for {room} on {len(there)} {spots}" if room else "no room"
     message = f"{tasks} {ranks}{over} with {what} each asked for{where}, there is {left}"
-    if _never(machine, shape, tasks, at_least):
+    if _never(machine, shape, tasks, at_least, segment):
         return NotEnough(message, "this mesh never has as much", free=room * shape.each, never=True)
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each)
 
 
-def _never(machine: Machine, shape: Shape, tasks: int, at_least: int) -> bool:
+def _never(machine: Machine, shape: Shape, tasks: int, at_least: int, segment: Segment | None) -> bool:
     """Whether there would be no room for so many tasks on the idle machine either."""
     held = machine.holds(shape.each, shape.per_task, shape.side)
+    if segment is not None and segment.wanted is not None:
+        named = set(map(machine.node_of, segment.wanted))
+        held = {node: room for node, room in held.items() if node in named}
+    elif segment is not None:
+        held = {node: room for node, room in held.items() if not machine.serves(node)}
     rooms = sorted((min(room, shape.most.get(node, room)) for node, room in held.items()), reverse=True)
     if shape.nodes is None:
         return (1 if at_least else tasks) > sum(rooms)

@@ -1,6 +1,7 @@
 """Shapes of requests against their definition: whole tasks, so many nodes, devices, lines of a load file."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from db.shaping import Segment, Shape, decide
 class Picture(Machine):
     """A machine of ``sizes`` processors a node (ids in runs) and so many GPUs left on each."""
 
-    def __init__(self, sizes: list[int], gpus: list[int]) -> None:
+    def __init__(self, sizes: list[int], gpus: list[int], service: Sequence[int] = ()) -> None:
         super().__init__()
+        self.service_nodes = service
         self._where = [node for node, size in enumerate(sizes) for _ in range(size)]
         self._left = {node: {"gpu": count} for node, count in enumerate(gpus)}
         self._totals = self._left
@@ -26,7 +28,10 @@ class Picture(Machine):
         return self._where[one]
 
     def is_service(self, one: int) -> bool:
-        return False
+        return self.serves(self._where[one])
+
+    def serves(self, node: int) -> bool:
+        return node in self.service_nodes
 
     def __len__(self) -> int:
         return len(self._where)
@@ -164,6 +169,22 @@ def test_what_can_never_be_is_said_so() -> None:
     assert not error.value.never
     with pytest.raises(Invalid, match="fpga"):
         decide(picture, Shape(per_task={"fpga": 1}), range(4), 1, first, listed=False)
+
+
+@pytest.mark.parametrize(
+    ("segments", "never"),
+    [
+        ([Segment(4, None), Segment(1, [4, 5])], False),
+        ([Segment(5, None)], True),  # six processors, two of them on the service node
+        ([Segment(1, None), Segment(3, [4, 5])], True),
+        ([Segment(3, [0, 1, 4])], False),
+    ],
+)
+def test_a_line_that_its_processors_never_hold_is_said_so(segments: list[Segment], never: bool) -> None:
+    picture = Picture([2, 2, 2], [], service=[2])
+    with pytest.raises(NotEnough) as error:
+        decide(picture, Shape(segments=segments), [], sum(one.tasks for one in segments), first, listed=False)
+    assert error.value.never is never
 
 
 def test_a_placement_that_makes_things_up_is_refused() -> None:
