@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SCHEME = "tls://"
 #: The server's name in a client's first message, in the clear: it brings a launch (agents/pct/anteroom.py).
 LAUNCH = b"launch.redmesh"
+#: The same, for an image that it wants (agents/pct/courier.py).
+FETCH = b"fetch.redmesh"
 
 
 class NoTrust(AgentError):

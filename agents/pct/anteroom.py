@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Optional, Tuple
 
+    from agents.wire.control import Message
+
 #: What a spare launch child is told with the descriptor, instead of a role; a question of its begins and ends so.
 FAR, ASK, END = b"far", b"?", b"\n"
 _LINGER_S = 0.5
@@ -43,7 +45,7 @@ def receive(line: socket.socket, sock: socket.socket) -> "Optional[Tuple[tls.Sec
     try:
         return _received(line, secured, until)
     except AgentError as refusal:
-        _refuse(secured, refusal)
+        refuse(secured, refusal)
     except OSError as error:
         _ask(line, {"failed": error.strerror or str(error)})
     secured.close()
@@ -51,15 +53,8 @@ def receive(line: socket.socket, sock: socket.socket) -> "Optional[Tuple[tls.Sec
 
 
 def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple[tls.Secured, str, Pass]":
-    _wait(secured, secured.shake, until)
-    data = b""
-    message = None
-    while message is None:
-        more = _wait(secured, lambda: secured.recv(LONGEST), until)
-        if not more:
-            raise OSError(0, "the connection ended before its hello")
-        data += more
-        message = first_message(data)
+    wait(secured, secured.shake, until)
+    message, rest = next_message(secured, b"", until)
     role = check_hello(message)
     answer = _ask(line, {
         "role": role, "names": sorted(secured.peer.names),
@@ -67,12 +62,24 @@ def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple
     })  # fmt: skip
     if "error" in answer:
         raise AgentError.from_message(answer["error"])
-    length = HEADER_SIZE + int.from_bytes(data[1:HEADER_SIZE], "big")
-    secured.unread(data[length:])
+    secured.unread(rest)
     return secured, role, Pass(read(str(message["credential"])), str(answer["parent"]))
 
 
-def _wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
+def next_message(secured: tls.Secured, data: bytes, until: float) -> "Tuple[Message, bytes]":
+    """The message that ``data`` begins with, or will, and what has come behind it. OSError, WireError."""
+    while True:
+        message = first_message(data)
+        if message is not None:
+            return message, data[HEADER_SIZE + int.from_bytes(data[1:HEADER_SIZE], "big") :]
+        more = wait(secured, lambda: secured.recv(LONGEST), until)
+        if not more:
+            raise OSError(0, "the connection ended before its hello")
+        data += more
+
+
+def wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
+    """What ``step`` returns once it need not wait any more. OSError when that is not ``until`` then."""
     while True:
         try:
             return step()
@@ -96,11 +103,12 @@ def _ask(line: socket.socket, question: Any) -> Any:
     return decode(answer)
 
 
-def _refuse(secured: tls.Secured, refusal: AgentError) -> None:
+def refuse(secured: tls.Secured, refusal: AgentError) -> None:
+    """Say why, and wait until it has been read."""
     until = time.monotonic() + _LINGER_S
     try:
         secured.sendall(control(hello("pct")) + control({"re": 0, "error": refusal.as_message()}))
-        while _wait(secured, lambda: secured.recv(1 << 16), until):
+        while wait(secured, lambda: secured.recv(1 << 16), until):
             pass  # what is left unread would make our end a reset
     except OSError:
         pass

@@ -2,31 +2,37 @@
 
 The fetcher came to the PCT's port, and TLS cannot be handed to a process that lives already; so a fork of the PCT,
 which has it, is handed the file by the launch child and carries its bytes as they arrive. The PCT stays out of the way
-of gigabytes.
+of gigabytes. A courier that is done waits a few seconds for the next fetcher, whose connection it is handed before its
+first byte, as launch children do for launches (agents/pct/spares.py): a fork costs as much as a fourth of 16 MB.
 """
 
 from __future__ import annotations
 
+import gc
 import mmap
-import os
 import select
 import time
 
 from agents.link.sockets import connect
-from agents.link.tls import MOST_WRITTEN
+from agents.link.tls import MOST_WRITTEN, Secured
+from agents.link.trust import ours
 from agents.pct import kernel
+from agents.pct.anteroom import next_message, refuse, wait
+from agents.pct.network import PATIENCE_S, wanted
 from agents.pct.pieces import HEAD, PIECE, Reader, head
+from agents.pct.places import launch_socket
+from agents.pct.spares import handed
 from agents.wire.control import control
-from agents.wire.errors import AgentError
+from agents.wire.errors import AgentError, Refusal
 from agents.wire.frames import CONTROL, frame
-from agents.wire.messages import hello
+from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Optional
+    from typing import NoReturn, Optional, Tuple
 
-    from agents.link.tls import Secured
+    from agents.pct.log import Log
     from agents.wire.control import Message
 
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
@@ -46,12 +52,17 @@ class Mapped(Reader):
             self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
         return self._map[at : at + min(count, PIECE)]
 
+    def close(self) -> None:
+        """As Reader has it."""
+        self._map = None
+        super().close()
+
 
 class Courier:
     """Passes on what the launch child at the other end of ``source`` says and hands over, until either end goes."""
 
     def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
-        self._secured, self._number = secured, int(request["number"])
+        self._secured, self._source, self._number = secured, source, int(request["number"])
         self._reader = Mapped(source, self._say, self._pass_on, int(request["offset"]))
         secured.setblocking(False)
         source.setblocking(False)
@@ -70,6 +81,11 @@ class Courier:
                 ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
                 if not ready or self._secured.fileno() in ready:
                     return  # it has what it wanted, or wants no more: a fetcher says one thing only
+
+    def close(self) -> None:
+        """Let go of the launch child and its file."""
+        self._reader.close()
+        self._source.close()
 
     def _say(self, message: bytes) -> None:
         self._send(frame(CONTROL, message))
@@ -93,13 +109,38 @@ class Courier:
                 parts = (memoryview(parts[0])[sent:], *parts[1:])
 
 
-def carry(secured: Secured, path: str, request: Message) -> None:
-    """Ask the launch child at ``path``, and pass on what comes. OSError, AgentError."""
+class Depot:
+    """The node whose images are carried, as its PCT knows it."""
+
+    __slots__ = ("log", "mesh", "node", "run")
+
+    def __init__(self, run: str, node: str, mesh: str, log: Log) -> None:
+        self.run, self.node, self.mesh, self.log = run, node, mesh, log
+
+
+def be_courier(depot: Depot, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
+    """In a forked process: carry, and then for others as long as the PCT keeps us; ``line`` leads to it."""
     kernel.set_name(b"redmesh-courier")
     kernel.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
-    source = _reach(path)
-    source.sendall(control(hello("child")) + control(request))
-    Courier(secured, source, request).carry()
+    while True:
+        try:
+            with secured:
+                carry(depot, secured, request)
+        except (OSError, AgentError):
+            pass  # who fetches asks the next
+        gc.collect()  # its file is let go of
+        secured, request = _next(depot, line)
+
+
+def carry(depot: Depot, secured: Secured, request: Message) -> None:
+    """Ask the launch child that is meant, and pass on what comes. OSError, AgentError."""
+    source = _reach(launch_socket(depot.run, depot.node, request["launcher"]))
+    courier = Courier(secured, source, request)
+    try:
+        source.sendall(control(hello("child")) + control(request))
+        courier.carry()
+    finally:
+        courier.close()
 
 
 def _reach(path: str) -> socket.socket:
@@ -113,12 +154,31 @@ def _reach(path: str) -> socket.socket:
             time.sleep(_AGAIN_S)  # a process that does nothing else
 
 
-def be_courier(secured: Secured, path: str, request: Message) -> None:
-    """In a forked process: carry, and leave."""
-    status = 0
-    try:
-        carry(secured, path, request)
-    except (OSError, AgentError):
-        pass  # who fetches asks the next
-    finally:
-        os._exit(status)
+def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
+    while True:
+        sock, _ = handed(line)
+        try:
+            sock.setblocking(False)
+            secured = Secured(sock, ours(), server=True)
+        except (OSError, AgentError):
+            sock.close()
+            continue
+        try:
+            return secured, _received(depot, secured, time.monotonic() + PATIENCE_S)
+        except AgentError as refusal:
+            reason, names = getattr(refusal, "reason", "protocol"), sorted(secured.peer.names)
+            depot.log.write("refused", reason=reason, names=names, message=refusal.message)
+            refuse(secured, refusal)
+        except OSError as error:
+            depot.log.write("refused", reason="handshake", error=error.strerror or str(error))
+        secured.close()
+
+
+def _received(depot: Depot, secured: Secured, until: float) -> Message:
+    # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/anteroom.py)
+    wait(secured, secured.shake, until)
+    greeting, rest = next_message(secured, b"", until)
+    if check_hello(greeting) != "child":
+        raise Refusal("wrong_role", "who says that it fetches an image is a launch child of another node")
+    request, _ = next_message(secured, rest, until)
+    return wanted(request, secured.peer.names, depot.mesh)

@@ -113,6 +113,8 @@ class Pct(Inside):
         self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
         self._address = pct_socket(config.run, config.node)
         self._spares = Spares(self._loop, config.spare_s)
+        # one that served in system mode has had another user's file in its memory
+        self._couriers = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
         self._door = Door(self._loop, self._begin, self._welcome)
         self._server = Server(
             self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
@@ -247,42 +249,55 @@ class Pct(Inside):
     def welcome_far(self, secured: Any, limit: int) -> Session:
         return self._server.welcome(secured, limit)
 
-    def fork_courier(self, work: Callable[[], None]) -> None:
+    def hand_to_courier(self, sock: socket.socket) -> bool:
+        return self._couriers.take(sock, "fetch")
+
+    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
         if self._hosted.couriers >= COURIERS:
             self._log.write("too many couriers")  # who wants the image asks another node
             return
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._log.write("cannot fork", error=error.strerror)
-            return
-        if pid == 0:
-            self._let_go()
-            work()
-        self._hosted.add_courier(pid)
+        pid, line = self._give_birth(work)
+        if line is not None:
+            self._hosted.add_courier(pid)
+            self._couriers.add(line)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         self._prepare()
         if not self._beats.accepts_launches:
             self._log.write("refused", reason="clearing")  # the parent sees a node that fails
             return
+        pid, line = self._give_birth(lambda line: self._become_launch(line, sock, role, let_in))
+        if line is not None:
+            self._hosted.add(pid)
+            self._spares.add(line)
+
+    def _give_birth(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
+        # a child that does ``work``: its pid and the line to it; none where the fork is refused, which others see
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as error:
-            self._log.write("cannot fork", error=error.strerror)  # the parent sees a node that fails
-            return
-        if pid == 0:
+            self._log.write("cannot fork", error=error.strerror)
+            return 0, None
+        if pid:
+            theirs.close()
+            return pid, ours
+        try:
+            gc.disable()
+            gc.freeze()  # what came with the fork is never looked at, and so never copied
             ours.close()
-            self._become_launch(theirs, sock, role, let_in)
-        theirs.close()
-        self._hosted.add(pid)
-        self._spares.add(ours)
+            self._let_go()
+            work(theirs)
+        except Exception as error:
+            self._log.write("internal", error=repr(error))
+        finally:
+            os._exit(70)
 
     def _let_go(self) -> None:
         # In a forked child: what is the PCT's alone.
         self._loop.abandon()
         self._spares.forget()
+        self._couriers.forget()
         self._door.close()
         if self._outside is not None:
             self._outside.close()
@@ -290,23 +305,14 @@ class Pct(Inside):
         self._beats.close()
 
     def _become_launch(self, line: socket.socket, sock: Any, role: str, let_in: Any) -> NoReturn:
-        status = 70
-        try:
-            gc.disable()
-            gc.freeze()  # what came with the fork is never looked at, and so never copied
-            self._let_go()
-            kernel.become_subreaper()
-            kernel.set_name(b"redmesh-launch")
-            kernel.set_title(f"redmesh-launch {self._config.node} ({self._config.state})")
-            if self._config.service is not None:
-                self._config.service.begin()
-            config = self._config
-            host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
-            serve_launches(host, line, sock, role, let_in)
-        except Exception as error:
-            self._log.write("internal", error=repr(error))
-        finally:
-            os._exit(status)
+        config = self._config
+        kernel.become_subreaper()
+        kernel.set_name(b"redmesh-launch")
+        kernel.set_title(f"redmesh-launch {config.node} ({config.state})")
+        if config.service is not None:
+            config.service.begin()
+        host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
+        serve_launches(host, line, sock, role, let_in)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if self._outside is not None:
@@ -334,6 +340,7 @@ class Pct(Inside):
         if self._outside is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
         self._outside.renew(message["files"])
+        self._couriers.close()  # those who have the old ones carry what they carry, and no more
         session.reply(message, {})
 
     def _renew(self) -> None:
@@ -368,6 +375,7 @@ class Pct(Inside):
         if self._outside is not None:
             self._outside.close()
         self._spares.close()
+        self._couriers.close()
         for pid in self._hosted.pids:
             processes.send_signal(pid, signal.SIGTERM)
         self._wait_for_launches()

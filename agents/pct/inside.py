@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Optional, Tuple
+    from typing import Callable, NoReturn, Optional, Tuple
 
     from agents.link.server import Session
     from agents.link.tls import Secured
@@ -38,6 +38,10 @@ class Inside:
         """Serve requests of ``limit`` bytes at most."""
         raise NotImplementedError
 
-    def fork_courier(self, work: Callable[[], None]) -> None:
-        """Do ``work``, which never returns, in a process of its own."""
+    def hand_to_courier(self, sock: socket.socket) -> bool:
+        """Give the connection of a node that wants an image to a courier that waits; False when there is none."""
+        raise NotImplementedError
+
+    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
+        """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
         raise NotImplementedError

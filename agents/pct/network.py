@@ -11,7 +11,7 @@ import time
 from agents.link import tcp
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
-from agents.link.trust import LAUNCH
+from agents.link.trust import FETCH, LAUNCH
 from agents.pct.door import LAUNCH_ROLES
 from agents.pct.visitor_states import TRANSITIONS, Action, Event, State
 from agents.wire.control import control, decode
@@ -77,10 +77,11 @@ class Network:
         on_request: Callable[[tls.Secured, Optional[Credential]], None],
         on_fetch: Callable[[tls.Secured, Message], None],
         hand_over: Callable[[socket.socket], bool],
+        hand_to_courier: Callable[[socket.socket], bool],
     ) -> None:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
         self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
-        self._hand_over = hand_over  # to a launch child that waits for a launch; False when there is none
+        self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tcp.listen(*place)
@@ -140,7 +141,7 @@ class Network:
     def _go_on(self, visitor: Visitor) -> None:
         try:
             if visitor.state is State.SHAKING:
-                if not visitor.secured.begun and self._is_launch(visitor) and self._hand_over(visitor.sock):
+                if not visitor.secured.begun and self._hand_over(visitor.sock):
                     self._handle(visitor, Event.HANDED)
                     return
                 visitor.secured.shake()
@@ -157,8 +158,9 @@ class Network:
                 self._log.write("refused", reason="handshake", peer=visitor.address, error=error.strerror or str(error))
             self._handle(visitor, Event.GONE)
 
-    def _is_launch(self, visitor: Visitor) -> bool:
-        return LAUNCH in visitor.sock.recv(_HELLO, socket.MSG_PEEK)
+    def _hand_over(self, sock: socket.socket) -> bool:
+        said = sock.recv(_HELLO, socket.MSG_PEEK)
+        return any(hint in said and hand_over(sock) for hint, hand_over in self._waits.items())
 
     def failed(self, reason: str) -> None:
         """A launch child has received a launch, and it came to nothing."""
@@ -210,17 +212,17 @@ class Network:
     def _greeted(self, visitor: Visitor, message: Message) -> None:
         role = check_hello(message)
         names, mesh = visitor.secured.peer.names, self._trust.mesh
-        roles = roles_of(names, mesh)
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
         if role in LAUNCH_ROLES:
             visitor.way = self._let_in(role, names, text, mac)
             self._take(visitor)
             self._handle(visitor, Event.LAUNCHES)
         elif role == "child":
-            need(MAY, "fetch", roles)
+            need(MAY, "fetch", roles_of(names, mesh))
             self._take(visitor)
             self._handle(visitor, Event.FETCHES)
         else:
+            roles = roles_of(names, mesh)
             if roles:
                 need(MAY, "ask", roles)  # a broken node is not even listened to
             else:
@@ -228,15 +230,7 @@ class Network:
             self._handle(visitor, Event.ASKS)
 
     def _asked(self, visitor: Visitor, message: Message) -> None:
-        try:
-            if check(PCT, message) != "fetch":
-                raise Refusal("wrong_role", "a launch child of another node may fetch images, and nothing else")
-        except Refusal:
-            raise
-        except AgentError as error:
-            raise WireError(error.message) from None
-        who = name_of(visitor.secured.peer.names, self._trust.mesh, "pct")
-        visitor.message = dict(message, node=who)
+        visitor.message = wanted(message, visitor.secured.peer.names, self._trust.mesh)
         self._take(visitor)
         self._handle(visitor, Event.ASKED)
 
@@ -317,6 +311,20 @@ def first_message(data: bytes) -> Optional[Message]:
     if len(data) < HEADER_SIZE + length:
         return None
     return decode(data[HEADER_SIZE : HEADER_SIZE + length])
+
+
+def wanted(message: Message, names: FrozenSet[str], mesh: str) -> Message:
+    """What a launch child of another node asks for, with that node's name. Refusal, WireError."""
+    need(MAY, "fetch", roles_of(names, mesh))
+    try:
+        op = check(PCT, message)
+    except AgentError as error:
+        raise WireError(error.message) from None
+    if op != "fetch":
+        raise Refusal("wrong_role", "a launch child of another node may fetch images, and nothing else")
+    if "launcher" not in message:
+        raise WireError("an image of which launch?")
+    return dict(message, node=name_of(names, mesh, "pct"))
 
 
 def allowed(op: str, names: FrozenSet[str], mesh: str, credential: Optional[Credential], launcher: Any) -> None:

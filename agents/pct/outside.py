@@ -9,7 +9,7 @@ from agents.link import trust as trusts
 from agents.link.trust import SCHEME, Trust
 from agents.pct.admission import Admission
 from agents.pct.network import Network, allowed
-from agents.pct.places import launch_socket, tombstone
+from agents.pct.places import tombstone
 from agents.wire import keys
 from agents.wire.errors import Refusal
 
@@ -80,6 +80,7 @@ class Outside:
             self._on_request,
             self._on_fetch,
             inside.hand_over,
+            inside.hand_to_courier,
         )
 
     @property
@@ -113,14 +114,10 @@ class Outside:
             self._launchers.append(session)
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
-        launcher = message.get("launcher")
-        if not isinstance(launcher, int):
-            secured.close()
-            return
-        path = launch_socket(self._run, self._node, launcher)
-        from agents.pct.courier import be_courier
+        from agents.pct.courier import Depot, be_courier
 
-        self._inside.fork_courier(lambda: be_courier(secured, path, message))
+        depot = Depot(self._run, self._node, self._mesh, self._log)
+        self._inside.fork_courier(lambda line: be_courier(depot, line, secured, message))
         secured.close()
 
     def answer(self, question: bytes) -> bytes:

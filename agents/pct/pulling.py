@@ -11,6 +11,7 @@ import time
 
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now
+from agents.link.trust import FETCH
 from agents.pct.image_states import Sources
 from agents.pct.pieces import Reader
 from agents.wire.control import Message, control, decode
@@ -90,7 +91,7 @@ class Pull:
         if self._over or life != self._life:
             return
         try:
-            sock = connect_now(path)
+            sock = connect_now(path, FETCH)
             begin = self._received()
             ask = dict(self._request, op="fetch", id=1, offset=begin)
             words = control(hello("child")) + control(ask)

@@ -147,7 +147,7 @@ def serve_launches(host: Host, line: socket.socket, sock: Any, role: str, let_in
 
 def _next(line: socket.socket, status: int) -> "tuple[Any, str, Optional[Pass]]":
     while True:
-        sock, word = _handed(line, status)
+        sock, word = handed(line, status)
         if word != "far":
             return sock, word, None
         from agents.pct.anteroom import receive
@@ -157,7 +157,8 @@ def _next(line: socket.socket, status: int) -> "tuple[Any, str, Optional[Pass]]"
             return received
 
 
-def _handed(line: socket.socket, status: int) -> "tuple[socket.socket, str]":
+def handed(line: socket.socket, status: int = 0) -> "tuple[socket.socket, str]":
+    """The next connection, and what it is; who gets none leaves with ``status``."""
     try:
         line.send(_READY)
         word, told, _flags, _address = line.recvmsg(16, socket.CMSG_SPACE(_FD.size), socket.MSG_CMSG_CLOEXEC)

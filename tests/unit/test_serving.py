@@ -13,9 +13,11 @@ import pytest
 
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.pct.courier import Courier, be_courier
+from agents.pct.courier import Courier, Depot, be_courier
 from agents.pct.image_states import Sources
+from agents.pct.log import Log
 from agents.pct.pieces import PIECE, Reader, notice, read_piece
+from agents.pct.places import launch_socket
 from agents.pct.pulling import Pull
 from agents.pct.serving import FAR_GRAIN, Serving, Servings
 from agents.wire.control import control
@@ -174,11 +176,18 @@ class Reading(Stream):
         super().__init__(sock)
         self.sendmsg = lambda parts: sock.send(b"".join(parts))  # type: ignore[assignment]
 
+    def __enter__(self) -> "Reading":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
 
 def test_a_courier_whose_file_is_cut_short_dies_and_leaves_no_core(tmp_path: Path) -> None:
     """The file is a user's, the courier may be root's, with the node's key in its memory."""
     (tmp_path / "image").write_bytes(os.urandom(2 * PIECE))
-    path = str(tmp_path / "child.sock")
+    path = launch_socket(str(tmp_path), "n0", 1)
+    line, _pct = socket.socketpair()
     out, far = socket.socketpair()
     with socket.socket(socket.AF_UNIX) as listener, out, far, open(tmp_path / "image", "rb") as image:
         listener.bind(path)
@@ -189,7 +198,8 @@ def test_a_courier_whose_file_is_cut_short_dies_and_leaves_no_core(tmp_path: Pat
             hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
             signal.signal(signal.SIGBUS, signal.SIG_DFL)  # pytest's would print
-            be_courier(Reading(out), path, {"op": "fetch", "id": 1, "number": 3, "offset": 0})  # type: ignore[arg-type]
+            request = {"op": "fetch", "id": 1, "launcher": 1, "number": 3, "offset": 0}
+            be_courier(Depot(str(tmp_path), "n0", "mesh", Log("", node="n0")), line, Reading(out), request)  # type: ignore[arg-type]
         child, _ = listener.accept()
         with child:
             child.sendall(control(hello("child")))

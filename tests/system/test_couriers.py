@@ -1,0 +1,118 @@
+"""Couriers that wait for the next fetcher: who is served by them, who is refused, and when they go."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.link.trust import FETCH
+from agents.pct import processes
+from agents.wire.control import control
+from agents.wire.messages import hello
+from tests.support.far_pcts import FarMachine, Talk
+from tests.support.pcts import kill_hard
+from tests.support.waiting import wait_until
+
+_launchers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[FarMachine]:
+    with FarMachine(2) as made:
+        yield made
+
+
+@pytest.fixture
+def launcher(machine: FarMachine) -> Iterator[int]:
+    """A launch that runs on n0 alone."""
+    load, common = machine.load(next(_launchers), argv=("/bin/sleep", "60"))
+    talk = machine.launch(load, common, machine.credential(load, common))
+    talk.until("ready")
+    yield int(load["launcher"])
+    talk.close()
+
+
+def couriers(machine: FarMachine) -> list[int]:
+    """The couriers of n0."""
+    pids = processes.children(machine.processes["n0"].pid)
+    return [
+        pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "redmesh-courier\n" and processes.alive(pid)
+    ]
+
+
+def fetch(machine: FarMachine, launcher: int, role: str = "pct") -> Talk:
+    """Ask n0 for an image as a launch child of n1 does."""
+    talk = Talk(machine.visit(machine.trust(role, "n1"), hint=FETCH))
+    wanted = {"op": "fetch", "id": 1, "number": 0, "digest": "", "offset": 0, "launcher": launcher}
+    talk.sock.sendall(control(hello("child")) + control(wanted))
+    return talk
+
+
+def carried(machine: FarMachine, launcher: int) -> bool:
+    """Whether the launch child was asked, which does not give n1 what is another node's, and told so."""
+    talk = fetch(machine, launcher)
+    told = talk.until("error")["error"]["message"]
+    talk.close()
+    return "n1 is no node of this launch" in told
+
+
+def waiting(machine: FarMachine) -> int:
+    """The one courier that n0 has."""
+    wait_until(lambda: len(couriers(machine)) == 1, "one courier waits")
+    return couriers(machine)[0]
+
+
+def test_the_same_courier_serves_the_next_fetcher_and_keeps_nothing(machine: FarMachine, launcher: int) -> None:
+    assert carried(machine, launcher)
+    first = waiting(machine)
+    fds = Path(f"/proc/{first}/fd")
+    for _ in range(4):
+        assert carried(machine, launcher)
+        assert waiting(machine) == first
+    count = len(list(fds.iterdir()))
+    assert carried(machine, launcher)
+    wait_until(lambda: len(list(fds.iterdir())) == count, "it has let go of both ends")
+
+
+@pytest.mark.parametrize("role", ["", "cpa", "rca"])
+def test_it_refuses_whom_the_pct_refuses(machine: FarMachine, launcher: int, role: str) -> None:
+    assert carried(machine, launcher)
+    first, before = waiting(machine), len(machine.refusals())
+    talk = fetch(machine, launcher, role)
+    talk.until("error")
+    talk.close()
+    assert machine.refusals()[before:] == ["wrong_role" if role else "no_certificate"]
+    assert carried(machine, launcher) and first in couriers(machine)
+
+
+def test_a_stranger_who_says_that_he_fetches_holds_up_nobody(machine: FarMachine, launcher: int) -> None:
+    assert carried(machine, launcher)
+    waiting(machine)
+    stranger = machine.visit(machine.trust(), hint=FETCH)  # and says no more
+    assert carried(machine, launcher)
+    assert len(couriers(machine)) == 2
+    stranger.close()
+    wait_until(lambda: "handshake" in machine.refusals(), "the stranger is logged")
+    waiting(machine)  # of two that are done one is kept
+    assert carried(machine, launcher)
+
+
+def test_a_launch_that_is_not_there_leaves_the_courier_to_others(machine: FarMachine, launcher: int) -> None:
+    assert carried(machine, launcher)
+    first = waiting(machine)
+    talk = fetch(machine, 999_999)
+    assert not talk.read()  # it ends: the fetcher asks another node
+    talk.close()
+    assert carried(machine, launcher)
+    assert waiting(machine) == first
+
+
+def test_it_goes_with_its_pct_and_its_death_is_no_harm(machine: FarMachine, launcher: int) -> None:
+    assert carried(machine, launcher)
+    kill_hard(waiting(machine))
+    assert carried(machine, launcher)
+    last = waiting(machine)
+    machine.processes["n0"].terminate()
+    machine.processes["n0"].wait(15)
+    wait_until(lambda: not processes.alive(last), "it has gone too")
