@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from console.cli.tables import COMMANDS, Table, spellings, table_of
 from console.cli.words import Word, complain
 from console.errors import UsageError
+from console.launch.conduct import TOPICS
+from console.launch.manner import PLACES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 #: Words for values that a shell can complete by itself; others are left to the user.
 _FILES, _FOLDERS = ("FILE", "PATH"), ("DIR",)
+#: Values of which some are known, by what stands for them in the help.
+_KNOWN = {
+    "HOW": ["none", "core", "map:"],
+    "SIG[@T]": [one.name.removeprefix("SIG") for one in signal.Signals],
+    "TYPE": list(TOPICS),
+    "WHERE": list(PLACES),
+    "WHO": ["shared", "all", "none"],
+}
 
 
 def script(shell: str, table: Table) -> str:
@@ -36,7 +47,7 @@ def offered(word: Word) -> list[str]:
 
 def choices(word: Word) -> list[str]:
     """The values that can stand there, where they are few."""
-    return word.kind.split("|") if "|" in word.kind else []
+    return word.kind.split("|") if "|" in word.kind else _KNOWN.get(word.metavar, [])
 
 
 def _action(word: Word) -> str:
@@ -122,7 +133,8 @@ def _zsh(table: Table) -> str:
         told = word.help.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("'", "'\\''")
         value = ""
         if word.kind != "flag":
-            action = {"file": "_files", "folder": "_files -/", "nothing": " "}.get(_action(word), f"({_action(word)})")
+            known = f"({_action(word)})".replace(":", "\\:")  # a colon begins the next argument
+            action = {"file": "_files", "folder": "_files -/", "nothing": " "}.get(_action(word), known)
             value = f":{(word.metavar or 'value').replace(':', ' ')}:{action}"
         once = "*" if word.kind == "texts" else f"({' '.join(forms)})"
         for form in forms:

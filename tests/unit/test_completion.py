@@ -75,6 +75,20 @@ def test_bash_where_a_program_follows(here: Path, words: list[str], offers: list
     assert bash(here, RUN, "run", *words) == offers
 
 
+def test_values_of_which_some_are_known(here: Path) -> None:
+    yod = table_of("yod")
+    places = ["after-exec", "after-fork", "before-exec", "before-go"]
+    for words, offers in (
+        (["-sleep", ""], places),
+        (["--sleep", "=", "after"], places[:2]),
+        (["-d", "ph"], ["phase1", "phase2"]),
+        (["-si", "US"], ["USR1", "USR2"]),
+        (["-input", ""], ["all", "none", "shared"]),
+        (["-cpu-bind", "c"], ["core"]),
+    ):
+        assert bash(here, yod, "yod", *words) == offers
+
+
 def test_bash_where_none_follows(here: Path) -> None:
     assert bash(here, SHOW, "show", "-q") == ["-quiet"]
     assert bash(here, SHOW, "show", "in") == [] and bash(here, SHOW, "show", "4", "in") == []
