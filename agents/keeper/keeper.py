@@ -14,6 +14,7 @@ from agents.link.journal import Journal
 from agents.link.lean import signal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
+from agents.link.names import Names
 from agents.link.server import Server, Session
 from agents.link.sockets import connect_now, own_directory, peer
 from agents.link.trust import Trust
@@ -67,6 +68,7 @@ class Keeper:
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
         self._kept = self._plan(path)
+        self._names = Names(self._loop)  # of RCAs
         self._handles: Dict[int, int] = {}  # pidfds of adopted daemons
         self._ending: List[str] = []  # kinds still to be ended, the first at work
         self._end_deadline = 0.0
@@ -263,7 +265,7 @@ class Keeper:
         if boot_id:
             configured = [str(rca) for rca in self._config["rca"]]
             rcas = rca_places.known(self._run, node, str(self._config["mesh_boot"]), configured)
-            tell_gone(rcas, found, node, boot_id, incarnation)
+            tell_gone(self._names, rcas, found, node, boot_id, incarnation)
 
     # Requests
 

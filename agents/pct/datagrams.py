@@ -10,14 +10,14 @@ import time
 
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, Loop
-from agents.link.tcp import resolve
+from agents.link.names import Names
 from agents.pct.lease import Action, Lease, State
 from agents.wire import beat
 from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Timer
     from agents.pct.log import Log
@@ -58,7 +58,8 @@ class DatagramBeats:
         self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
         self._keys, self._mesh_time, self._remember = keys, mesh_time, remember
         self._rcas = list(rcas)
-        self._rca, self._connected = rcas[0], ""  # the one that is beaten to
+        self._rca = rcas[0]  # the one that is beaten to
+        self._connected: Any = None  # its address
         self._told: List[str] = []  # the places as an RCA named them last
         self._epochs: Dict[str, int] = {}
         self._sent: Dict[int, Tuple[str, int]] = {}  # sequence -> (which RCA, flags), the last few
@@ -70,9 +71,9 @@ class DatagramBeats:
         self._interval_s = INTERVAL_S
         self._began_at = time.monotonic()
         self._lease = Lease(self._began_at, lease_s)
-        self._family, _ = _resolved(self._rca)
-        self._sock = Socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        loop.watch(self._sock.fileno(), READ, self._on_datagram)
+        self._names = Names(loop, self._beat)
+        self._family = 0  # of the first that was found
+        self._sock: Optional[Socket] = None
         self._timer: Timer = loop.after(0, self._beat)
         self._lease_timer: Timer
         self._await_lapse()
@@ -123,18 +124,37 @@ class DatagramBeats:
             load=_load(), memory_mb=_memory_mb(), agent=who["agent"], address=who["address"],
             places=beat.digest_of(self._told),
         )  # fmt: skip
+        sock = self._towards(self._rca)
+        if sock is None:
+            return
         self._sent[self._sequence] = (self._rca, flags)
         while len(self._sent) > _OUTSTANDING:
             del self._sent[next(iter(self._sent))]
         try:
-            if self._connected != self._rca:  # so that nobody else's datagrams arrive, and no port stands open
-                self._sock.connect(_resolved(self._rca, self._family)[1])
-                self._connected = self._rca
-            self._sock.send(told.encode(self._keys()[0]))
+            sock.send(told.encode(self._keys()[0]))
         except OSError:
             pass  # no route, no buffer, nobody there: the same as a datagram that is lost
 
+    def _towards(self, rca: str) -> Optional[Socket]:
+        """Our socket, connected: so nobody else's datagrams arrive, and no port stands open. None: no way there yet."""
+        place = self._names.address(rca, self._family)
+        if place is None:
+            return None
+        family, address = place
+        if self._sock is None:
+            self._family = family
+            self._sock = Socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            self._loop.watch(self._sock.fileno(), READ, self._on_datagram)
+        if self._connected != address:
+            try:
+                self._sock.connect(address)
+            except OSError:
+                return None
+            self._connected = address
+        return self._sock
+
     def _on_datagram(self, _events: int) -> None:
+        assert self._sock is not None
         while True:
             try:
                 datagram = self._sock.recv(beat.LONGEST + 1)
@@ -232,26 +252,25 @@ class DatagramBeats:
         """Fall silent."""
         self._timer.cancel()
         self._lease_timer.cancel()
-        self._loop.unwatch(self._sock.fileno())
-        self._sock.close()
+        self._names.close()
+        if self._sock is not None:
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
 
 
-def tell_gone(rcas: List[str], keys: List[bytes], node: str, boot_id: str, incarnation: int) -> None:
+def tell_gone(names: Names, rcas: List[str], keys: List[bytes], node: str, boot_id: str, incarnation: int) -> None:
     """A keeper's word that the PCT of this incarnation has died; nothing is waited for."""
     told = beat.Beat(node, boot_id, incarnation, int(time.monotonic() * 1e6), kind=beat.GONE)
     datagram = told.encode(keys[0])
     for rca in rcas:
+        place = names.address(rca)
+        if place is None:
+            continue  # a name that is being looked up: its silence will tell
         try:
-            family, address = _resolved(rca)
-            with Socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
-                sock.sendto(datagram, address)
+            with Socket(place[0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(datagram, place[1])
         except OSError:
-            pass  # its silence will tell
-
-
-def _resolved(text: str, family: int = 0) -> Tuple[int, Any]:
-    host, port = beat.split_address(text)
-    return resolve(host, port, socket.SOCK_DGRAM, family)
+            pass
 
 
 def _load() -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from agents.link.loop import READ, Loop
+from agents.link.names import Names
 from agents.wire import beat, keys
 from agents.wire.errors import WireError
 
@@ -104,7 +105,7 @@ class Peers:
         times: tuple[float, float], tell: Callable[[Peer, Action], None],
     ) -> None:  # fmt: skip
         self._loop, self._name, self._masters, self._tell = loop, name, masters, tell
-        self._family, self._times = family, times
+        self._family, self._times, self._names = family, times, Names(loop)
         self._life = os.urandom(8).hex()  # answers are for this RCA's life alone
         self.peers: dict[str, Peer] = {}
         self._asked_at = time.monotonic()
@@ -142,9 +143,9 @@ class Peers:
             self._asked[sequence] = peer.name
             question = beat.Beat(self._name, self._life, 0, sequence, kind=beat.RCA, address=peer.name)
             try:
-                host, port = beat.split_address(peer.place)
-                address = socket.getaddrinfo(host, port, self._family, socket.SOCK_DGRAM)[0][4]
-                self._sock.sendto(question.encode(keys.rca_key(self._masters()[0], self._name)), address)
+                place = self._names.address(peer.place, self._family)
+                if place is not None:  # else it is being looked up, and asked the next time
+                    self._sock.sendto(question.encode(keys.rca_key(self._masters()[0], self._name)), place[1])
             except (OSError, WireError):
                 pass  # no way there is no answer
             action = peer.tick(now, *self._times)
@@ -169,6 +170,7 @@ class Peers:
 
     def close(self) -> None:
         """Ask no more."""
+        self._names.close()
         self._loop.unwatch(self._sock.fileno())
         self._sock.close()
 
