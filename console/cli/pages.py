@@ -21,7 +21,7 @@ BEGIN, END = "<!-- words -->\n", "<!-- end of words -->\n"
 
 
 def words_part(table: Table) -> str:
-    """The words by group as Markdown: word, shortest form, twin, meaning."""
+    """The words by group as Markdown: word, shortest form, twins, meaning."""
     lines: list[str] = []
     for group in dict.fromkeys(word.group for word in table.words):
         lines += [f"### {group}", "", "| word | at least | long | meaning |", "|---|---|---|---|"]
@@ -29,7 +29,8 @@ def words_part(table: Table) -> str:
             if word.group == group:
                 value = "" if word.kind == "flag" else " " + (word.metavar or word.kind.upper())
                 shortest = spellings(table, word)[0]
-                cells = (f"`-{word.name}{value}`", f"`{shortest}`", f"`--{word.long}`", _cell(word.help))
+                longs = ", ".join(f"`--{long}`" for long in word.longs)
+                cells = (f"`-{word.name}{value}`", f"`{shortest}`", longs, _cell(word.help))
                 lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)

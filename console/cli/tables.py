@@ -36,6 +36,7 @@ def spellings(table: Table, word: Word) -> list[str]:
     """Everything that the parser takes for ``word``, shortest first: prefixes, letter, twin and its prefixes."""
     forms = [f"-{word.name[:end]}" for end in range(1, len(word.name) + 1)]
     forms += [f"--{long[:end]}" for long in word.longs for end in range(1, len(long) + 1)]
+    forms += [f"-{also}" for also in word.also]
     forms += [f"-{word.letter}"] if word.letter else []
     return sorted(
         {form for form in forms if _means(table, form) == word.name},

@@ -25,7 +25,8 @@ class Word:
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
     ``twin``: the GNU long form, without dashes; the name itself when empty. ``letter``: a short form that is no
-    prefix of the name. ``original``: a word of the first yod or pingd. ``also``: another launcher's long forms of it.
+    prefix of the name. ``original``: a word of the first yod or pingd. ``also``: another launcher's words for it, which
+    may have one dash too, then in full.
     """
 
     __slots__ = ("also", "group", "help", "kind", "letter", "metavar", "name", "original", "twin")
@@ -121,7 +122,7 @@ def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
 
 def _find(table: Sequence[Word], name: str) -> Word:
     for word in table:
-        if name in (word.name, word.letter) and name:
+        if name and name in (word.name, word.letter, *word.also):  # mpiexec's -np and -ppn have one dash
             return word
     for originals in (True, False):
         matches = [word for word in table if word.original is originals and word.name.startswith(name)]
@@ -150,7 +151,8 @@ def _find_long(table: Sequence[Word], name: str) -> Word:
 def _unknown(table: Sequence[Word], argument: str) -> UsageError:
     import difflib  # only for somebody who has mistyped
 
-    known = [f"-{word.name}" for word in table] + [f"--{long}" for word in table for long in word.longs]
+    known = [f"-{one}" for word in table for one in (word.name, *word.also)]
+    known += [f"--{long}" for word in table for long in word.longs]
     near = difflib.get_close_matches(argument, known, 1)
     return UsageError(f"no option is called {argument}", f"did you mean {near[0]}?" if near else "-help lists them")
 

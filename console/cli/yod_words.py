@@ -16,7 +16,7 @@ CARRIED = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stag
 WORDS = (
     Word(
         "sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size", "n", "N", True, _WHERE,
-        ("ntasks",),
+        ("ntasks", "np"),
     ),
     Word(
         "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "", "w", "L",

@@ -94,6 +94,7 @@ PREFIXES = {
     "g": "g", "N": "N", "NO": "NOBUF", "sl": "sleep", "sh": "show", "ni": None, "nic": "nice", "nid": "nid",
     "p": "pid", "b": None, "s": None, "str": None, "straceo": "straceoptions", "n": "sz", "c": "cpus-per-task",
     "w": "list", "x": "exclude", "o": "output", "ov": "overcommit", "de": "detach", "dis": "distribution",
+    "np": "sz", "ntasks": "sz", "ppn": "tasks-per-node", "machinefile": "hostfile",
     "si": "signal", "la": "label", "verb": "verbose", "j": "json",
 }  # fmt: skip
 
@@ -133,6 +134,7 @@ def test_every_word_has_a_long_twin_of_its_own() -> None:
         (["--attach"], 2, "--attach needs a value"),
         (["--label=1", "true"], 2, "--label takes no value"),
         (["-zz", "true"], 2, "no option is called -zz"),
+        (["-ntask", "2", "true"], 2, "no option is called -ntask (did you mean -ntasks?)"),
         (["-immediate", "-wait-for-nodes", "3", "true"], 2, "exclude each other"),
         (["-tasks-per-node", "2", "true"], 2, "how many"),
         (["-nodes", "0", "true"], 2, "at least 1"),
