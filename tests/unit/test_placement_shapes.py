@@ -14,10 +14,10 @@ from tests.support.half_full import box, cabinets
 from tests.unit.test_placement_mesh import Request, requests
 
 
-def blocks(mesh: Mesh, sides: tuple[int, int, int]) -> list[set[int]]:
+def blocks(mesh: Mesh, sides: tuple[int, int, int], turned: bool = True) -> list[set[int]]:
     """Every block of these sides, turned or not, by its definition."""
     found = []
-    for a, b, c in set(itertools.permutations(sides)):
+    for a, b, c in set(itertools.permutations(sides)) if turned else {sides}:
         if c > mesh.depth:
             continue
         for x, y, z in itertools.product(range(mesh.columns), range(mesh.height), range(mesh.depth)):
@@ -44,6 +44,27 @@ def test_a_block_is_found_exactly_when_one_is_free(request: Request, sides: tupl
             place(free, count, layout)
         somewhere = any(set(range(mesh.compute)) >= one for one in blocks(mesh, sides))
         assert caught.value.code == "unavailable" and caught.value.never is not somewhere
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests(["box", "odd", "line", "cabinets"]), st.tuples(*[st.integers(1, 3)] * 3))
+def test_of_all_free_blocks_it_has_the_fewest_free_around_it(request: Request, sides: tuple[int, int, int]) -> None:
+    layout, free, _ = request
+    mesh = layout.need_mesh("test")
+    there = {mesh.place(one) for one in free}
+
+    def around(block: set[tuple[int, int, int]]) -> int:
+        xs, ys, zs = ({place[axis] for place in block} for axis in range(3))
+        near = {(z + step) % mesh.depth for z in zs for step in (-1, 0, 1)}
+        return sum(
+            min(xs) - 1 <= x <= max(xs) + 1 and min(ys) - 1 <= y <= max(ys) + 1 and z in near for x, y, z in there
+        )
+
+    # as written: the first way round that is free at all is taken
+    possible = [set(map(mesh.place, one)) for one in blocks(mesh, sides, turned=False) if one <= set(free)]
+    if possible:
+        chosen = placement.find("block:{}x{}x{}".format(*sides))(free, sides[0] * sides[1] * sides[2], layout)
+        assert around(set(map(mesh.place, chosen))) == min(map(around, possible))
 
 
 def test_a_block_fits_snugly_into_a_corner() -> None:
