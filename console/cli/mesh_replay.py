@@ -48,6 +48,8 @@ def _free(settings: Settings, login: str) -> int:
         raise UsageError(f"there is no login processor {login!r} in this mesh", "mesh side show names those there are")
     here = {one for one, node in picture.nodes.items() if (node.role, node.side) == ("compute", sides[login])}
     compute = [one for one, row in picture.processors.items() if row.node in here]
+    if not compute:
+        raise ConsoleError(f"the side of {login} has no compute processors", "mesh side show")
     taken = sum(picture.state(one) != "free" for one in compute)
     if taken:
         raise ConsoleError(f"{taken} of {len(compute)} processors are not free", "replay on a machine of its own")

@@ -228,6 +228,9 @@ def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
     for login, size in ((LEFT, 3 * EACH), (RIGHT, 2 * EACH)):  # a trace has the side of its login processor
         told = storm.run("mesh", "replay", "--jobs", "30", env=login, check=True).stdout
         assert f"days of {size} processors" in told
+    set_switches(storm, "left=open")
+    none = storm.run("mesh", "replay", "--jobs", "30", env=LEFT)
+    assert (none.returncode, "has no compute processors" in none.stderr) == (125, True)
 
 
 def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
