@@ -26,9 +26,9 @@ else:
     import _ssl as ssl
 
 _AT_ONCE = 256 << 10  # bytes that are taken from the socket in one go
-#: Encrypted in one go, four whole records and what stands before them: it stays in the cache, and is less than what
-#: malloc would take from the kernel and give back each time.
-MOST_WRITTEN = (64 << 10) + 17
+#: Encrypted in one go, four whole records: it stays in the cache, and is less than what malloc would take from the
+#: kernel and give back each time.
+MOST_WRITTEN = 64 << 10
 _RECORD = 16 << 10
 _HELD = 17 << 10  # of a record that has not wholly come the library holds so much
 _TLS_1_3 = 0x304
@@ -89,6 +89,7 @@ class Secured:
     __slots__ = (
         "_away",
         "_connecting",
+        "_dry",
         "_expected",
         "_incoming",
         "_left",
@@ -117,6 +118,7 @@ class Secured:
         self._left: Any = b""  # decrypted, not taken
         self._away: Any = b""  # encrypted, not taken by the socket
         self._raw: Optional[memoryview] = None  # where large things arrive, once something large does
+        self._dry = False  # the last look took all that had come
         self._owed = 0  # bytes of the caller that are in ``_away``, and of which it has not heard yet
         self._connecting = not server
         self.shaking, self.begun = True, False
@@ -221,6 +223,11 @@ class Secured:
         """Whether something is to be read that no event of the descriptor will tell."""
         return bool(self._left) or self._incoming.pending > 0 or bool(self._tls.pending())
 
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is to be read before the next event of the descriptor, as far as is known."""
+        return self._dry and not self.pending
+
     def expect(self, count: int) -> None:
         """No event of the descriptor before so many bytes have come, or the end: fewer wake-ups in a long stream."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
@@ -246,7 +253,7 @@ class Secured:
             buffer[:count], self._left = self._left[:count], self._left[count:]
             return count
         while True:
-            count = self._decrypt(buffer)
+            count = self._decrypt(buffer) if self.pending else 0  # a question in vain costs as much as a record
             if count:
                 return count
             if self._raw is None:
@@ -254,6 +261,7 @@ class Secured:
             arrived = self._sock.recv_into(self._raw)
             if not arrived:
                 return 0
+            self._dry = arrived < len(self._raw)
             self._incoming.write(self._raw[:arrived])
 
     def _decrypted(self, most: int) -> bytes:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
 STILL_S, APPEAR_S = 3.0, 1.0
 _AGAIN_S = 0.01
-_BLOCK = MOST_WRITTEN - HEAD.size  # encrypted and sent in one go, the first with its head
+_RECORD = 16 << 10  # of TLS: a head in one of its own would cost as much as a full one
 
 
 class Mapped(Reader):
@@ -73,14 +73,15 @@ class Courier:
 
     def carry(self) -> None:
         """Until there is nothing more to carry. OSError, AgentError."""
+        fetcher, reader = self._secured.fileno(), self._reader
         while True:
-            try:
-                if not self._reader.read():
-                    return
-            except BlockingIOError:
-                ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
-                if not ready or self._secured.fileno() in ready:
-                    return  # it has what it wanted, or wants no more: a fetcher says one thing only
+            ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
+            if not ready or fetcher in ready:
+                return  # it has what it wanted, or wants no more: a fetcher says one thing only
+            if not reader.read():
+                return
+            while reader.pending:
+                reader.read()
 
     def close(self) -> None:
         """Let go of the launch child and its file."""
@@ -91,9 +92,11 @@ class Courier:
         self._send(frame(CONTROL, message))
 
     def _pass_on(self, offset: int, data: memoryview) -> None:
-        self._send(head(self._number, offset, len(data)), data[:_BLOCK])
-        for at in range(_BLOCK, len(data), _BLOCK):
-            self._send(data[at : at + _BLOCK])
+        first = _RECORD - HEAD.size
+        rest = first + MOST_WRITTEN - _RECORD
+        self._send(head(self._number, offset, len(data)) + data[:first], data[first:rest])
+        for at in range(rest, len(data), MOST_WRITTEN):
+            self._send(data[at : at + MOST_WRITTEN])
 
     def _send(self, *parts: "bytes | memoryview") -> None:
         while parts:

@@ -84,6 +84,11 @@ class Reader:
         """Whether something is to be read that no event of the socket will tell."""
         return self._copying or bool(getattr(self._sock, "pending", False))
 
+    @property
+    def dry(self) -> bool:
+        """Whether it is known that nothing more is to be read before the next event of the socket."""
+        return bool(getattr(self._sock, "dry", False))
+
     def hand_on(self) -> None:
         """What has been gathered, before waiting for more."""
         if self._held:

@@ -138,6 +138,8 @@ class Pull:
                     return
                 if not reader.read():
                     self._pass_over("the connection ended")
+                elif reader.dry:
+                    break
             if reader is None or reader is not self._reader:
                 return
             if not reader.pending:
