@@ -227,6 +227,8 @@ def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str
     if section is None or section.get("kind") != Mesh.kind or not before:
         return None if section is None else dict(section)
     old = json.loads(before)
+    if old.get("kind") != Mesh.kind:  # it was described as a cluster, whose switches are others
+        return dict(section)
     there = {switch["name"] for switch in section.get("switches", [])}
     was = {switch["name"] for switch in old.get("switches", [])}
     # one that is new in the description is as the description has it

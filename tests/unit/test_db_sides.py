@@ -1,5 +1,7 @@
 """Sides in the database: one transaction, nothing that runs is cut or shown to others, an old life's news is late."""
 
+import json
+
 import pytest
 
 from db.allocation import Allocation, Demand, allocate, decide
@@ -203,3 +205,14 @@ def test_a_partition_of_the_other_side_is_denied(store: Store, machine: Machine)
     inside = demand(RIGHT, 1, "f")._replace(partition=made.partition, cookie=made.allocation_cookie)
     with pytest.raises(Denied, match="another side"):
         allocate(store, machine, inside, lambda free, count: free[:count])
+
+
+def test_a_tree_that_becomes_cabinets_begins_as_described(store: Store) -> None:
+    nodes = [NodeSpec(1, "p0", [0])]
+    tree = {"kind": "tree", "switches": {"left": {"nodes": ["p0"]}}}
+    define_machine(store, "m", "b1", "login1", nodes, tree)
+    cabinets = {"kind": "mesh", "rows": 1, "columns": 2, "cages": 1, "boards": 1, "open": ["left"]}
+    define_machine(store, "m", "b2", "login1", nodes, {**cabinets, "switches": [{"name": "left", "after": 0}]})
+    assert open_now(store) == {"left"}
+    define_machine(store, "m", "b3", "login1", nodes, tree)
+    assert json.loads(store.read("SELECT topology FROM mesh")[0][0]) == tree
