@@ -65,8 +65,10 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
                 )
             _strike_off(settings, name)
             _tell_what_is_left(settings, name, say)
-            down = _change_keys(settings, config, say)
-            _await_nodes(store, config, had.nodes, say)
+            try:
+                down = _change_keys(settings, config, say)
+            finally:  # a node that is gone keeps keys from being changed until somebody takes it for gone
+                _await_nodes(store, config, had.nodes, say)
         return Revoked([one for one in had.launchers if one not in left], left, down)
 
 
