@@ -41,29 +41,13 @@ _AGAIN_S = 0.01
 _RECORD = 16 << 10  # of TLS: a head in one of its own would cost as much as a full one
 
 
-class Mapped(Reader):
-    """Reads the file in place, without a copy: whoever gets it compares its digest."""
-
-    _map: Optional[memoryview] = None
-
-    def of_file(self, fd: int, at: int, count: int) -> memoryview:
-        """As Reader has it."""
-        if self._map is None:
-            self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-        return self._map[at : at + min(count, PIECE)]
-
-    def close(self) -> None:
-        """As Reader has it."""
-        self._map = None
-        super().close()
-
-
 class Courier:
     """Passes on what the launch child at the other end of ``source`` says and hands over, until either end goes."""
 
     def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
         self._secured, self._source, self._number = secured, source, int(request["number"])
-        self._reader = Mapped(source, self._say, self._pass_on, int(request["offset"]))
+        self._reader = Reader(source, self._say, self._pass_on, self._pass_on_file, int(request["offset"]))
+        self._map: Optional[memoryview] = None
         secured.setblocking(False)
         source.setblocking(False)
         self._idle, self._full = select.poll(), select.poll()
@@ -85,11 +69,20 @@ class Courier:
 
     def close(self) -> None:
         """Let go of the launch child and its file."""
+        self._map = None
         self._reader.close()
         self._source.close()
 
     def _say(self, message: bytes) -> None:
         self._send(frame(CONTROL, message))
+
+    def _pass_on_file(self, fd: int, offset: int, count: int) -> int:
+        # read in place, without a copy: whoever gets it compares its digest
+        if self._map is None:
+            self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        data = self._map[offset : offset + min(count, PIECE)]
+        self._pass_on(offset, data)
+        return len(data)
 
     def _pass_on(self, offset: int, data: memoryview) -> None:
         first = _RECORD - HEAD.size

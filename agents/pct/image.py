@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
 SPARE = 8 << 20
+#: Copied at once: from its reading to its digest and its writing it stays in a processor's second cache.
+CACHED = 256 << 10
 
 
 def _namespace() -> int:
@@ -93,6 +95,7 @@ class Store:
             raise ImageError(f"{name!r} cannot name a directory")
         self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
         self._images = os.path.join(self.base, "images")
+        self._shares = False
         own_directory(self.base)
         own_directory(self._images)
         self.directory = launch_directory(name, ram_disk)
@@ -116,6 +119,7 @@ class Store:
         directory = os.path.join(self.directory, folder) if folder else self.directory
         if folder:
             own_directory(directory)
+        self._shares = self._shares or share
         arriving = Arriving(self, digest, size, os.path.join(directory, name), share)
         arriving.step()
         return arriving
@@ -123,8 +127,9 @@ class Store:
     def remove(self) -> None:
         """Take away this launch's files, and the images that nobody else uses. Running programs keep theirs."""
         _remove_directory(self.directory)
-        with _Lock(self.base):
-            _drop_unused(self._images)
+        if self._shares:
+            with _Lock(self.base):
+                _drop_unused(self._images)
 
     def image_path(self, digest: str, size: int) -> str:
         """Where the host's one copy stands."""
@@ -147,6 +152,7 @@ class Arriving:
         self._part = self._whole + ".part"
         self._fd = -1
         self._hash: Any = None
+        self._buffer: Optional[memoryview] = None
         self._written_at = 0
 
     def step(self) -> str:
@@ -154,11 +160,14 @@ class Arriving:
         if self.state != "theirs":
             return self.state
         try:
-            with _Lock(self._store.base):
-                if self._share and self._link():
-                    self.state = "here"
-                elif self._claim():
-                    self.state = "mine"
+            if not self._share:
+                self.state = "mine" if self._claim() else "theirs"
+            else:
+                with _Lock(self._store.base):
+                    if self._link():
+                        self.state = "here"
+                    elif self._claim():
+                        self.state = "mine"
         except OSError as error:
             raise _failed(self._whole, error) from None
         if self.state == "mine":
@@ -221,22 +230,43 @@ class Arriving:
 
     def write(self, offset: int, data: Union[bytes, memoryview]) -> None:
         """The next chunk. ImageError when it is not the next, or is more than was announced; then all is given up."""
+        self._expect(offset, len(data))
+        self._keep(memoryview(data))
+
+    def copy(self, fd: int, offset: int, count: int) -> int:
+        """The next ``count`` bytes, which stand in the file ``fd``; how many there were. ImageError as in ``write``.
+
+        OSError when that file cannot be read. A copy in our memory is what is hashed and what is written, whatever
+        happens to the file meanwhile.
+        """
+        self._expect(offset, count)
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(min(CACHED, self.size)))
+        buffer, end = self._buffer, offset + count
+        while self.received < end:
+            found = os.preadv(fd, [buffer[: end - self.received]], self.received)
+            if not found:
+                break
+            self._keep(buffer[:found])
+        return self.received - offset
+
+    def _expect(self, offset: int, count: int) -> None:
         if self.state != "mine":
             raise ImageError("a chunk of an image that nobody here writes")
-        if offset != self.received or offset + len(data) > self.size:
+        if offset != self.received or offset + count > self.size:
             self.abandon()
-            raise ImageError(
-                f"a chunk of {len(data)} bytes at {offset}, where {self.received} of {self.size} have arrived"
-            )
-        view = memoryview(data)
+            raise ImageError(f"a chunk of {count} bytes at {offset}, where {self.received} of {self.size} have arrived")
+
+    def _keep(self, data: memoryview) -> None:
+        self._hash.update(data)
         try:
-            while view:
-                view = view[os.pwrite(self._fd, view, offset + len(data) - len(view)) :]
+            while data:
+                written = os.pwrite(self._fd, data, self.received)
+                self.received += written
+                data = data[written:]
         except OSError as error:
             self.abandon()
             raise _failed(self._part, error) from None
-        self._hash.update(data)
-        self.received += len(data)
 
     def finish(self) -> str:
         """All chunks are there: check, publish. The path to run. ImageError when length or digest are wrong."""
@@ -253,27 +283,34 @@ class Arriving:
             )
         try:
             os.fchmod(self._fd, 0o500)  # several launches may run it: none of them shall write it
-            with _Lock(self._store.base):
-                if self._share:
+            if self._share:
+                with _Lock(self._store.base):
+                    self._let_go()
                     os.link(self._part, self.path)
+                    os.rename(self._part, self._whole)
+            else:
+                self._let_go()
                 os.rename(self._part, self._whole)
         except OSError as error:
             self.abandon()
             raise _failed(self.path, error) from None
-        os.close(self._fd)  # before any exec: a file that is open for writing cannot be executed
-        self._fd = -1
         self.state = "here"
         return self.path
 
+    def _let_go(self) -> None:
+        # before anybody finds it under its name: a file that somebody has open for writing cannot be executed
+        os.close(self._fd)
+        self._fd, self._buffer = -1, None
+
     def abandon(self) -> None:
         """Give up what was being written; another PCT of this host may begin anew. Not for what is here."""
-        if self._fd >= 0:
+        if self.state == "mine":
             try:
                 os.unlink(self._part)
             except OSError:
                 pass
-            os.close(self._fd)
-            self._fd = -1
+            if self._fd >= 0:
+                self._let_go()
             self.state = "failed"
 
 

@@ -89,7 +89,7 @@ class Images:
         self._then: Optional[Callable[[], None]] = None
         self._servings = Servings()
         self._parked: List[Any] = []
-        self._reported = 0.0
+        self._reported = time.monotonic()
         self._elsewhere: List[str] = []
 
     @property
@@ -219,6 +219,7 @@ class Images:
             description(image, self._around.load.launcher),
             lambda: image.received,
             lambda offset, data: self._write(image, offset, data),
+            lambda fd, offset, count: self._copy(image, fd, offset, count),
             lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
         )
 
@@ -312,13 +313,30 @@ class Images:
 
     def _write(self, image: Image, offset: int, data: memoryview) -> None:
         assert image.arriving is not None
-        self._progress(image)
         try:
             image.arriving.write(offset, data)
-            if image.received < image.size:
-                self._servings.push(image.number)
-                return
-            image.arriving.finish()
+        except ImageError as error:
+            self._broken(image, error)
+        else:
+            self._came(image, image.arriving)
+
+    def _copy(self, image: Image, fd: int, offset: int, count: int) -> int:
+        assert image.arriving is not None
+        try:
+            found = image.arriving.copy(fd, offset, count)
+        except ImageError as error:
+            self._broken(image, error)
+            return count
+        self._came(image, image.arriving)
+        return found
+
+    def _came(self, image: Image, arriving: Arriving) -> None:
+        self._progress(image)
+        if image.received < image.size:
+            self._servings.push(image.number)
+            return
+        try:
+            arriving.finish()
         except ImageError as error:
             self._broken(image, error)
         else:

@@ -15,17 +15,19 @@ from agents.wire.frames import CONTROL, HEADER_SIZE, IMAGE, LIMITS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Tuple
+    from typing import Any, Callable, Optional, Tuple
 
     OnPiece = Callable[[int, memoryview], None]
+    OnFile = Callable[[int, int, int], int]
 
 PIECE = 256 << 10
-#: Read at once of a file that was handed over: no socket limits it, and it still fits into a processor's cache.
+#: Taken at once of a file that was handed over, before those who wait further down are told.
 LARGE = 1 << 20
 _LONGEST_MESSAGE = 64 << 10  # a hello, an answer
 
 HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
 PLACE = struct.Struct("!IQ")
+_NOTICES = 64 * HEAD.size  # read at once
 
 
 def head(number: int, offset: int, count: int) -> bytes:
@@ -55,17 +57,21 @@ class Reader:
     """The frames of one connection: control messages whole, images in pieces, from the stream or from their file.
 
     What comes of an image is gathered and handed on in few pieces, however the stream is cut: each costs as much time
-    as its bytes. ``at``: the first byte that is wanted of an image whose file is handed over.
+    as its bytes. Of a file that was handed over ``on_file(descriptor, offset, count)`` takes so much from there, and
+    says how much it found. ``at``: the first byte that is wanted of an image whose file is handed over.
     """
 
-    def __init__(self, sock: Any, on_message: Callable[[bytes], None], on_piece: OnPiece, at: int = 0) -> None:
-        self._sock, self._on_message, self._on_piece, self._at = sock, on_message, on_piece, at
+    def __init__(
+        self, sock: Any, on_message: Callable[[bytes], None], on_piece: OnPiece, on_file: OnFile, at: int = 0
+    ) -> None:
+        self._sock, self._on_message, self._on_piece, self._on_file, self._at = sock, on_message, on_piece, on_file, at
         self._local = hasattr(sock, "recvmsg")  # a connection to another machine hands nothing over
         self._head = bytearray()
         self._left = 0  # bytes of the IMAGE frame that is being read
-        self._buffer = memoryview(bytearray(LARGE if self._local else PIECE))
+        self._buffer: Optional[memoryview] = None
         self._held = 0  # bytes in it: those before ``_at``
         self._fd, self._here = -1, 0
+        self._dry = False
         self._under_way = False
 
     def read(self) -> bool:
@@ -87,11 +93,11 @@ class Reader:
     @property
     def dry(self) -> bool:
         """Whether it is known that nothing more is to be read before the next event of the socket."""
-        return bool(getattr(self._sock, "dry", False))
+        return not self._copying and (self._dry or bool(getattr(self._sock, "dry", False)))
 
     def hand_on(self) -> None:
         """What has been gathered, before waiting for more."""
-        if self._held:
+        if self._held and self._buffer is not None:
             held, self._held = self._held, 0
             self._on_piece(self._at - held, self._buffer[:held])
 
@@ -104,6 +110,8 @@ class Reader:
             return self._take()
         if self._copying:
             return self._copy()
+        if self._fd >= 0:
+            return self._hear()
         data = self._receive(self._wanted() - len(self._head))
         self._head += data
         if len(self._head) == self._wanted():
@@ -111,14 +119,28 @@ class Reader:
         return bool(data)
 
     def _copy(self) -> bool:
-        data = self.of_file(self._fd, self._at, min(self._here - self._at, LARGE))
-        if not data:
+        found = self._on_file(self._fd, self._at, min(self._here - self._at, LARGE))
+        if not found:
             raise WireError("the file of an image is shorter than was told")
-        self._at += len(data)
-        self._on_piece(self._at - len(data), data)
+        self._at += found
         return True
 
+    def _hear(self) -> bool:
+        # Whoever reads late finds several notices, of which the last says all.
+        data = self._receive(_NOTICES - len(self._head))
+        self._dry = len(self._head) + len(data) < _NOTICES
+        self._head += data
+        whole = len(self._head) // HEAD.size * HEAD.size
+        for kind, length, _number, place in HEAD.iter_unpack(self._head[:whole]):
+            if (kind, length) != (IMAGE, PLACE.size):
+                raise WireError(f"a frame of kind {kind} and {length} bytes where a notice was expected")
+            self._here = place
+        del self._head[:whole]
+        return bool(data)
+
     def _take(self) -> bool:
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(PIECE))
         count: int = self._sock.recv_into(self._buffer[self._held : self._held + self._left])
         self._left -= count
         self._at += count
@@ -126,10 +148,6 @@ class Reader:
         if self._held == len(self._buffer):
             self.hand_on()
         return count > 0
-
-    def of_file(self, fd: int, at: int, count: int) -> memoryview:
-        """Bytes of the file that was handed over: a copy, that nobody changes between its digest and its writing."""
-        return self._buffer[: os.preadv(fd, [self._buffer[:count]], at)]
 
     def _receive(self, most: int) -> bytes:
         if not self._local:

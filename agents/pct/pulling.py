@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Optional
 
-    from agents.pct.pieces import OnPiece
+    from agents.pct.pieces import OnFile, OnPiece
 
 #: Bytes in a link's own queue above which nothing is added.
 SENDING = 512 << 10
@@ -37,7 +37,8 @@ GATHERED = 16 << 10, 128 << 10
 
 
 class Pull:
-    """Fetches one image. ``received()`` bytes are here; ``on_piece(offset, data)`` takes more; ``on_end(reason)``."""
+    """Fetches one image. ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and
+    ``on_file(descriptor, offset, count)`` from a file, and says how much it found; ``on_end(reason)``."""
 
     def __init__(
         self,
@@ -47,10 +48,11 @@ class Pull:
         request: Message,
         received: Callable[[], int],
         on_piece: OnPiece,
+        on_file: OnFile,
         on_end: Callable[[str], None],
     ) -> None:
         self._loop, self._sources, self._address, self._request = loop, sources, address, request
-        self._received, self._on_piece, self._on_end = received, on_piece, on_end
+        self._received, self._on_piece, self._on_file, self._on_end = received, on_piece, on_file, on_end
         self._sock: Optional[socket.socket] = None
         self._reader: Optional[Reader] = None
         self._greeted = self._over = False
@@ -107,7 +109,7 @@ class Pull:
             self._pass_over(error.message)
         else:
             self._greeted, self._gathers = False, 1
-            self._sock, self._reader = sock, Reader(sock, self._on_message, self._take, begin)
+            self._sock, self._reader = sock, Reader(sock, self._on_message, self._take, self._take_file, begin)
             if getattr(sock, "shaking", False):
                 self._shake(sock, words)
             else:
@@ -157,6 +159,10 @@ class Pull:
         self._moved = time.monotonic()
         self._gather(offset + len(data))
         self._on_piece(offset, data)
+
+    def _take_file(self, fd: int, offset: int, count: int) -> int:
+        self._moved = time.monotonic()
+        return self._on_file(fd, offset, count)
 
     def _gather(self, come: int) -> None:
         # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one

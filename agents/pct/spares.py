@@ -131,9 +131,9 @@ def serve_launches(host: Host, line: socket.socket, sock: Any, role: str, let_in
     while True:
         launch = Launch(host, sock, role, let_in)
         launch.run()
-        if host.system is not None:
-            os._exit(0)  # it has been another user's
         status = launch.close() or status
+        if host.system is not None:
+            os._exit(status)  # it has been another user's
         del launch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()

@@ -71,6 +71,18 @@ def test_a_second_launch_shares_the_first_ones(ram: str) -> None:
     assert images(ram) == []
 
 
+def test_whoever_finds_an_image_can_run_it_at_once(ram: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, ran = os.link, []
+
+    def found(source: str, target: str) -> None:
+        link(source, target)
+        ran.append(subprocess.run([target], capture_output=True, check=True).stdout)  # busy while open for writing
+
+    monkeypatch.setattr(os, "link", found)
+    fill(Store("n0-7", ram).want(DIGEST, len(DATA), "job"))
+    assert ran == [b"it runs\n"]
+
+
 def test_one_writes_and_the_other_waits(ram: str, fork) -> None:  # type: ignore[no-untyped-def]
     store = Store("n1-7", ram)
     writer = fork(lambda: Store("n0-7", ram).want(DIGEST, len(DATA), "job").write(0, DATA[:1000]))
@@ -150,6 +162,42 @@ def test_a_damaged_image_is_not_published(ram: str) -> None:
         fill(arriving, DATA[:-1] + bytes([DATA[-1] ^ 1]))
     assert os.listdir(store.directory) == [] and images(ram) == []
     assert store.want(DIGEST, len(DATA), "job").state == "mine"
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_it_is_copied_out_of_files_where_one_ends_another_goes_on(ram: str, tmp_path: Path, share: bool) -> None:
+    data = os.urandom(3 * image.CACHED + 17)
+    (tmp_path / "whole").write_bytes(data)
+    (tmp_path / "short").write_bytes(data[: image.CACHED + 5])
+    store = Store("n0-1", ram)
+    arriving = store.want(hashlib.sha256(data).hexdigest(), len(data), "job", share=share)
+    with open(tmp_path / "short", "rb") as short, open(tmp_path / "whole", "rb") as whole:
+        assert arriving.copy(short.fileno(), 0, 100) == 100
+        assert arriving.copy(short.fileno(), 100, len(data) - 100) == image.CACHED + 5 - 100
+        assert arriving.copy(short.fileno(), arriving.received, 1) == 0 and arriving.state == "mine"
+        os.truncate(tmp_path / "short", 0)
+        assert arriving.copy(whole.fileno(), arriving.received, len(data) - arriving.received) > 2 * image.CACHED
+    assert Path(arriving.finish()).read_bytes() == data
+    assert images(ram) == ([os.path.basename(arriving.whole)] if share else [])
+    store.remove()
+    assert images(ram) == [] and not os.path.exists(store.directory)
+
+
+def test_a_file_that_changes_while_it_is_copied_is_damage_and_one_that_cannot_be_read_is_not(ram: str) -> None:
+    store, source = Store("n0-1", ram), Path(ram, "source")
+    source.write_bytes(DATA)
+    arriving = store.want(DIGEST, len(DATA), "job", share=False)
+    with open(source, "rb") as file, open(source, "ab") as unreadable:
+        with pytest.raises(OSError):
+            arriving.copy(unreadable.fileno(), 0, 10)
+        assert arriving.copy(file.fileno(), 0, 1000) == 1000  # it is the source that failed: it goes on with another
+        source.write_bytes(bytes(len(DATA)))
+        arriving.copy(file.fileno(), 1000, len(DATA) - 1000)
+    with pytest.raises(image.Damaged):
+        arriving.finish()
+    assert os.listdir(store.directory) == []
+    with open(source, "rb") as file, pytest.raises(ImageError):
+        arriving.copy(file.fileno(), 0, 10)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0"])

@@ -26,6 +26,11 @@ from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder
 END = {State.HERE, State.FAILED}
 
 
+def never(_fd: int, _offset: int, _count: int) -> int:
+    """For connections that hand no file over."""
+    raise AssertionError("no file was handed over")
+
+
 @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
 def test_every_transition_leads_where_the_table_says(state: State, event: Event) -> None:
     machine = ImageMachine()
@@ -141,7 +146,7 @@ def pulled(tmp_path: Path) -> Iterator[object]:
 
         pulling = Pull(
             loop, Sources(list(range(len(most))), 1), lambda place: str(tmp_path / f"{place}.sock"),
-            {"number": 0, "digest": "d"}, lambda: len(got), take, end,
+            {"number": 0, "digest": "d"}, lambda: len(got), take, never, end,
         )  # fmt: skip
         timer = loop.after(20, loop.stop)
         loop.run()
@@ -174,7 +179,7 @@ def test_pieces_are_read_however_the_stream_is_cut(pieces: list[tuple[int, bytes
         ours.setblocking(False)
         messages: list[bytes] = []
         got: list[tuple[int, bytes]] = []
-        reader = Reader(ours, messages.append, lambda offset, part: got.append((offset, bytes(part))))
+        reader = Reader(ours, messages.append, lambda offset, part: got.append((offset, bytes(part))), never)
         while stream:
             cut = data.draw(st.integers(1, len(stream)))
             theirs.sendall(stream[:cut])
@@ -197,7 +202,7 @@ def test_what_is_no_image_is_refused(head: bytes) -> None:
     with ours, theirs:
         ours.setblocking(False)
         theirs.sendall(head + b"x" * 100)
-        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None)
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None, never)
         with pytest.raises(WireError):
             for _ in range(50):
                 reader.read()

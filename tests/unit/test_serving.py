@@ -38,7 +38,7 @@ class Node:
         self.got, self.pieces, self.reasons = bytearray(), 0, []  # type: ignore[var-annotated]
         self.pull = Pull(
             self.loop, Sources([0], 1), lambda _place: self.path, {"number": 0, "digest": "d"},
-            lambda: len(self.got), self._take, self.reasons.append,
+            lambda: len(self.got), self._take, self._take_file, self.reasons.append,
         )  # fmt: skip
 
     def _on_request(self, session: Session, op: str, message: dict[str, Any]) -> None:
@@ -51,6 +51,12 @@ class Node:
         assert offset == len(self.got)
         self.got += data
         self.pieces += 1
+
+    def _take_file(self, fd: int, offset: int, count: int) -> int:
+        data = os.pread(fd, count, offset)
+        if data:
+            self._take(offset, memoryview(data))
+        return len(data)
 
     def come(self, here: int) -> None:
         """More of it has come."""
@@ -114,7 +120,7 @@ def test_a_notice_without_a_file_is_refused() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(notice(0, 5))
-        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None)
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None, lambda _fd, _offset, count: count)
         with pytest.raises(WireError):
             for _ in range(3):
                 reader.read()
@@ -125,14 +131,50 @@ def test_of_files_handed_over_one_stays_open_and_goes_with_its_reader(tmp_path: 
     before = set(os.listdir("/proc/self/fd"))
     ours, theirs = socket.socketpair()
     got: list[bytes] = []
+
+    def take(fd: int, offset: int, count: int) -> int:
+        got.append(os.pread(fd, count, offset))
+        return len(got[-1])
+
     with ours, theirs, open(tmp_path / "image", "rb") as image:
         for here in (1, 2):
             socket.send_fds(theirs, [notice(0, here)], [image.fileno()])
-        reader = Reader(ours, lambda _message: None, lambda _offset, part: got.append(bytes(part)))
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None, take)
         while b"".join(got) != b"im":
             reader.read()
         reader.close()
     assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_whoever_reads_late_takes_all_that_was_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"image!")
+    ours, theirs = socket.socketpair()
+    taken: list[tuple[int, int]] = []
+
+    def take(_fd: int, offset: int, count: int) -> int:
+        taken.append((offset, count))
+        return count
+
+    with ours, theirs, open(tmp_path / "image", "rb") as image:
+        ours.setblocking(False)
+        socket.send_fds(theirs, [notice(0, 1)], [image.fileno()])
+        reader = Reader(ours, lambda _message: None, lambda _offset, _part: None, take)
+        while not reader.dry:
+            reader.read()
+        assert taken == [(0, 1)]
+        theirs.sendall(b"".join(notice(0, here) for here in (2, 3, 4)) + notice(0, 6)[:7])
+        while not (reader.dry and len(taken) > 1):
+            reader.read()
+        assert taken == [(0, 1), (1, 3)]
+        theirs.sendall(notice(0, 6)[7:])
+        while not (reader.dry and len(taken) > 2):
+            reader.read()
+        assert taken == [(0, 1), (1, 3), (4, 2)]
+        theirs.sendall(control(hello("child")))  # behind notices comes nothing else
+        with pytest.raises(WireError):
+            while True:
+                reader.read()
+        reader.close()
 
 
 class Stream:
