@@ -219,7 +219,7 @@ class _Fetch:
             self.go()
         except OSError as error:
             self.drop()
-            self._staging.in_failed(error)
+            self._staging.in_failed(OSError(error.errno, error.strerror, self._target))
 
     def drop(self) -> None:
         """Give up what has not come whole."""

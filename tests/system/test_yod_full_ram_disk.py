@@ -22,7 +22,8 @@ head -c 20m /dev/zero > /dev/shm/fill 2>/dev/null
 say full $always ./blob
 say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say plain yod -sz 4 ./blob
-say left find pfs /dev/shm -name blob
+say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
+say left find pfs /dev/shm -name blob -o -name 'staged*'
 mesh down --force >&2
 """
 
@@ -49,4 +50,5 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
         assert "goes by the parallel file system" in steps[name] and "status 0" in steps[name]
     assert "yod:" not in steps["one-copy"] and "status 0" in steps["one-copy"]
     assert "status 0" in steps["plain"], "what runs in place needs no room"
+    assert steps["staged"].strip() == "yod: n0: stage-in: /dev/shm/staged: No space left on device\nstatus 125"
     assert steps["left"].strip() == "status 0", "nothing of it is left"
