@@ -10,6 +10,9 @@ from console.deploy import personal
 from console.errors import UsageError
 from console.settings import Settings
 
+#: Differences between the topology and the nodes that ``mesh up`` tells.
+DIFFERENCES = 3
+
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
     """Start the mesh, or say that it is up."""
@@ -38,7 +41,20 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         print(f"mesh up: {done.size}, under a new keeper ({done.took_s:.1f} s)")
     else:
         print(f"mesh is up already: {done.size}")
+    if settings.topology is not None and simulation is None:
+        _tell_differences(settings)
     return 0
+
+
+def _tell_differences(settings: Settings) -> None:
+    """What the configuration's topology says otherwise than the nodes: most placements then refuse everybody."""
+    from console.cli.mesh_topology import differences  # loaded where a topology is described
+
+    found = differences(settings)
+    for line in found[:DIFFERENCES]:
+        print(f"mesh: [topology]: {line}", file=sys.stderr)
+    if len(found) > DIFFERENCES:
+        print("mesh: more of that: mesh topology check", file=sys.stderr)
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:

@@ -37,6 +37,11 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
     return int(bool(found))
 
 
+def differences(settings: Settings) -> list[str]:
+    """Where the mesh's topology and its nodes disagree, a sentence each."""
+    return inconsistencies(*_find(settings, None))
+
+
 def _find(settings: Settings, file: str | None) -> tuple[Topology, list[Node] | None, Side | None]:
     """The topology, the nodes to compare it with (None: a description alone), the side where they are all of one."""
     if file is not None:

@@ -44,6 +44,16 @@ def test_up_status_down(mesh: MakeMesh) -> None:
     assert told.returncode == 1 and told.stdout.startswith("no mesh is up")
 
 
+def test_up_tells_where_the_topology_is_another_machines(mesh: MakeMesh) -> None:
+    made = mesh(8, 2, up=False)
+    (made.work / "mesh.toml").write_text('[topology]\nkind = "mesh"\nrows = 1\ncolumns = 1\ncages = 1\nboards = 1\n')
+    up = made.up()
+    assert up.stdout.startswith("mesh up: 8 processors") and up.stderr == (
+        "mesh: [topology]: node n1 has processor 4, and the machine ends at 3\n"
+    )
+    assert "mesh topology check" in made.run("yod", "-sz", "1", "true").stderr
+
+
 def test_a_second_up_of_the_same_size_is_fine_and_of_another_refused(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     boot = boot_id(private)
