@@ -26,9 +26,9 @@ else:
     import _ssl as ssl
 
 _AT_ONCE = 256 << 10  # bytes that are taken from the socket in one go
-#: Encrypted in one go, four whole records: it stays in the cache, and is less than what malloc would take from the
-#: kernel and give back each time.
-MOST_WRITTEN = 64 << 10
+#: Encrypted in one go, four whole records and what stands before them: it stays in the cache, and is less than what
+#: malloc would take from the kernel and give back each time.
+_MOST_WRITTEN = (64 << 10) + 17
 _RECORD = 16 << 10
 _HELD = 17 << 10  # of a record that has not wholly come the library holds so much
 _TLS_1_3 = 0x304
@@ -335,7 +335,7 @@ class Secured:
 
 def _gathered(parts: Sequence[Any]) -> List[Any]:
     """The first of ``parts``, as much as is encrypted in one go: small ones in one, large ones without a copy."""
-    room, some = MOST_WRITTEN, []
+    room, some = _MOST_WRITTEN, []
     for part in parts:
         if len(part) > room:
             part = memoryview(part)[:room]
@@ -344,7 +344,7 @@ def _gathered(parts: Sequence[Any]) -> List[Any]:
         room -= len(part)
         if not room:
             break
-    return some if MOST_WRITTEN - room > len(some) * _RECORD else [b"".join(some)] if len(some) > 1 else some
+    return some if _MOST_WRITTEN - room > len(some) * _RECORD else [b"".join(some)] if len(some) > 1 else some
 
 
 def connect(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:

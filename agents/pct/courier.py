@@ -14,7 +14,7 @@ import select
 import time
 
 from agents.link.sockets import connect
-from agents.link.tls import MOST_WRITTEN, Secured
+from agents.link.tls import Secured
 from agents.link.trust import ours
 from agents.pct import kernel
 from agents.pct.anteroom import next_message, refuse, wait
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
 STILL_S, APPEAR_S = 3.0, 1.0
 _AGAIN_S = 0.01
-_RECORD = 16 << 10  # of TLS: a head in one of its own would cost as much as a full one
+#: Of TLS: a head in a record of its own would cost as much as a full one; and four, which are sent at once.
+_RECORD, _BLOCK = 16 << 10, 64 << 10
 
 
 class Courier:
@@ -86,10 +87,10 @@ class Courier:
 
     def _pass_on(self, offset: int, data: memoryview) -> None:
         first = _RECORD - HEAD.size
-        rest = first + MOST_WRITTEN - _RECORD
+        rest = first + _BLOCK - _RECORD
         self._send(head(self._number, offset, len(data)) + data[:first], data[first:rest])
-        for at in range(rest, len(data), MOST_WRITTEN):
-            self._send(data[at : at + MOST_WRITTEN])
+        for at in range(rest, len(data), _BLOCK):
+            self._send(data[at : at + _BLOCK])
 
     def _send(self, *parts: "bytes | memoryview") -> None:
         while parts:
