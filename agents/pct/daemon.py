@@ -339,7 +339,7 @@ class Pct(Inside):
     def _renew_files(self, session: Session, message: Message) -> None:
         if self._outside is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
-        self._outside.renew(message["files"])
+        self._outside.renew(message["files"], session)
         self._couriers.close()  # those who have the old ones carry what they carry, and no more
         session.reply(message, {})
 

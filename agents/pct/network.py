@@ -84,11 +84,16 @@ class Network:
         self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
+        self._distrusted_at = 0.0
         self._sock = tcp.listen(*place)
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
     def __len__(self) -> int:
         return len(self._visitors)
+
+    def distrust(self) -> None:
+        """A CA is believed no more: certificates that are being shown may be its."""
+        self._distrusted_at = time.monotonic()
 
     def _on_accept(self, _events: int) -> None:
         for _ in range(16):  # then others have their turn
@@ -213,6 +218,8 @@ class Network:
         role = check_hello(message)
         names, mesh = visitor.secured.peer.names, self._trust.mesh
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
+        if names and visitor.since < self._distrusted_at:
+            raise Refusal("handshake", "certificates have changed since this one was shown: come again")
         if role in LAUNCH_ROLES:
             visitor.way = self._let_in(role, names, text, mac)
             self._take(visitor)
