@@ -37,6 +37,7 @@ class Cargo:
         self._images = Images(around, self._moved)
         self._application: Optional[Application] = None
         self._staging: Optional[Staging] = None
+        self._abandoned = False
 
     def _moved(self) -> None:
         self.moved_at = time.monotonic()
@@ -88,6 +89,8 @@ class Cargo:
             from agents.pct.staging import Staging
 
             self._staging = Staging(self._around, self._files(), lambda: self._images.store.directory)
+            if self._abandoned:
+                self._staging.abandon()
         return self._staging
 
     # from the tree
@@ -130,7 +133,8 @@ class Cargo:
         self._images.fetch(session, message)
 
     def abandon(self) -> None:
-        """The launcher is gone."""
+        """The launcher is gone, and nothing that is begun from now on would be answered."""
+        self._abandoned = True
         if self._staging is not None:
             self._staging.abandon()
 

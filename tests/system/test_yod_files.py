@@ -15,7 +15,7 @@ import pytest
 from agents.pct.places import YODIO
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
 
@@ -297,6 +297,19 @@ def test_interrupted_while_it_stages_nothing_stays(yods: PrivateMesh, data: Path
     wait_until(lambda: not list(yods.work.glob("copy-*.part*")), "no half files", 5)
     for path in yods.work.glob("copy-*"):
         path.unlink()
+
+
+def test_a_killed_yod_that_would_have_had_files_leaves_no_launch_child(yods: PrivateMesh, data: Path) -> None:
+    def children() -> list[str]:
+        return [command for command in yods.processes().values() if "redmesh-launch" in command]
+
+    process = yods.start(
+        "yod", "-sz", "4", "-stage-out", "data/small:back-{rank}", "sh", "-c", "touch ran-$YOD_RANK; exec sleep 60"
+    )
+    wait_until(lambda: len(children()) == 2 and len(list(yods.work.glob("ran-*"))) == 4, "it runs")
+    process.kill()
+    process.wait(5)
+    wait_until(lambda: not children() and not ranks_left(yods), "nothing of it is left", 5.0)
 
 
 def test_what_is_no_file_is_not_staged_and_holds_nothing_up(yods: PrivateMesh, data: Path) -> None:
