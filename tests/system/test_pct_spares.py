@@ -26,8 +26,9 @@ def spares(machine: Machine) -> list[list[int]]:
 
 
 def one_each(machine: Machine) -> list[int]:
-    """The spare launch child of every node."""
+    """The spare launch child of every node, at rest."""
     wait_until(lambda: [len(found) for found in spares(machine)] == [1, 1, 1], "one spare a node")
+    wait_until(lambda: all("anon_inode:" not in describe(pid)[0] for (pid,) in spares(machine)), "they are at rest")
     return [found[0] for found in spares(machine)]
 
 
