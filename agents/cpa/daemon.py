@@ -268,6 +268,8 @@ class Cpa:
         self._undo_now()
         if self.operations.expire():
             self._released()
+        for session in [one for one in self.server.sessions.values() if not self.logins.may_stay(one.peer)]:
+            session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
 
     def _trim(self) -> float | None:

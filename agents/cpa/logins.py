@@ -46,6 +46,13 @@ class Logins:
             told = f"{name[:80]} is no login processor of this mesh any more"
             raise Denied(told, "mesh down --force there; mesh login grant makes it one again")
 
+    def may_stay(self, peer: Peer) -> bool:
+        """Whether a connection is not of a revoked one: it would be good again when its name is granted again.
+
+        As the picture is that was last refreshed.
+        """
+        return not peer.names or self._machine.knows(_certified(peer))
+
     def check(self, peer: Peer, op: str, message: Message) -> None:
         """Puts the true login into ``message``.
 

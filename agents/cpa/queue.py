@@ -127,12 +127,22 @@ class Queue:
             rows = [Row(*row) for row in self._outage.guard(lambda: waiting.line(self._store))]
             for waiter in self._waiters.missing(row.key for row in rows):
                 # taken out by a CPA that saw an older connection of the same client end
-                left_s = waiter.deadline - time.monotonic()
-                if left_s > LOOK_S:
-                    self._enqueue(waiter.session.peer.uid, waiter.message, left_s)
+                self._enqueue_again(waiter)
             served = False
             for waiter in self._waiters.next(rows):
                 served = self._serve_one(waiter) or served
+
+    def _enqueue_again(self, waiter: Waiter) -> None:
+        left_s = waiter.deadline - time.monotonic()
+        if left_s <= LOOK_S:
+            return
+        try:
+            self._enqueue(waiter.session.peer.uid, waiter.message, left_s)
+        except DatabaseUnavailable:
+            raise
+        except StoreError as error:  # its login processor was revoked: others wait here too
+            self._waiters.remove(waiter.key)
+            self._refuse(waiter.session, waiter.message, error)
 
     def _serve_one(self, waiter: Waiter) -> bool:
         if not is_there(waiter.session.link.sock):
