@@ -125,6 +125,19 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
     return store.run(work)
 
 
+def left_behind(store: Store) -> Revoked:
+    """What login processors that were revoked still have, and nodes that nobody hears."""
+    gone = "ended_at IS NULL AND login_processor NOT IN (SELECT id FROM node)"
+    launchers, partitions, nodes = store.read_together(
+        [
+            (f"SELECT id FROM launcher WHERE {gone} ORDER BY id", ()),
+            (f"SELECT id FROM `partition` WHERE {gone} AND batch_job IS NOT NULL", ()),
+            ("SELECT name FROM node WHERE rca = '' AND role <> 'login' ORDER BY id", ()),
+        ]
+    )
+    return Revoked([row[0] for row in launchers], [row[0] for row in partitions], [row[0] for row in nodes])
+
+
 def _login(t: Transaction, name: str) -> NodeRow:
     row = find_node(t, name)
     if t.row("SELECT id FROM node WHERE id = ? AND role = 'login'", (row.id,)) is None:

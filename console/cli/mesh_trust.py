@@ -8,6 +8,7 @@ from typing import Any
 
 from console.deploy.trust import Stage, authority
 from console.errors import ConsoleError
+from console.launch.sanitise import clean
 from console.settings import Settings
 
 
@@ -24,6 +25,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         "stage": keys.stage.value,
         "fingerprints": keys.fingerprints,
         "expires_at": keys.expires_at,
+        "revoked": sorted(keys.revoked),
     }
     if options.json:
         print(json.dumps(told))
@@ -35,6 +37,8 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     print(f"until {time.strftime('%Y-%m-%d', time.gmtime(keys.expires_at))}")
     if keys.stage is not Stage.SETTLED:
         print("a change of keys is under way: mesh trust rotate goes on with it")
+    for name in sorted(keys.revoked):
+        print(f"{clean(name)} was revoked, and knows keys that are accepted: mesh login revoke {clean(name)} goes on")
     return 0
 
 

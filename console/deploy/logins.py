@@ -98,14 +98,15 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
     """The system database has the login processor, under an id that no other one has."""
     with open_store(url) as store:
         known = _known(store)
-        # launches of one that was revoked stay its own in the history
-        launched = store.read("SELECT COALESCE(MAX(login_processor), 0) FROM launcher")[0][0]
+        # launches and partitions of one that was revoked stay its own in the history
+        every = "SELECT login_processor FROM launcher UNION SELECT login_processor FROM `partition`"
+        used = store.read(f"SELECT COALESCE(MAX(login_processor), 0) FROM ({every}) AS used")[0][0]
     role = known.get(name, ("login", 0))[0]
     if role != "login" or name == config["login"]:
         what = "this login processor" if role == "login" else f"a {role} node of this mesh"
         raise ConsoleError(f"{name} is {what}", "another name, as the processor's own is")
     if name not in known:
-        number = 1 + max(launched, *(number for _, number in known.values()))
+        number = 1 + max(used, *(number for _, number in known.values()))
         node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
         extend(url, config["boot_id"], [node])
 

@@ -17,12 +17,13 @@ from console.deploy.description import read_hosts
 from console.deploy.ledger import Ledger
 from console.deploy.plan import cpa_url, cpa_url_file
 from console.deploy.rotation import living, rotate_locked
-from console.deploy.trust import Stage, authority
+from console.deploy.trust import authority
 from console.errors import ConsoleError
 from console.launch.access import user
 from console.settings import Settings
 from db import ending, rcas
 from db.connection import Store, open_store
+from db.errors import Invalid
 from db.url import mysql_options
 
 #: Seconds for launches to be cleaned up after; the least that nodes get to beat elsewhere, and between two looks.
@@ -49,6 +50,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
     """Revoke the login processor ``name``; ``say`` gets what is done, and what is left for people to do.
 
     LaunchesRun unless ``force``, ConsoleError, StoreError: nothing was done. Behind: keys are still being changed.
+    One that was cut short goes on when it is said again.
     """
     config = living(settings)
     with personal.locked(settings):
@@ -56,7 +58,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
         with open_store(cpa_url(settings)) as store:
             if not force:
                 _refuse_while_launches_run(store, name)
-            had = rcas.revoke(store, name, user())
+            had = _forget(settings, store, name)
             say(f"{name} is no login processor any more: no CPA of this mesh serves it")
             left = _end(settings, store, had.launchers, say)
             for partition in had.partitions:
@@ -66,7 +68,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
             _strike_off(settings, name)
             _tell_what_is_left(settings, name, say)
             try:
-                down = _change_keys(settings, config, say)
+                down = rotate_locked(settings, config, say)
             finally:  # a node that is gone keeps keys from being changed until somebody takes it for gone
                 _await_nodes(store, config, had.nodes, say)
         return Revoked([one for one in had.launchers if one not in left], left, down)
@@ -87,6 +89,20 @@ def _refuse_while_launches_run(store: Store, name: str) -> None:
         some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
         told = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
         raise LaunchesRun(f"{told} from there", f"mesh login revoke --force {name} ends them", exit_status=1)
+
+
+def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
+    """The database forgets it; what it still had. Invalid."""
+    keys = authority(settings.state_dir, settings.mesh)
+    goes_on = name in keys.revoked
+    keys.distrust(name)  # first: whatever ends us, what it knows is good no longer than until the next change of keys
+    try:
+        return rcas.revoke(store, name, user())
+    except Invalid:
+        if goes_on:
+            return rcas.left_behind(store)
+        keys.absolve(name)
+        raise
 
 
 def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -> list[int]:
@@ -131,12 +147,6 @@ def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
             seen = mysql_options(file.readline().strip())
         say(f"its viewers still see their side: DROP USER {seen.get('user', '')}; DROP DATABASE `{seen['database']}`")
         os.unlink(view)
-
-
-def _change_keys(settings: Settings, config: dict[str, Any], say: Say) -> list[str]:
-    if authority(settings.state_dir, settings.mesh).stage is not Stage.SETTLED:
-        rotate_locked(settings, config, say)  # it may have been granted those that come into force by this
-    return rotate_locked(settings, config, say)
 
 
 def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say: Say) -> None:

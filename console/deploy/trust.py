@@ -78,6 +78,8 @@ class Authority:
 
     def __init__(self, state_dir: str, mesh: str) -> None:
         self.directory, self.mesh = os.path.join(state_dir, "trust"), mesh
+        #: Login processors that were revoked and know keys that are accepted; whether the next ones were made since.
+        self.revoked: dict[str, bool] = {}
         try:
             own_directory(state_dir)
             own_directory(self.directory)
@@ -151,15 +153,29 @@ class Authority:
     def rotate(self, tell: Callable[["Authority"], None]) -> None:
         """Change CA and keys; ``tell`` gives every node and login processor its new files, after each step.
 
-        What ``tell`` raises ends it where it is; the next call goes on from there: first everybody is told again.
+        What ``tell`` raises ends it where it is; the next call goes on from there: first everybody is told again. Once
+        more where somebody was revoked who may know those that come into force by this.
         """
         if self.stage is Stage.SETTLED:
             self._step()
         while True:
             tell(self)
-            if self.stage is Stage.SETTLED:
+            if self.stage is Stage.SETTLED and not self.revoked:
                 return
             self._step()
+
+    def distrust(self, login: str) -> None:
+        """What ``login`` knows is to be of no use: a change of keys is not over before all of them were made since."""
+        if login not in self.revoked:
+            with self._locked():
+                self.revoked = {**self.revoked, login: False}
+                self._write(self._generations, self.stage)
+
+    def absolve(self, login: str) -> None:
+        """It was no login processor."""
+        with self._locked():
+            self.revoked = {name: since for name, since in self.revoked.items() if name != login}
+            self._write(self._generations, self.stage)
 
     def _step(self) -> None:
         following = TRANSITIONS[self.stage]
@@ -167,10 +183,12 @@ class Authority:
             now = self._generations
             if following is Stage.INTRODUCED:
                 now = [now[0], _new_generation(self.mesh)]
+                self.revoked = dict.fromkeys(self.revoked, True)
             elif following is Stage.TURNED:
                 now = [now[1], now[0]]
             else:
                 now = now[:1]
+                self.revoked = {name: False for name, since in self.revoked.items() if not since}
             self._write(now, following)
             self._generations, self.stage = now, following
 
@@ -190,7 +208,8 @@ class Authority:
 
     def _write(self, generations: Sequence[_Generation], stage: Stage) -> None:
         # ca.key is the truth, replaced at one stroke; the others are what daemons read of it
-        whole = {"stage": stage.value, "generations": [generation.as_message() for generation in generations]}
+        made = [generation.as_message() for generation in generations]
+        whole = {"stage": stage.value, "revoked": self.revoked, "generations": made}
         write_private(self._path("ca.key"), json.dumps(whole, indent=1).encode("ascii") + b"\n")
         write_private(self._path("master.key"), keys.as_file([g.master for g in generations]))
         write_private(self._path("ca.pem"), b"".join(certificates.pem_of(g.certificate) for g in generations))
@@ -199,8 +218,9 @@ class Authority:
         try:
             with open(self._path("ca.key"), "rb") as file:
                 whole = json.load(file)
+            self.revoked = {str(name): bool(since) for name, since in whole.get("revoked", {}).items()}
             return [_generation(entry) for entry in whole["generations"]], Stage(whole["stage"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             hint = "mesh down, move that directory away, mesh up: every node gets new files"
             raise TrustError(f"the keys in {self.directory} cannot be used: {error}", hint) from None
 

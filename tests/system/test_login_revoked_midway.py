@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agents.wire import keys
 from db.connection import open_store
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
@@ -53,3 +54,35 @@ def test_what_waits_there_keeps_nobody_waiting_here(mesh: PrivateMesh, other: Ot
     assert ours.wait(10) == 0
     _, said = theirs.communicate(timeout=20)
     assert theirs.returncode == 125 and "Traceback" not in said, said
+
+
+def test_a_command_that_was_killed_goes_on_when_it_is_said_again(mesh: PrivateMesh, other: OtherLogin) -> None:
+    """Its launches end, and the keys change, whoever says what is next: this one or a change of keys."""
+    knew = set(keys.read(str(mesh.state / "trust" / "master.key")))
+    theirs = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 10.0, 0.05)
+    words = ("mesh", "login", "revoke", "--force", OTHER_LOGIN)
+    cut_short = mesh.start(*words, stdout=subprocess.PIPE, text=True)
+    assert "no login processor any more" in cut_short.stdout.readline()
+    cut_short.kill()
+    cut_short.wait()
+    assert f"{OTHER_LOGIN} was revoked, and knows keys" in mesh.run("mesh", "trust", "show", check=True).stdout
+    nobody = mesh.run("mesh", "login", "revoke", "login3")
+    assert nobody.returncode and "no node 'login3'" in nobody.stderr, nobody
+    assert mesh.json("mesh", "trust", "show")["revoked"] == [OTHER_LOGIN]
+    mesh.run(*words, check=True)
+    assert theirs.wait(20) != 0 and mesh.json("showmesh")["states"]["free"] == 4
+    assert not knew & set(keys.read(str(mesh.state / "trust" / "master.key")))
+    assert mesh.json("mesh", "trust", "show")["revoked"] == []
+    assert mesh.run("yod", "-sz", "4", "true").returncode == 0
+    again = mesh.run(*words)
+    assert again.returncode and f"no node '{OTHER_LOGIN}'" in again.stderr, again
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../x", "a\nb", "\x1b[31mred", "-x", "n0'; DROP TABLE node; --", "\udcff", "x" * 9999]
+)
+def test_names_that_no_login_processor_has(mesh: PrivateMesh, name: str) -> None:
+    done = mesh.run("mesh", "login", "revoke", "--", name)
+    assert done.returncode and "Traceback" not in done.stderr and "\x1b" not in done.stderr, done
+    assert mesh.json("mesh", "trust", "show")["revoked"] == []
