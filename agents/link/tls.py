@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import time
 
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, WRITE
@@ -102,6 +103,7 @@ class Secured:
         "failure",
         "peer",
         "shaking",
+        "since",
         "wants",
     )  # fmt: skip
 
@@ -114,6 +116,7 @@ class Secured:
         self._tls: Any = context._wrap_bio(
             self._incoming, self._outgoing, server_side=server, server_hostname=hint.decode("ascii") or None
         )
+        self.since = time.monotonic()  # whom it believes is known from then on
         self._expected = expected  # the URI that the peer's certificate has to hold
         self._left: Any = b""  # decrypted, not taken
         self._away: Any = b""  # encrypted, not taken by the socket

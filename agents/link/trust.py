@@ -6,6 +6,7 @@ Nothing is read before the first of them: a process that only talks to Unix sock
 from __future__ import annotations
 
 import os
+import time
 
 from agents.wire.errors import AgentError
 
@@ -48,7 +49,7 @@ def parse(address: str) -> Address:
 class Trust:
     """The files of one process: the CAs' certificates, and its own key and certificate if it has one."""
 
-    __slots__ = ("_client", "_held", "_server", "_stamp", "ca_path", "mesh", "own_path")
+    __slots__ = ("_believed", "_client", "_held", "_narrowed_at", "_server", "_stamp", "ca_path", "mesh", "own_path")
 
     def __init__(self, mesh: str, ca_path: str, own_path: str = "") -> None:
         self.mesh, self.ca_path, self.own_path = mesh, ca_path, own_path
@@ -56,6 +57,8 @@ class Trust:
         self._server: Any = None
         self._stamp: Any = None
         self._held = False
+        self._believed: "frozenset[str]" = frozenset()  # what stands in the CAs' file, where we accept connections
+        self._narrowed_at = 0.0
 
     def client(self) -> Any:
         """The context of connections we make."""
@@ -73,7 +76,15 @@ class Trust:
             from agents.link.tls import server_context
 
             self._server = server_context(self.ca_path, self.own_path)
+            before, self._believed = self._believed, _certificates(self.ca_path)
+            if not before <= self._believed:
+                self._narrowed_at = time.monotonic()
         return self._server
+
+    def believes(self, since: float) -> bool:
+        """Whether every CA that was believed at that instant (monotonic) still is: a connection outlives a file."""
+        self.server()
+        return since >= self._narrowed_at
 
     def hold(self) -> None:
         """Go on with what has been read: whoever gives up root cannot read the files any more."""
@@ -87,6 +98,11 @@ class Trust:
         stamp = tuple(_stamp_of(path) for path in (self.ca_path, self.own_path) if path)
         if stamp != self._stamp:
             self._stamp, self._client, self._server = stamp, None, None
+
+
+def _certificates(path: str) -> "frozenset[str]":
+    with open(path, encoding="ascii", errors="replace") as file:
+        return frozenset("".join(one.split()) for one in file.read().split("-----END CERTIFICATE-----"))
 
 
 def _stamp_of(path: str) -> "tuple[int, int]":

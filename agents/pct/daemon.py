@@ -258,7 +258,7 @@ class Pct(Inside):
             return
         pid, line = self._give_birth(work)
         if line is not None:
-            self._hosted.add_courier(pid)
+            self._hosted.add_carrier(pid)
             self._couriers.add(line)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
@@ -339,7 +339,7 @@ class Pct(Inside):
     def _renew_files(self, session: Session, message: Message) -> None:
         if self._outside is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
-        self._outside.renew(message["files"], session)
+        self._outside.renew(message["files"])
         self._couriers.close()  # those who have the old ones carry what they carry, and no more
         session.reply(message, {})
 
@@ -389,6 +389,7 @@ class Pct(Inside):
             processes.kill_all(self._hosted.pids)
             for launcher in self._hosted.launchers():
                 self._hosted.clear(launcher)
+        self._hosted.end_carriers()
         try:
             os.unlink(pct_socket(self._config.run, self._config.node))
         except OSError:

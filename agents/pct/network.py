@@ -84,16 +84,11 @@ class Network:
         self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
-        self._distrusted_at = 0.0
         self._sock = tcp.listen(*place)
         loop.watch(self._sock.fileno(), READ, self._on_accept)
 
     def __len__(self) -> int:
         return len(self._visitors)
-
-    def distrust(self) -> None:
-        """A CA is believed no more: certificates that are being shown may be its."""
-        self._distrusted_at = time.monotonic()
 
     def _on_accept(self, _events: int) -> None:
         for _ in range(16):  # then others have their turn
@@ -218,8 +213,7 @@ class Network:
         role = check_hello(message)
         names, mesh = visitor.secured.peer.names, self._trust.mesh
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
-        if names and visitor.since < self._distrusted_at:
-            raise Refusal("handshake", "certificates have changed since this one was shown: come again")
+        need_believed(visitor.secured, self._trust)
         if role in LAUNCH_ROLES:
             visitor.way = self._let_in(role, names, text, mac)
             self._take(visitor)
@@ -331,7 +325,21 @@ def wanted(message: Message, names: FrozenSet[str], mesh: str) -> Message:
         raise Refusal("wrong_role", "a launch child of another node may fetch images, and nothing else")
     if "launcher" not in message:
         raise WireError("an image of which launch?")
+    if message["offset"] < 0:
+        raise WireError("an image from before its first byte")
     return dict(message, node=name_of(names, mesh, "pct"))
+
+
+def need_believed(secured: tls.Secured, trust: Trust) -> None:
+    """Refusal of a certificate whose CA may have gone since it was shown."""
+    if not secured.peer.names:
+        return
+    try:
+        believed = trust.believes(secured.since)
+    except (OSError, AgentError):  # the files are gone, or of no use
+        believed = False
+    if not believed:
+        raise Refusal("handshake", "the mesh's certificates have changed since this one was shown: connect anew")
 
 
 def allowed(op: str, names: FrozenSet[str], mesh: str, credential: Optional[Credential], launcher: Any) -> None:

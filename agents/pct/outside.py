@@ -8,7 +8,7 @@ import time
 from agents.link import trust as trusts
 from agents.link.trust import SCHEME, Trust
 from agents.pct.admission import Admission
-from agents.pct.network import Network, allowed
+from agents.pct.network import Network, allowed, need_believed
 from agents.pct.places import tombstone
 from agents.wire import keys
 from agents.wire.errors import Refusal
@@ -63,7 +63,6 @@ class Outside:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._inside = inside
         self._launchers: List[Session] = []  # sessions of those who have no more than a credential
-        self._certified: List[Session] = []  # the others
         self._trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trusts.use(self._trust)
         launch_keys = keys.KeyFile(self._file("launch.key")).read
@@ -113,8 +112,6 @@ class Outside:
             if len(self._launchers) == _MOST_LAUNCHERS:
                 self._launchers.pop(0).dismiss("others came")
             self._launchers.append(session)
-        else:
-            self._certified = [*(one for one in self._certified if one.open), session]
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
         from agents.pct.courier import Depot, be_courier
@@ -129,28 +126,22 @@ class Outside:
 
         return answer(question, self._network.let_in, self._network.failed)
 
-    def renew(self, files: Dict[str, Any], by: Session) -> None:
-        """Other certificates and keys from now on. BadFiles.
-
-        When a CA went, so do all who may have come by a certificate of it, but for ``by``.
-        """
+    def renew(self, files: Dict[str, Any]) -> None:
+        """Other certificates and keys from now on. BadFiles."""
         from agents.pct.renewing import renew  # once in months
 
-        narrower = renew(self._config.trust, self._mesh, files)
+        renew(self._config.trust, self._mesh, files)
         self.prepare()  # or each launch child would read them
         self._log.write("trust renewed")
-        if narrower:
-            self._network.distrust()
-            for session in self._certified:
-                if session is not by:
-                    session.dismiss("certificates have changed")
 
     def check(self, session: Session, op: str, message: Message) -> None:
         """Refusal unless whoever is at the other end may ask for ``op``."""
         if session.peer.uid >= 0:
             return
         names = session.peer.names
+        secured: Any = session.link.sock
         try:
+            need_believed(secured, self._trust)
             allowed(op, names, self._mesh, session.state, message.get("launcher"))
         except Refusal as refusal:
             self._log.write("refused", reason=refusal.reason, op=op, names=sorted(names), message=refusal.message)

@@ -11,7 +11,7 @@ from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Set
+    from typing import Any, Dict
 
 #: Keys first: whoever sees a new certificate finds them.
 NAMES = ("launch.key", "beat.key", "ca.pem", "node.pem")
@@ -23,11 +23,8 @@ class BadFiles(PctError):
     code = "invalid"
 
 
-def renew(directory: str, mesh: str, files: Dict[str, Any]) -> bool:
-    """Put ``files`` (texts, by name) in place of those in ``directory``; who uses them reads them again. BadFiles.
-
-    Whether a CA that was believed is not among them.
-    """
+def renew(directory: str, mesh: str, files: Dict[str, Any]) -> None:
+    """Put ``files`` (texts, by name) in place of those in ``directory``; who uses them reads them again. BadFiles."""
     if set(files) != set(NAMES) or not all(isinstance(text, str) for text in files.values()):
         raise BadFiles(f"a node has {', '.join(NAMES)}, and all of them are replaced at once")
     made = []
@@ -35,10 +32,8 @@ def renew(directory: str, mesh: str, files: Dict[str, Any]) -> bool:
         for name in NAMES:
             made.append(_write(os.path.join(directory, name + ".new"), files[name].encode("utf-8", "replace")))
         _try(directory, mesh)
-        before = _believed(directory)
         for name in NAMES:
             os.replace(os.path.join(directory, name + ".new"), os.path.join(directory, name))
-        return not before <= _believed(directory)
     except AgentError as error:
         raise BadFiles(error.message) from None
     except OSError as error:
@@ -47,12 +42,6 @@ def renew(directory: str, mesh: str, files: Dict[str, Any]) -> bool:
         for path in made:
             if os.path.exists(path):
                 os.unlink(path)
-
-
-def _believed(directory: str) -> Set[str]:
-    """The certificates of the CAs, as the file has them."""
-    with open(os.path.join(directory, "ca.pem"), encoding="ascii") as file:
-        return {"".join(one.split()) for one in file.read().split("-----END CERTIFICATE-----") if one.strip()}
 
 
 def _write(path: str, content: bytes) -> str:
