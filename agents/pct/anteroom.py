@@ -80,15 +80,14 @@ def next_message(secured: tls.Secured, data: bytes, until: float) -> "Tuple[Mess
 
 def wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
     """What ``step`` returns once it need not wait any more. OSError when that is not ``until`` then."""
-    while True:
+    while (left := until - time.monotonic()) > 0:  # also for who never pauses
         try:
             return step()
         except BlockingIOError:
             events = select.poll()
             events.register(secured.fileno(), secured.wants)
-            left = until - time.monotonic()
-            if left <= 0 or not events.poll(left * 1000):
-                raise OSError(0, "it was too slow") from None
+            events.poll(left * 1000)
+    raise OSError(0, "it was too slow")
 
 
 def _ask(line: socket.socket, question: Any) -> Any:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import select
 import time
 
+from agents.link.lean import socket
 from agents.link.sockets import connect
 from agents.link.tls import Secured
 from agents.link.trust import ours
@@ -23,13 +25,12 @@ from agents.pct.pieces import HEAD, PIECE, Reader, head
 from agents.pct.places import launch_socket
 from agents.pct.spares import handed
 from agents.wire.control import control
-from agents.wire.errors import AgentError, Refusal
+from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    import socket
     from typing import NoReturn, Optional, Tuple
 
     from agents.pct.log import Log
@@ -80,7 +81,10 @@ class Courier:
     def _pass_on_file(self, fd: int, offset: int, count: int) -> int:
         # read in place, without a copy: whoever gets it compares its digest
         if self._map is None:
-            self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+            try:
+                self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+            except ValueError:
+                raise WireError("the file of an image is empty") from None
         data = self._map[offset : offset + min(count, PIECE)]
         self._pass_on(offset, data)
         return len(data)
@@ -155,20 +159,33 @@ def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
     while True:
         sock, _ = handed(line)
         try:
+            who = str(sock.getpeername()[0])
             sock.setblocking(False)
             secured = Secured(sock, ours(), server=True)
         except (OSError, AgentError):
             sock.close()
             continue
         try:
-            return secured, _received(depot, secured, time.monotonic() + PATIENCE_S)
+            request = _received(depot, secured, time.monotonic() + PATIENCE_S)
+            if _dismissed(line):
+                os._exit(0)  # what it showed was believed by certificates that have been replaced
+            return secured, request
         except AgentError as refusal:
             reason, names = getattr(refusal, "reason", "protocol"), sorted(secured.peer.names)
-            depot.log.write("refused", reason=reason, names=names, message=refusal.message)
+            depot.log.write("refused", reason=reason, peer=who, names=names, message=refusal.message)
             refuse(secured, refusal)
         except OSError as error:
-            depot.log.write("refused", reason="handshake", error=error.strerror or str(error))
+            depot.log.write("refused", reason="handshake", peer=who, error=error.strerror or str(error))
         secured.close()
+
+
+def _dismissed(line: socket.socket) -> bool:
+    try:
+        return not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _received(depot: Depot, secured: Secured, until: float) -> Message:

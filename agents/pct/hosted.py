@@ -31,6 +31,7 @@ class Hosted:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
         self._own: Set[int] = set()
         self._couriers: Set[int] = set()
+        self._carriers: Set[int] = set()  # of them those that carry images
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
@@ -55,9 +56,17 @@ class Hosted:
         return len(self._couriers)
 
     def add_courier(self, pid: int) -> int:
-        """A child that serves an image to another machine (agents/pct/courier.py); ``pid``."""
+        """A child that does something beside the launches; ``pid``."""
         self._couriers.add(pid)
         return pid
+
+    def add_carrier(self, pid: int) -> None:
+        """A child that serves images to other machines (agents/pct/courier.py)."""
+        self._carriers.add(self.add_courier(pid))
+
+    def end_carriers(self) -> None:
+        """Nobody fetches any more: they end now, also one that is stopped."""
+        processes.kill_all(self._carriers)
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
         """A line to the launch child of ``launcher``; None when there is none."""
@@ -130,6 +139,7 @@ class Hosted:
                 break
             if pid in self._couriers:
                 self._couriers.discard(pid)
+                self._carriers.discard(pid)
             elif pid in self._own:
                 self._own.discard(pid)
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:

@@ -53,10 +53,11 @@ class Image:
 
     def __init__(self, number: int, told: Dict[str, Any]) -> None:
         self.number = number
-        self.name, self.digest = str(told["name"]), str(told["digest"])
+        self.digest, self.size = str(told["digest"]), int(told["size"])
         self.path = os.fsdecode(to_bytes(told["path"]))
-        self.size = int(told["size"])
         self.library = bool(told.get("library"))
+        # a library has the name that programs know it by, which is text; a program that of its file, which need not be
+        self.name = str(told["name"]) if self.library else os.path.basename(self.path)
         self.folder = ""
         self.machine = ImageMachine()
         self.wanted = False

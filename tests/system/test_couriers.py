@@ -1,6 +1,8 @@
 """Couriers that wait for the next fetcher: who is served by them, who is refused, and when they go."""
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,12 +43,16 @@ def couriers(machine: FarMachine) -> list[int]:
     ]
 
 
-def fetch(machine: FarMachine, launcher: int, role: str = "pct") -> Talk:
+def fetch(machine: FarMachine, launcher: int, role: str = "pct", offset: int = 0, hint: bytes = FETCH) -> Talk:
     """Ask n0 for an image as a launch child of n1 does."""
-    talk = Talk(machine.visit(machine.trust(role, "n1"), hint=FETCH))
-    wanted = {"op": "fetch", "id": 1, "number": 0, "digest": "", "offset": 0, "launcher": launcher}
-    talk.sock.sendall(control(hello("child")) + control(wanted))
+    talk = Talk(machine.visit(machine.trust(role, "n1"), hint=hint))
+    talk.sock.sendall(control(hello("child")) + wanted(launcher, offset))
     return talk
+
+
+def wanted(launcher: int, offset: int = 0) -> bytes:
+    """What is said behind the hello."""
+    return control({"op": "fetch", "id": 1, "number": 0, "digest": "", "offset": offset, "launcher": launcher})
 
 
 def carried(machine: FarMachine, launcher: int) -> bool:
@@ -83,6 +89,7 @@ def test_it_refuses_whom_the_pct_refuses(machine: FarMachine, launcher: int, rol
     talk.until("error")
     talk.close()
     assert machine.refusals()[before:] == ["wrong_role" if role else "no_certificate"]
+    assert machine.log()[-1]["peer"] == "127.0.0.1", "an operator can tell whom to ask"
     assert carried(machine, launcher) and first in couriers(machine)
 
 
@@ -95,6 +102,33 @@ def test_a_stranger_who_says_that_he_fetches_holds_up_nobody(machine: FarMachine
     stranger.close()
     wait_until(lambda: "handshake" in machine.refusals(), "the stranger is logged")
     waiting(machine)  # of two that are done one is kept
+    assert carried(machine, launcher)
+
+
+@pytest.mark.parametrize("hint", [FETCH, b""], ids=["the courier", "the PCT"])
+def test_an_offset_before_the_image_is_refused(machine: FarMachine, launcher: int, hint: bytes) -> None:
+    assert carried(machine, launcher)
+    waiting(machine)
+    talk = fetch(machine, launcher, offset=-1, hint=hint)
+    assert "before its first byte" in talk.until("error")["error"]["message"]
+    talk.close()
+
+
+def test_who_came_before_the_certificates_changed_comes_again(machine: FarMachine, launcher: int) -> None:
+    assert carried(machine, launcher)
+    old = waiting(machine)
+    early = Talk(machine.visit(machine.trust("pct", "n1"), hint=FETCH))
+    early.sock.sendall(control(hello("child")))
+    files = {name: text.decode() for name, text in machine.authority.node_files("n0", ["127.0.0.1"]).items()}
+    login = Talk(machine.visit(machine.trust("cpa")))
+    login.sock.sendall(control(hello("admin")) + control({"op": "trust", "id": 1, "files": files}))
+    while not any("re" in message for message in login.messages):
+        assert login.read()
+    login.close()
+    early.sock.sendall(wanted(launcher))
+    assert not early.read() and not early.messages
+    early.close()
+    wait_until(lambda: not processes.alive(old), "it has gone with the certificates it knew")
     assert carried(machine, launcher)
 
 
@@ -113,6 +147,7 @@ def test_it_goes_with_its_pct_and_its_death_is_no_harm(machine: FarMachine, laun
     kill_hard(waiting(machine))
     assert carried(machine, launcher)
     last = waiting(machine)
+    os.kill(last, signal.SIGSTOP)  # and does not even see that the PCT has gone
     machine.processes["n0"].terminate()
     machine.processes["n0"].wait(15)
     wait_until(lambda: not processes.alive(last), "it has gone too")

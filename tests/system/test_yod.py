@@ -267,7 +267,7 @@ def test_closed_descriptors(yods: PrivateMesh) -> None:
 
 def test_names_that_are_no_utf8_are_names_like_others(yods: PrivateMesh) -> None:
     program = os.fsencode(yods.work) + b"/say\xff"
-    Path(os.fsdecode(program)).write_text("#!/bin/sh\necho said\n")
+    Path(os.fsdecode(program)).write_text('#!/bin/sh\n[ "${0##*/}" = "$(printf \'say\\377\')" ] && echo said\n')
     os.chmod(program, 0o755)
     for bcast in ("auto", "always"):
         assert yods.run("yod", "-bcast", bcast, os.fsdecode(program), check=True).stdout == "said\n"

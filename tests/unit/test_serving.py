@@ -211,6 +211,19 @@ def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
     assert at == len(whole)
 
 
+def test_a_courier_whose_file_is_empty_before_it_looks_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"")
+    child, source = socket.socketpair()
+    out, far = socket.socketpair()
+    with child, source, out, far, open(tmp_path / "image", "rb") as image:
+        courier = Courier(Stream(out), source, {"number": 3, "offset": 0})  # type: ignore[arg-type]
+        child.sendall(control(hello("child")))
+        socket.send_fds(child, [notice(3, 5000)], [image.fileno()])
+        with pytest.raises(WireError, match="empty"):
+            courier.carry()
+        courier.close()
+
+
 class Reading(Stream):
     """As TLS does it: the process itself reads what it sends."""
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from agents.link import tcp, tls
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.trust import Trust, parse
+from agents.pct import anteroom
 from agents.wire.errors import AgentError
 from agents.wire.frames import STDOUT, frame
 from console.deploy.trust import Stage, TrustError, authority, identity
@@ -353,3 +355,8 @@ def _read(end: tls.Secured, step: Callable[[], Any]) -> Any:
             waiting = select.poll()
             waiting.register(end.fileno(), select.POLLIN)
             assert waiting.poll(5000)
+
+
+def test_who_never_pauses_has_no_more_time_than_others(secured: list[tls.Secured]) -> None:
+    with pytest.raises(OSError, match="too slow"):
+        anteroom.wait(secured[0], lambda: b"more", time.monotonic() - 0.1)
