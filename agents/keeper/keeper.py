@@ -26,7 +26,7 @@ from agents.wire.messages import KEEPER
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Timer
 
@@ -68,7 +68,8 @@ class Keeper:
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
         self._kept = self._plan(path)
-        self._names = Names(self._loop)  # of RCAs
+        self._names = Names(self._loop, self._tell_untold)  # of RCAs
+        self._untold: List[Tuple[str, bytes]] = []  # an RCA whose name is looked up, and what it is to hear
         self._handles: Dict[int, int] = {}  # pidfds of adopted daemons
         self._ending: List[str] = []  # kinds still to be ended, the first at work
         self._end_deadline = 0.0
@@ -253,7 +254,7 @@ class Keeper:
     def _tell_gone(self, node: str) -> None:
         """Its RCA, on another machine, would notice by its silence alone."""
         from agents.pct import node_life, rca_places
-        from agents.pct.datagrams import tell_gone
+        from agents.pct.datagrams import gone
         from agents.wire import keys
 
         boot_id, incarnation = node_life.present(self._run, node)
@@ -265,7 +266,14 @@ class Keeper:
         if boot_id:
             configured = [str(rca) for rca in self._config["rca"]]
             rcas = rca_places.known(self._run, node, str(self._config["mesh_boot"]), configured)
-            tell_gone(self._names, rcas, found, node, boot_id, incarnation)
+            datagram = gone(found, node, boot_id, incarnation)
+            self._untold = [(rca, datagram) for rca in rcas]
+            self._tell_untold()
+
+    def _tell_untold(self) -> None:
+        from agents.pct.datagrams import tell
+
+        self._untold = [(rca, datagram) for rca, datagram in self._untold if not tell(self._names, rca, datagram)]
 
     # Requests
 

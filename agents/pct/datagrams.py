@@ -258,19 +258,23 @@ class DatagramBeats:
             self._sock.close()
 
 
-def tell_gone(names: Names, rcas: List[str], keys: List[bytes], node: str, boot_id: str, incarnation: int) -> None:
-    """A keeper's word that the PCT of this incarnation has died; nothing is waited for."""
+def gone(keys: List[bytes], node: str, boot_id: str, incarnation: int) -> bytes:
+    """A keeper's word that the PCT of this incarnation has died."""
     told = beat.Beat(node, boot_id, incarnation, int(time.monotonic() * 1e6), kind=beat.GONE)
-    datagram = told.encode(keys[0])
-    for rca in rcas:
-        place = names.address(rca)
-        if place is None:
-            continue  # a name that is being looked up: its silence will tell
-        try:
-            with Socket(place[0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
-                sock.sendto(datagram, place[1])
-        except OSError:
-            pass
+    return told.encode(keys[0])
+
+
+def tell(names: Names, rca: str, datagram: bytes) -> bool:
+    """Send it, and wait for nothing. False while the RCA's name is looked up."""
+    place = names.address(rca)
+    if place is None:
+        return False
+    try:
+        with Socket(place[0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            sock.sendto(datagram, place[1])
+    except OSError:
+        pass  # its silence will tell
+    return True
 
 
 def _load() -> float:

@@ -72,3 +72,18 @@ def test_a_pct_works_while_the_name_of_its_rca_is_looked_up(mesh: FarMesh) -> No
         file.write(f"{LOGIN_ADDRESS} {NAME}\n")
     wait_until(lambda: mesh.states()["h1"] == "up", "it has found its RCA", 60.0, 0.1)
     assert mesh.run("yod", "-sz", "4", "true").returncode == 0
+
+
+def test_a_pct_that_died_is_told_of_though_the_name_has_to_be_looked_up_first(mesh: FarMesh) -> None:
+    """Its keeper has never had to do with an RCA before; the next PCT does not come up, and so says nothing."""
+    mesh.up()
+    host = mesh.hosts[0]
+    (certificate,) = host.home.rglob("node.pem")
+    sound = certificate.read_bytes()
+    certificate.write_bytes(b"damaged")
+    mesh.kill_on(host, "redmesh-pct")
+    log = mesh.state / "log" / "rca.jsonl"
+    wait_until(lambda: "PCT has died" in log.read_text(), "the RCA has heard of it", 1.5, 0.02)  # silent: after 3 s
+    certificate.write_bytes(sound)
+    mesh.up()
+    wait_until(lambda: mesh.states()["h1"] == "up", "it is up", 20.0, 0.1)
