@@ -38,9 +38,9 @@ class Names:
     def address(self, place: str, family: int = 0) -> Optional[Place]:
         """Family and address, as they are known; None while they are not. WireError for what is no place."""
         host, port = split_address(place)
-        at_once = _numeric(host, port, family)
-        if at_once is not None:
-            return at_once
+        at_once = _numeric(host, port, 0)
+        if at_once is not None:  # an address of another family is not found by looking it up either
+            return at_once if family in (0, at_once[0]) else None
         key = (host, family)
         if key not in self._asking and time.monotonic() >= self._due.get(key, 0.0):
             self._ask(key)

@@ -59,6 +59,7 @@ def test_an_address_is_none_to_look_up() -> None:
     assert names.address("127.0.0.1:7117") == (2, ("127.0.0.1", 7117))
     assert names.address("[::1]:7117") == (10, ("::1", 7117, 0, 0))
     assert names.address("127.0.0.1:7117", 10) is None, "no address of that family"
+    assert not names._asking, "for which no child is forked, again and again"
     with pytest.raises(WireError):
         names.address("nothing")
 
