@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 import select
 import time
 
-from agents.link.lean import socket
 from agents.link.sockets import connect
 from agents.link.tls import Secured
 from agents.link.trust import ours
 from agents.pct import kernel
 from agents.pct.anteroom import next_message, refuse, wait
-from agents.pct.network import PATIENCE_S, wanted
+from agents.pct.network import PATIENCE_S, need_believed, wanted
 from agents.pct.pieces import HEAD, PIECE, Reader, head
 from agents.pct.places import launch_socket
 from agents.pct.spares import handed
@@ -31,6 +29,7 @@ from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
+    import socket
     from typing import NoReturn, Optional, Tuple
 
     from agents.pct.log import Log
@@ -166,10 +165,7 @@ def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
             sock.close()
             continue
         try:
-            request = _received(depot, secured, time.monotonic() + PATIENCE_S)
-            if _dismissed(line):
-                os._exit(0)  # what it showed was believed by certificates that have been replaced
-            return secured, request
+            return secured, _received(depot, secured, time.monotonic() + PATIENCE_S)
         except AgentError as refusal:
             reason, names = getattr(refusal, "reason", "protocol"), sorted(secured.peer.names)
             depot.log.write("refused", reason=reason, peer=who, names=names, message=refusal.message)
@@ -179,15 +175,6 @@ def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
         secured.close()
 
 
-def _dismissed(line: socket.socket) -> bool:
-    try:
-        return not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
 def _received(depot: Depot, secured: Secured, until: float) -> Message:
     # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/anteroom.py)
     wait(secured, secured.shake, until)
@@ -195,4 +182,5 @@ def _received(depot: Depot, secured: Secured, until: float) -> Message:
     if check_hello(greeting) != "child":
         raise Refusal("wrong_role", "who says that it fetches an image is a launch child of another node")
     request, _ = next_message(secured, rest, until)
+    need_believed(secured, ours())
     return wanted(request, secured.peer.names, depot.mesh)

@@ -231,6 +231,7 @@ class Network:
             self._handle(visitor, Event.ASKS)
 
     def _asked(self, visitor: Visitor, message: Message) -> None:
+        need_believed(visitor.secured, self._trust)
         visitor.message = wanted(message, visitor.secured.peer.names, self._trust.mesh)
         self._take(visitor)
         self._handle(visitor, Event.ASKED)
