@@ -41,6 +41,7 @@ _BEAT = struct.Struct(">4sBBHQQIIIII")
 _ACK = struct.Struct(">4sBBHQQdd")
 #: magic, kind, nothing, nothing, sequence; then the places
 _PLACES = struct.Struct(">4sBBHQ")
+_NEVER = float("inf")
 
 
 class Beat:
@@ -139,6 +140,9 @@ def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -
     magic, kind, view, interval, sequence, epoch, mesh_time, uncertainty = _ACK.unpack_from(datagram)
     if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET, ALONE):
         raise WireError("no acknowledgement")
+    # with less than no doubt, or what is no number, no later answer would be believed
+    if not (0.0 <= uncertainty < _NEVER and abs(mesh_time) < _NEVER):
+        raise WireError("no time")
     return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.pct.mesh_time import MeshTime
 from agents.wire import beat, keys, seal
 from agents.wire.errors import WireError
 
@@ -70,6 +71,22 @@ def test_an_acknowledgement_is_for_one_life_of_the_node() -> None:
     for keys_, boot_id in (([KEY], "boot-2"), ([OTHER], "boot-1")):
         with pytest.raises(WireError):
             beat.read_acknowledgement(datagram, keys_, boot_id)
+
+
+@pytest.mark.parametrize("at", [1e9, float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("doubt", [0.5, -1e9, float("nan"), float("inf")])
+def test_an_rca_that_was_revoked_cannot_have_spoilt_the_time(at: float, doubt: float) -> None:
+    """Whatever it said of it, what the next one says is believed."""
+    time, life = MeshTime(), "b3a1c0de-1"
+    try:
+        datagram = beat.Acknowledgement(beat.UP, 1, 7, 1.0, at, doubt).encode(KEY, life)
+        said = beat.read_acknowledgement(datagram, [KEY], life)
+        time.learn(said.mesh_time, 10.0 - said.uncertainty_s, 10.001 + said.uncertainty_s)
+    except WireError:
+        assert (at, doubt) != (1e9, 0.5)
+    time.learn(5e8, 11.0, 11.001)
+    now = time.now()
+    assert now is not None and abs(now - 5e8) < 1e7
 
 
 def test_a_beat_is_no_acknowledgement_and_the_other_way_round() -> None:
