@@ -204,6 +204,7 @@ class Store:
         self.patience_s = patience_s
         self.any_schema = any_schema
         self._commits = 0
+        self._inside = False  # a transaction, which is over when its connection is
         self._texts: dict[str, str] = {}
         self._lock: WriterLock | None = None
         self._path = ""
@@ -251,8 +252,9 @@ class Store:
     def read_together(self, questions: Sequence[Statement]) -> list[list[Row]]:
         """The rows of several questions, each by itself as in ``read``, in their order."""
         began = time.monotonic()
-        for last in (False, True):
-            self.connect()
+        for last in (self._inside, True):
+            if not self._inside:
+                self.connect()
             try:
                 return self.together(questions)
             except pw.PeeweeException as error:
@@ -364,6 +366,7 @@ class Store:
             if not mesh:
                 raise SchemaError(f"{self.url} holds no mesh yet", "start one: mesh up")
             transaction = Transaction(self, self._of_mesh(mesh[0]), answers)
+            self._inside = True
             result = work(transaction)
             transaction.commit()
             self._look_at_wal()
@@ -372,13 +375,14 @@ class Store:
             self._roll_back()
             raise
         finally:
+            self._inside = False
             if self._lock is not None:
                 self._lock.release()
 
     def _of_mesh(self, row: Row) -> Row:
         if self.dialect == "sqlite":
             return row
-        boot_id, *numbers, now = row[0].split(" ")
+        boot_id, *numbers, now = row[0].rsplit(" ", 5)
         return (boot_id, *map(int, numbers), float(now))
 
     def _begin(self, asks: Sequence[Statement]) -> list[Any]:

@@ -16,9 +16,11 @@ from db.machine import FIRST_GRANTED
 
 Read = Callable[..., list[Row]]
 UP, DRAINING = "up", "draining"
-#: Processors that changed, alike ones together: a few rows where each had one of its own.
+#: Processors that changed, alike ones together: a few rows where each had one of its own. The length tells whether the
+#: server cut the list, which no session can forbid: at max_allowed_packet.
 _CHANGED = (
-    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
+    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id), SUM(LENGTH(id) + 1) - 1"
+    " FROM processor WHERE changed > ?"
     " GROUP BY alloc_mode, reserved_for, `partition`, launcher"
 )
 _NODES_CHANGED_AT = "(SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)"
@@ -58,7 +60,7 @@ NOBODY: Holder = (None, None)
 
 
 class _Grown(Exception):
-    """The machine has processors that it had not when it was read (db.growing)."""
+    """What changed cannot be taken in: processors that were not there before (db.growing), or a list that was cut."""
 
 
 class Machine:
@@ -160,9 +162,11 @@ class Machine:
             self._hand(ids, holder)
 
     def _take_in(
-        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
+        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str, length: int
     ) -> None:
-        """Processors that are like this now. _Grown when one of them is new."""
+        """Processors that are like this now. _Grown when one of them is new, or not all are told."""
+        if len(ids) != length:
+            raise _Grown
         these, now = list(map(int, ids.split(","))), (mode, reserved_for)
         if any(one not in self._mode for one in these):
             raise _Grown

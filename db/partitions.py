@@ -9,7 +9,7 @@ from db import cookies
 from db.allocation import Choose, claim, insert_partition
 from db.connection import Store, Transaction
 from db.ending import end_inside
-from db.errors import Denied, Expired, Invalid, NotEnough, StoreError
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, unfold
 from db.free import Machine, Placed
 from db.waiting import in_front
@@ -84,7 +84,11 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
         stamp = t.stamp
         return Created(partition, admin, allocation, list(ids), machine.nodes_of(ids), False)
 
-    created = store.run(work)
+    try:
+        created = store.run(work)
+    except TakenBesides:
+        machine.forget()  # so that the next one sees what is
+        raise
     if stamp:
         machine.assigned(created.processors, created.partition, None, stamp)
     return created

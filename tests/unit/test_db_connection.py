@@ -179,6 +179,45 @@ def test_a_connection_killed_in_a_transaction_is_not_retried(sql_server: Server,
     store.close()
 
 
+def test_a_read_in_a_killed_transaction_does_not_go_on_outside_it(sql_server: Server, sql_database: str) -> None:
+    """On a new connection what follows would be written without the lock, statement by statement."""
+    with open_store(sql_database) as store:
+
+        def work(t: Transaction) -> None:
+            number = t.rows("SELECT CONNECTION_ID()")[0][0]
+            sql_server.admin(f"KILL {number}")
+            store.read("SELECT topology FROM mesh")
+            t.event("note", "outside")
+
+        with pytest.raises(DatabaseUnavailable):
+            store.run(work)
+        assert "outside" not in notes(store)
+        store.run(note("again"))
+        assert "again" in notes(store)
+
+
+def test_an_interrupted_statement_is_no_fault_of_ours(sql_server: Server, sql_database: str) -> None:
+    """KILL QUERY, as administrators and their tools do: it may be asked again, and nothing is half done."""
+    with open_store(sql_database) as store:
+
+        def work(t: Transaction) -> None:
+            t.event("note", "interrupted")
+            number = t.rows("SELECT CONNECTION_ID()")[0][0]
+            threading.Timer(0.2, lambda: sql_server.admin(f"KILL QUERY {number}")).start()
+            t.change("UPDATE mesh SET name = IF(SLEEP(5), name, name)")
+
+        with pytest.raises(DatabaseUnavailable):
+            store.run(work)
+        assert "interrupted" not in notes(store)
+
+
+def test_a_boot_id_with_spaces_is_read_whole(store: Store) -> None:
+    store.connect()
+    store.execute("UPDATE mesh SET boot_id = ' b 1 '")
+    seen = store.run(lambda t: (t.boot_id, t.counter))
+    assert seen == (" b 1 ", store.read("SELECT counter FROM mesh")[0][0])
+
+
 def test_an_idle_connection_that_was_killed_is_made_again(sql_server: Server, sql_database: str) -> None:
     store = open_store(sql_database)
     for use in (lambda: store.run(lambda t: t.counter), lambda: store.read("SELECT counter FROM mesh")):

@@ -5,7 +5,7 @@ import pytest
 from db import ending, partitions, waiting
 from db.allocation import Allocation
 from db.connection import Store
-from db.errors import Denied, Expired, Invalid, NotEnough
+from db.errors import Denied, Expired, Invalid, NotEnough, TakenBesides
 from db.free import Machine
 from db.machine import node_down
 from db.modes import reserve, set_mode
@@ -24,6 +24,15 @@ def inside(store: Store, machine: Machine, made: Created, size: int, **more: obj
 
 def of(store: Store, made: Created, *columns: str) -> tuple[object, ...]:
     return tuple(store.read(f"SELECT {', '.join(columns)} FROM `partition` WHERE id = ?", (made.partition,))[0])
+
+
+def test_a_write_without_the_lock_is_caught_and_seen_the_next_time(store: Store, machine: Machine) -> None:
+    machine.refresh(store)
+    store.execute("UPDATE processor SET launcher = 99 WHERE id = 1")
+    with pytest.raises(TakenBesides):
+        create(store, machine, 4)
+    assert store.read("SELECT COUNT(*) FROM `partition`")[0][0] == 0, "rolled back"
+    assert create(store, machine, 4).processors == [0, 2, 3, 4]
 
 
 def test_a_job_has_its_partition_and_no_more(store: Store, machine: Machine) -> None:

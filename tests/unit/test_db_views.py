@@ -19,7 +19,8 @@ from db.modes import reserve, set_mode
 from db.rows import STATES, processor_state
 from db.schema import migrate
 from db.views import Picture, open_viewer
-from tests.support.stores import LOGIN, define, give_back, key, take
+from tests.support.mariadb import Server
+from tests.support.stores import LOGIN, define, empty, give_back, key, take
 
 
 @pytest.fixture
@@ -75,6 +76,26 @@ def test_a_picture_kept_by_changes_is_the_picture_read_anew(store: Store, machin
         anew = Picture()
         anew.update(viewer)
         assert {**vars(kept), "now": 0} == {**vars(anew), "now": 0}
+
+
+def test_lists_that_the_server_cuts_are_read_otherwise(sql_server: Server, sql_database: str) -> None:
+    """No session may forbid it: a list is as long as max_allowed_packet at most, and then ends within a number."""
+    with open_store(sql_database) as store:
+        empty(store)
+        define(store, nodes=100, slots=10)
+    picture, machine = Picture(), Machine()
+    sql_server.admin("SET GLOBAL max_allowed_packet = 1024")
+    try:
+        with open_store(sql_database) as store, open_viewer(sql_database) as viewer:
+            picture.update(viewer)
+            machine.refresh(store)
+            taken = take(store, Machine(), 700)
+            picture.update(viewer)
+            machine.refresh(store)
+            assert {one for one, row in picture.processors.items() if row.launcher} == set(taken.processors)
+            assert list(machine.free("ada")) == list(range(700, 1000))
+    finally:
+        sql_server.admin("SET GLOBAL max_allowed_packet = 16777216")
 
 
 def test_the_words_for_processors(store: Store, machine: Machine, viewer) -> None:
