@@ -268,8 +268,11 @@ class Cpa:
         self._undo_now()
         if self.operations.expire():
             self._released()
-        for session in [one for one in self.server.sessions.values() if not self.logins.may_stay(one.peer)]:
-            session.dismiss("its login processor was revoked")
+        for session in list(self.server.sessions.values()):
+            refusal = self.logins.refusal(session.peer)
+            if refusal is not None:
+                self.queue.refuse(session, refusal)
+                session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
 
     def _trim(self) -> float | None:

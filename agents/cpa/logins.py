@@ -43,15 +43,15 @@ class Logins:
             return
         self._machine.refresh(self._store)
         if not self._machine.knows(name):
-            told = f"{name[:80]} is no login processor of this mesh any more"
-            raise Denied(told, "mesh down --force there; mesh login grant makes it one again")
+            raise _revoked(name)
 
-    def may_stay(self, peer: Peer) -> bool:
-        """Whether a connection is not of a revoked one: it would be good again when its name is granted again.
+    def refusal(self, peer: Peer) -> Denied | None:
+        """Why a connection may not stay: it would be good again when its name is granted again.
 
         As the picture is that was last refreshed.
         """
-        return not peer.names or self._machine.knows(_certified(peer))
+        name = _certified(peer)
+        return _revoked(name) if name and not self._machine.knows(name) else None
 
     def check(self, peer: Peer, op: str, message: Message) -> None:
         """Puts the true login into ``message``.
@@ -99,6 +99,11 @@ class Logins:
             yield f"partition {message['partition']}", machine.side_of_partition(message["partition"])
         for one in machine.resolve(message.get("wanted")) or ():
             yield f"processor {one}", machine.side_of_processor(one)
+
+
+def _revoked(name: str) -> Denied:
+    told = f"{name[:80]} is no login processor of this mesh any more"
+    return Denied(told, "mesh down --force there; mesh login grant makes it one again")
 
 
 def _certified(peer: Peer) -> str:

@@ -69,6 +69,12 @@ class Queue:
         if self._abandoned:
             self.look_soon()
 
+    def refuse(self, session: Session, error: AgentError) -> None:
+        """What waits on this connection is told so, and leaves the line."""
+        for waiter in self._waiters.of_session(session):
+            self._refuse(session, waiter.message, error)
+        self.session_ended(session)
+
     def look_soon(self) -> None:
         """Processors became free, or the line has moved: look right after what is being done."""
         if not self._look_due and (len(self._waiters) or self._abandoned):
