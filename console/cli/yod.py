@@ -261,6 +261,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
 
     if request.conduct is not None:
         request.conduct.begin()
+    if request.bcast == "always":
+        from console.launch.carried import read_large
+
+        read_large(request)
     pid = os.getpid()
     began = start_time(pid)
     run, sock = _reached(settings, request, pid)

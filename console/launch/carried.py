@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from agents.wire.errors import AgentError
 from console.errors import UsageError
 from console.launch import patterns
 from console.launch.sanitise import clean
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from console.launch.request import Request
+
 READ_ONLY = ":ro"
+_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
 
 
 def carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,6 +44,24 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
         "stage_in": tuple(given.get("stage-in", ())),
         "stage_out": tuple(given.get("stage-out", ())),
     }
+
+
+def read_large(request: Request) -> None:
+    """Compute the digests of large programs that surely travel, before processors are held.
+
+    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
+    """
+    paths = [request.path] if request.segments is None else [one.path for one in request.segments]
+    try:
+        if all(os.stat(path).st_size < _LARGE for path in paths):
+            return
+        from console.launch.images import digests, programs
+
+        known = digests()
+        for path in programs(request):
+            known.of(path)
+    except (OSError, AgentError):
+        pass  # it is told when the program travels
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

@@ -73,9 +73,9 @@ class Images:
         self._announced = True
         try:
             self._files = self._wanted()
-            digests = _digests()
+            known = digests()
             for file in self._files:
-                file.digest, file.size = digests.of(file.path)
+                file.digest, file.size = known.of(file.path)
         except ImageError as error:
             self._refuse(error.message, error.hint)
             return
@@ -217,7 +217,8 @@ def programs(request: Request) -> list[str]:
     return list(dict.fromkeys(os.fsdecode(one.path) for one in request.segments))
 
 
-def _digests() -> Digests:
+def digests() -> Digests:
+    """What is known of files on this machine."""
     try:
         return Digests(RAM_DISK)
     except ImageError:

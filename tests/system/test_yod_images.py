@@ -1,5 +1,6 @@
 """Programs that travel: over a real mesh, from nodes that have them not, with no room, under kills; nothing stays."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -78,7 +79,10 @@ def test_one_copy_for_a_host_or_one_for_each_pct(yods: PrivateMesh, large: Path)
 
 def open_files(pid: int) -> list[str]:
     """What a process has open, without numbers."""
-    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return sorted(link.partition("[")[0] for link in links)
 
 
@@ -96,6 +100,24 @@ def test_a_launch_child_that_brought_a_program_serves_again_and_keeps_nothing_of
         assert launch_children("-bcast", "always", "-bcast-per", "node", "-sz", "8", str(tell)) == first
         assert {pid: open_files(pid) for pid in first} == was
         assert not stored(yods) and not any((STORE / "images").iterdir())
+
+
+def test_a_large_program_is_read_before_processors_are_held(yods: PrivateMesh) -> None:
+    large = script(yods.work / "large", "#!/bin/sh\necho ran\n")
+    os.truncate(large, 600 << 20)
+    time.sleep(2.1)  # or what has just changed would be read again
+
+    def digests() -> set[str]:
+        return {name for name in os.listdir(STORE / "digests") if not name.endswith(".lock")}
+
+    yods.run("yod", "-bcast", "always", str(script(yods.work / "first", "#!/bin/sh\n")), check=True)
+    before, held = digests(), []
+    with yods.start("yod", "-bcast", "always", str(large)) as yod:
+        while digests() == before:
+            count = free(yods)
+            held += [count] if digests() == before else []
+        assert held and set(held) == {8}
+        assert yod.wait(60) == 0
 
 
 def test_small_programs_scripts_and_interpreters(yods: PrivateMesh) -> None:
