@@ -194,6 +194,10 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
             return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
         except NotEnough as error:
             beyond = _beyond(machine, demand)
+            if not shape.segments and shaping.never(
+                machine, shape, tasks, demand.at_least, among=_reachable(machine, demand)
+            ):
+                beyond = beyond or shaping.NEVER
             raise NotEnough(error.message, beyond, free=error.free, never=True) if beyond else error from None
     count = demand.size
     if demand.at_least and demand.at_least <= len(free) < count:
@@ -215,14 +219,14 @@ def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:
 def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     asked = demand.at_least or demand.size
     if demand.partition is not None:
-        where, most = f" in partition {demand.partition}", machine.size_of(demand.partition)
+        where, most = f" in partition {demand.partition}", len(machine.all_in(demand.partition))
     elif demand.wanted is not None:
         service = all(map(machine.is_service, demand.wanted))
         where, most = " of the service processors" if service else " of those listed", len(demand.wanted)
     else:
         side = machine.side_of(demand.login) if demand.login else None
         where = " beside those excluded" if demand.exclude else ""
-        most = machine.usable(demand.user, side=side, exclude=demand.exclude)
+        most = len(machine.reachable(demand.user, side=side, exclude=demand.exclude))
     message = f"{asked} processors asked for, {free} are free{where}"
     if beyond := _beyond(machine, demand):
         return NotEnough(message, beyond, free=free, never=True)
@@ -231,6 +235,18 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
         return NotEnough(message, f"there are {most}{where or ' for you'} at most{shared}", free=free, never=True)
     fewer = "ask for fewer, or " if asked > 1 else ""
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
+
+
+def _reachable(machine: Machine, demand: Demand) -> set[int]:
+    """What this request could be given on the idle machine."""
+    there = None if demand.wanted is None else set(demand.wanted)
+    if demand.partition is not None:
+        members = set(machine.all_in(demand.partition))
+        there = members if there is None else there & members
+    elif there is None:
+        side = machine.side_of(demand.login) if demand.login else None
+        there = set(machine.reachable(demand.user, side=side))
+    return there - set(demand.exclude)
 
 
 def _beyond(machine: Machine, demand: Demand) -> str:

@@ -6,7 +6,7 @@ brought up to the lock's instant first, so it cannot be wrong there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from db.connection import Row, Statement, Store, Transaction
@@ -269,17 +269,17 @@ class Machine:
         """
         return self._free.of(_uses(user, batch, interactive, service), side)
 
-    def usable(
+    def reachable(
         self,
         user: str,
         batch: bool = False,
         service: bool = False,
         side: int | None = None,
         exclude: Collection[int] = (),
-    ) -> int:
-        """How many processors ``user`` could ever be given, were nothing running and every node up."""
+    ) -> list[int]:
+        """What ``user`` could ever be given, were nothing running and every node up."""
         uses, out = _uses(user, batch, True, service), set(exclude)
-        return sum(self._fits(one, uses, side) for one in self._node_of if one not in out)
+        return [one for one in self._node_of if one not in out and self._fits(one, uses, side)]
 
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """Whether ``user`` could be given this processor, were nothing running; its node is up."""
@@ -336,9 +336,9 @@ class Machine:
         """How many processors of a partition launchers have."""
         return sum(self._holder[one][1] is not None for one in self._members.get(partition, ()))
 
-    def size_of(self, partition: int) -> int:
-        """How many processors a partition has."""
-        return len(self._members.get(partition, ()))
+    def all_in(self, partition: int) -> Collection[int]:
+        """All processors of a partition."""
+        return self._members.get(partition, ())
 
     def with_resources(self, ids: Sequence[int], resources: Mapping[str, int]) -> list[int]:
         """Those ids whose node has that much of every resource left. Invalid for one that no node has."""
@@ -387,13 +387,15 @@ class Machine:
         """Whether a node is draining."""
         return bool(self._draining)
 
-    def holds(self, each: int, per_task: Mapping[str, int], side: int | None = None) -> dict[int, int]:
-        """By node id, of one side or of all: how many tasks of ``each`` processors and these devices it holds, idle."""
+    def holds(
+        self, each: int, per_task: Mapping[str, int], side: int | None = None, among: Set[int] | None = None
+    ) -> dict[int, int]:
+        """By node id: how many tasks of ``each`` processors (``among`` those) and these devices it holds, idle."""
         held = {}
         for node, ids in self._on_node.items():
             if side is None or self._nodes[node].side == side:
-                totals = self._totals.get(node, {})
-                held[node] = min([len(ids) // each, *(totals.get(name, 0) // n for name, n in per_task.items())])
+                totals, count = self._totals.get(node, {}), len(ids) if among is None else len(among & set(ids))
+                held[node] = min([count // each, *(totals.get(name, 0) // n for name, n in per_task.items())])
         return held
 
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:

@@ -113,7 +113,7 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
             f"{waiting} interactive requests are waiting for processors" if waiting else "ask for fewer, or wait",
             free=len(free),
             waiting=waiting,
-            never=demand.size > machine.usable(demand.user, batch=True, service=listed, side=side),
+            never=demand.size > len(machine.reachable(demand.user, batch=True, service=listed, side=side)),
         )
     if len(chosen) != demand.size or len(set(chosen)) != demand.size or not set(chosen).issubset(free):
         raise StoreError("the placement chose processors that are not free", "use another placement")

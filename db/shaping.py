@@ -6,13 +6,14 @@ from the picture of the machine, as db.allocation decides what is plain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from db.errors import Invalid, NotEnough, StoreError
 from db.free import Machine
 
 Choose = Callable[[Sequence[int], int], Sequence[int] | None]
+NEVER = "this mesh never has as much"
 _Tasks = dict[int, list[tuple[int, ...]]]  # by node id
 
 
@@ -180,14 +181,21 @@ def _not_enough(
     ranks, spots = "rank" if tasks == 1 else "ranks", "node" if len(there) == 1 else "nodes"
     left = f"room for {room} on {len(there)} {spots}" if room else "no room"
     message = f"{tasks} {ranks}{over} with {what} each asked for{where}, there is {left}"
-    if _never(machine, shape, tasks, at_least, segment):
-        return NotEnough(message, "this mesh never has as much", free=room * shape.each, never=True)
+    if never(machine, shape, tasks, at_least, segment):
+        return NotEnough(message, NEVER, free=room * shape.each, never=True)
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each)
 
 
-def _never(machine: Machine, shape: Shape, tasks: int, at_least: int, segment: Segment | None) -> bool:
-    """Whether there would be no room for so many tasks on the idle machine either."""
-    held = machine.holds(shape.each, shape.per_task, shape.side)
+def never(
+    machine: Machine,
+    shape: Shape,
+    tasks: int,
+    at_least: int,
+    segment: Segment | None = None,
+    among: Set[int] | None = None,
+) -> bool:
+    """Whether there would be no room for so many tasks on the idle machine either, ``among`` these processors."""
+    held = machine.holds(shape.each, shape.per_task, shape.side, among)
     if segment is not None and segment.wanted is not None:
         named = set(map(machine.node_of, segment.wanted))
         held = {node: room for node, room in held.items() if node in named}

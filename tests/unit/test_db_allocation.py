@@ -10,6 +10,7 @@ from db.connection import Store, open_store
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, drain, node_down, node_suspect, node_up
+from db.shaping import Shape
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
 
 
@@ -213,6 +214,33 @@ def test_a_write_without_the_lock_is_caught(store: Store, machine: Machine) -> N
     assert "some of 4 processors" in caught.value.message
     assert store.read("SELECT COUNT(*) FROM processor WHERE launcher IS NOT NULL")[0][0] == 1, "rolled back"
     assert take(store, machine, 4).processors == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "more", "never"),
+    [
+        (Shape(nodes=5), 5, {}, True),  # the fifth node is a service node
+        (Shape(each=2), 18, {}, True),
+        (Shape(nodes=4), 4, {"exclude": range(4)}, True),
+        (Shape(nodes=2), 2, {"wanted": range(4)}, True),
+        (Shape(each=2), 4, {"wanted": (0, 1, 4)}, True),
+        (Shape(nodes=4), 4, {}, False),
+        (Shape(nodes=3), 3, {"exclude": range(4)}, False),
+        (Shape(nodes=5), 5, {"wanted": range(20)}, False),
+    ],
+)
+def test_what_an_idle_machine_could_not_give_is_not_waited_for(
+    store: Store, machine: Machine, shape: Shape, size: int, more: dict[str, object], never: bool
+) -> None:
+    """The shape counts what this request may have: without service nodes, what is excluded, and what is not listed."""
+    specs = [NodeSpec(node + 1, f"n{node}", range(node * 4, node * 4 + 4)) for node in range(4)]
+    define_machine(store, "test", "b2", LOGIN, [*specs, NodeSpec(5, "s0", range(16, 20), role="service")])
+    for node in ("n0", "n1", "n2", "n3", "s0"):
+        node_up(store, node, "b2", 1, "/run/x", "1")
+    take(store, machine, 16)
+    with pytest.raises(NotEnough) as caught:
+        take(store, machine, size, shape=shape, **more)
+    assert caught.value.never is never
 
 
 def test_a_placement_that_errs_is_caught(store: Store, machine: Machine) -> None:

@@ -85,7 +85,7 @@ def test_a_kept_picture_is_a_picture_read_anew(store: Store, machine: Machine) -
         for partition in made:
             assert machine.free_in(partition.partition) == anew.free_in(partition.partition)
             assert machine.in_use(partition.partition) == anew.in_use(partition.partition)
-        assert machine.usable("ada") == anew.usable("ada")
+        assert machine.reachable("ada") == anew.reachable("ada")
     assert done > 150
 
 
