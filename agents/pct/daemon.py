@@ -250,7 +250,8 @@ class Pct(Inside):
         return self._server.welcome(secured, limit)
 
     def hand_to_courier(self, sock: socket.socket) -> bool:
-        return self._couriers.take(sock, "fetch")
+        # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
+        return self._hosted.couriers <= COURIERS // 2 and self._couriers.take(sock, "fetch")
 
     def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
         if self._hosted.couriers >= COURIERS:

@@ -11,6 +11,7 @@ import pytest
 
 from agents.link.trust import FETCH
 from agents.pct import processes
+from agents.pct.daemon import COURIERS
 from agents.wire.control import control
 from agents.wire.messages import hello
 from tests.support.far_pcts import FarMachine, Talk
@@ -113,6 +114,17 @@ def test_a_stranger_who_says_that_he_fetches_holds_up_nobody(machine: FarMachine
     wait_until(lambda: "handshake" in machine.refusals(), "the stranger is logged")
     waiting(machine)  # of two that are done one is kept
     assert carried(machine, launcher)
+
+
+def test_strangers_never_have_all_couriers(machine: FarMachine, launcher: int) -> None:
+    strangers = []
+    for _ in range(COURIERS + 8):
+        assert carried(machine, launcher)
+        strangers.append(machine.visit(machine.trust(), hint=FETCH))  # takes the one that waits
+    assert len(couriers(machine)) <= COURIERS // 2 + 2
+    for stranger in strangers:
+        stranger.close()
+    waiting(machine)
 
 
 @pytest.mark.parametrize("hint", [FETCH, b""], ids=["the courier", "the PCT"])
