@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 
 from db.connection import Row, Statement, Store, Transaction
 from db.errors import Invalid
+from db.folded import may_be_cut
 from db.free_ids import FreeIds, FreeLists, Key, Use
 from db.machine import FIRST_GRANTED
 
 Read = Callable[..., list[Row]]
 UP, DRAINING = "up", "draining"
-#: Processors that changed, alike ones together: a few rows where each had one of its own. The length tells whether the
-#: server cut the list, which no session can forbid: at max_allowed_packet.
+#: Processors that changed, alike ones together: a few rows where each had one of its own.
 _CHANGED = (
-    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id), SUM(LENGTH(id) + 1) - 1"
-    " FROM processor WHERE changed > ?"
+    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
     " GROUP BY alloc_mode, reserved_for, `partition`, launcher"
 )
 _NODES_CHANGED_AT = "(SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)"
@@ -162,10 +161,10 @@ class Machine:
             self._hand(ids, holder)
 
     def _take_in(
-        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str, length: int
+        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
     ) -> None:
         """Processors that are like this now. _Grown when one of them is new, or not all are told."""
-        if len(ids) != length:
+        if may_be_cut(ids):
             raise _Grown
         these, now = list(map(int, ids.split(","))), (mode, reserved_for)
         if any(one not in self._mode for one in these):

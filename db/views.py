@@ -9,7 +9,7 @@ import os
 import time
 
 from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError
-from db.folded import LONGEST_LIST
+from db.folded import LONGEST_LIST, may_be_cut
 from db.rows import (
     EventRow,
     LauncherRow,
@@ -152,12 +152,11 @@ class Viewer:
         if self._path is not None or not params:
             return self._table(ProcessorRow, "processor", where, params)
         # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
-        whole = "SUM(LENGTH(id) + LENGTH(node) + LENGTH(slot) + 3) - 1"
-        told = f"GROUP_CONCAT(id, ' ', node, ' ', slot), {whole}, {_ALIKE}"
-        found = self._execute(f"SELECT {told} FROM processor{where} GROUP BY {_ALIKE}", params)
-        if any(len(ids) != length for ids, length, *_ in found):  # cut by the server, at its max_allowed_packet
+        sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
+        found = self._execute(sql, params)
+        if any(may_be_cut(ids) for ids, *_ in found):
             return self._table(ProcessorRow, "processor", where, params)
-        rows = [(*map(int, one.split(" ")), *alike) for ids, _, *alike in found for one in ids.split(",")]
+        rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
         return list(map(ProcessorRow._make, sorted(rows)))
 
     def _table(self, row_type: Any, table: str, where: str, params: tuple[Any, ...]) -> list[Any]:
