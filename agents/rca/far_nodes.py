@@ -109,7 +109,7 @@ class FarNodes:
         self._login, self._key_file, self._journal = login, key_file, journal
         self._on_event, self._mesh_time = on_event, mesh_time
         self.masters = keys.read(key_file)
-        self._keys_at = _changed_at(key_file)
+        self._keys_at, self._unread_at = _changed_at(key_file), -1.0
         self._expected = self._ours = set(names)
         self.knows = (mesh_boot, len(self._expected))  # the boot of the mesh, and how many nodes it has
         self._known_at = time.monotonic()
@@ -176,6 +176,7 @@ class FarNodes:
         try:
             self.masters = keys.read(self._key_file)
         except keys.NoKey as error:
+            self._unread_at = changed_at
             self._journal.write("keys_unread", reason=error.message)
             return
         self._keys_at = changed_at
@@ -184,6 +185,8 @@ class FarNodes:
         self._journal.write("keys_read", generations=len(self.masters))
 
     def _on_datagrams(self, _events: int) -> None:
+        if _changed_at(self._key_file) not in (self._keys_at, self._unread_at):
+            self.look_at_keys()  # what was said to be gone is gone for the next beat, not for one a second later
         for _ in range(_AT_ONCE):
             try:
                 datagram, sender = self._sock.recvfrom(beat.LONGEST + 1)
