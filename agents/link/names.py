@@ -86,8 +86,9 @@ class Names:
 
 def _numeric(host: str, port: int, family: int) -> Optional[Place]:
     try:
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)
-    except OSError:
+        # as bytes: for a text Python would load its tables of international names, a megabyte in every node's PCT
+        found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)
+    except (OSError, UnicodeEncodeError):
         return None
     return found[0][0], found[0][4]
 
