@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.mesh import PrivateMesh, Run
@@ -77,3 +79,17 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+Mesh = TypeVar("Mesh", bound=FarMesh)
+
+
+@contextmanager
+def while_up(made: Mesh) -> Iterator[Mesh]:
+    """The mesh, up, and down again afterwards; what it leaves behind is a failure."""
+    try:
+        made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)

@@ -9,7 +9,6 @@ machine's files. Nothing of them has a name outside, so that nothing is left beh
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import wait_until
 
 NOT_ROOT = "namespace hosts need root"
@@ -74,41 +74,6 @@ MaxStartups 512
 MaxSessions 512
 Subsystem sftp internal-sftp
 """
-
-
-def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run to the end; CalledProcessError with what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    if done.returncode:
-        raise AssertionError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
-    return done
-
-
-class Keys:
-    """A host key and a user's key in ``directory``, and an OpenSSH client configuration that uses them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        for name in ("hostkey", "id"):
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(directory / name))
-        self.host_public = " ".join((directory / "hostkey.pub").read_text().split()[:2])
-        self.user_public = (directory / "id.pub").read_text()
-        self.known_hosts = directory / "known_hosts"
-        self.config = directory / "ssh_config"
-
-    def write_config(self, hosts: Sequence[tuple[str, str, int]], user: str) -> None:
-        """A ``Host`` block for each (name, address, port)."""
-        lines = []
-        for name, address, port in hosts:
-            lines.append(f"Host {name} {address}\n  HostName {address}\n  Port {port}")
-        lines.append(
-            f"Host *\n  User {user}\n  IdentityFile {self.directory / 'id'}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
-            "  StrictHostKeyChecking yes\n  BatchMode yes\n  LogLevel ERROR"
-        )
-        self.config.write_text("\n".join(lines) + "\n")
-        known = {(address if port == 22 else f"[{address}]:{port}") for _, address, port in hosts}
-        self.known_hosts.write_text("".join(f"{name} {self.host_public}\n" for name in sorted(known)))
 
 
 class NamespaceHost:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.waiting import wait_until
 
@@ -35,12 +35,8 @@ def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
 @pytest.fixture(scope="module")
 def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
     made = FarMesh(hosts, fanout=2)  # h4 hangs below h3
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.waiting import wait_until
@@ -41,12 +41,8 @@ TABLE = list(itertools.product(STATES, VICTIMS)) if os.environ.get("REDMESH_TEST
 @pytest.fixture(scope="module")
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
     made = FarMesh(netns_hosts(3, rate="80mbit"), database=sql_server.new_database(), suspect_s=4.0, down_s=8.0)
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from db.connection import open_store
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
@@ -93,12 +93,8 @@ class ManyLogins(FarMesh):
 @pytest.fixture(scope="module")
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[ManyLogins]:
     made = ManyLogins(netns_hosts, sql_server)
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.waiting import wait_until
@@ -17,12 +17,8 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
     made = FarMesh(netns_hosts(2), suspect_s=4.0, down_s=6.0, database=sql_server.new_database())
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def test_the_database_is_killed_while_a_launch_runs(mesh: FarMesh, sql_server: Server) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.wire import beat, keys
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.waiting import wait_until
 
@@ -42,12 +42,8 @@ def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
     made = FarMesh(hosts, processors=4)
     with open(made.home / "config" / "redmesh" / "mesh.toml", "a") as file:
         file.write(MACHINE)
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def secret(host: NamespaceHost, name: str) -> bytes:

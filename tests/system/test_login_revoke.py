@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.wire import keys
+from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.waiting import wait_until
@@ -25,12 +26,8 @@ ROOT = str(Path(__file__).resolve().parents[2])
 @pytest.fixture(scope="module")
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[ManyLogins]:
     made = ManyLogins(netns_hosts, sql_server)
-    try:
-        made.up()
+    with while_up(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def knew(mesh: ManyLogins, host: NamespaceHost, to: Path) -> Path:
