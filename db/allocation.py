@@ -11,13 +11,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from db import cookies, shaping
+from db import cookies, lines, shaping
 from db.connection import Row, Statement, Store, Transaction
+from db.counted import counted
 from db.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import fold, unfold
 from db.free import Machine, Placed
 from db.free_ids import FreeIds
+from db.idle import Idle
 from db.waiting import in_front
 
 #: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
@@ -25,6 +27,7 @@ Choose = Callable[[Sequence[int], int], Sequence[int] | None]
 
 PENDING_S = 60.0
 NOT_YOURS = "this request key belongs to somebody else's request"
+HOPEFUL = 10_000  # requests of which is kept that they could be met
 ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
 
 
@@ -186,19 +189,24 @@ def _names_processors(demand: Demand) -> bool:
 
 def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
+    try:
+        return _decide(machine, demand, choose)
+    except NotEnough as error:
+        if error.never or demand.request_key in machine.hopeful:
+            raise
+        hint = _beyond(machine, demand) or _never(machine, demand, choose)
+        if not hint:
+            if len(machine.hopeful) == HOPEFUL:
+                machine.hopeful.clear()
+            machine.hopeful.add(demand.request_key)  # who waits asks again and again
+            raise
+        raise NotEnough(error.message, hint, free=error.free, never=True) from None
+
+
+def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     free = candidates(machine, demand)
     if demand.shape is not None:
-        tasks, listed = demand.size // demand.shape.each, demand.wanted is not None
-        shape = demand.shape._replace(side=machine.side_of(demand.login) if demand.login else None)
-        try:
-            return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
-        except NotEnough as error:
-            beyond = _beyond(machine, demand)
-            if not shape.segments and shaping.never(
-                machine, shape, tasks, demand.at_least, among=_reachable(machine, demand)
-            ):
-                beyond = beyond or shaping.NEVER
-            raise NotEnough(error.message, beyond, free=error.free, never=True) if beyond else error from None
+        return _shaped(machine, demand, demand.shape, free, choose)
     count = demand.size
     if demand.at_least and demand.at_least <= len(free) < count:
         count = len(free)
@@ -212,48 +220,67 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     return machine.by_node(chosen)
 
 
+def _shaped(
+    machine: Machine, demand: Demand, shape: shaping.Shape, free: Sequence[int], choose: Choose
+) -> Sequence[int]:
+    shape = shape._replace(side=machine.side_of(demand.login) if demand.login else None)
+    shaping.check(machine, shape)
+    if shape.segments:
+        return lines.decide(machine, shape, free, choose)
+    tasks, listed = demand.size // shape.each, demand.wanted is not None
+    return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
+
+
+def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
+    """Why no waiting will help: what the machine would have for this request were it idle. Empty where it will.
+
+    A placement that may say no to free processors has an ``idle``, which tells whether it would; others never do.
+    """
+    try:
+        _decide(Idle(machine), demand, getattr(choose, "idle", _first))
+    except NotEnough as error:
+        if error.never:
+            return error.hint
+        if error.left:
+            return f"this mesh never has as much: with nothing running there is {error.left}"
+        where = _where(machine, demand) or " for you"
+        if not error.free:
+            return f"there is none{where}, also when nothing runs"
+        shared = "" if demand.at_least else f"; --overcommit shares {'it' if error.free == 1 else 'them'}"
+        return f"there {'is' if error.free == 1 else 'are'} {error.free}{where} at most{shared}"
+    return ""
+
+
+def _first(free: Sequence[int], count: int) -> Sequence[int]:
+    return free[:count]
+
+
 def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:
     return free.has_all(ids) if isinstance(free, FreeIds) else set(ids).issubset(free)
 
 
 def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     asked = demand.at_least or demand.size
-    if demand.partition is not None:
-        where, most = f" in partition {demand.partition}", len(machine.all_in(demand.partition))
-    elif demand.wanted is not None:
-        service = all(map(machine.is_service, demand.wanted))
-        where, most = " of the service processors" if service else " of those listed", len(demand.wanted)
-    else:
-        side = machine.side_of(demand.login) if demand.login else None
-        where = " beside those excluded" if demand.exclude else ""
-        most = len(machine.reachable(demand.user, side=side, exclude=demand.exclude))
-    message = f"{asked} processors asked for, {free} are free{where}"
-    if beyond := _beyond(machine, demand):
-        return NotEnough(message, beyond, free=free, never=True)
-    if asked > most:
-        shared = "; --overcommit shares them" if most else ""
-        return NotEnough(message, f"there are {most}{where or ' for you'} at most{shared}", free=free, never=True)
     fewer = "ask for fewer, or " if asked > 1 else ""
+    are = "is" if free == 1 else "are"
+    message = f"{counted(asked, 'processor')} asked for, {free} {are} free{_where(machine, demand)}"
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
 
 
-def _reachable(machine: Machine, demand: Demand) -> set[int]:
-    """What this request could be given on the idle machine."""
-    there = None if demand.wanted is None else set(demand.wanted)
+def _where(machine: Machine, demand: Demand) -> str:
+    """Where this request looks for processors, as far as that is not the whole machine."""
     if demand.partition is not None:
-        members = set(machine.all_in(demand.partition))
-        there = members if there is None else there & members
-    elif there is None:
-        side = machine.side_of(demand.login) if demand.login else None
-        there = set(machine.reachable(demand.user, side=side))
-    return there - set(demand.exclude)
+        return f" in partition {demand.partition}"
+    if demand.wanted is not None:
+        return " of the service processors" if all(map(machine.is_service, demand.wanted)) else " of those listed"
+    return " beside those excluded" if demand.exclude else ""
 
 
 def _beyond(machine: Machine, demand: Demand) -> str:
-    lists = [(demand.at_least or demand.size, demand.wanted)]
+    named = [(demand.at_least or demand.size, demand.wanted)]
     if demand.shape is not None:
-        lists += [(segment.tasks * demand.shape.each, segment.wanted) for segment in demand.shape.segments]
-    return shaping.beyond(machine, demand.login, lists)
+        named += [(segment.tasks * demand.shape.each, segment.wanted) for segment in demand.shape.segments]
+    return shaping.beyond(machine, demand.login, named)
 
 
 def _question(demand: Demand) -> Statement:
@@ -294,7 +321,9 @@ def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
         count = in_front(t.rows, demand.login, demand.partition, mine)
         if count:
             raise NotEnough(
-                f"{count} requests that came before are waiting for processors", "wait as well", waiting=count
+                f"{counted(count, 'request')} that came before {'is' if count == 1 else 'are'} waiting for processors",
+                "wait as well",
+                waiting=count,
             )
     if mine is not None:
         t.write("DELETE FROM waiting WHERE id = ?", (mine,))
@@ -449,7 +478,8 @@ def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         _check_row(demand, rows[0] if rows else None)
     waiting = in_front(store.read, demand.login, demand.partition)
     if waiting:
-        raise NotEnough(f"{waiting} requests wait for processors before it", "wait as well", waiting=waiting)
+        before = counted(waiting, "request waits", "requests wait")
+        raise NotEnough(f"{before} for processors before it", "wait as well", waiting=waiting)
     ids = decide(machine, demand, choose)
     nodes = machine.nodes_of(ids)
     devices: dict[str, dict[str, list[int]]] = {}

@@ -62,14 +62,16 @@ class Invalid(StoreError):
 class NotEnough(StoreError):
     """Fewer processors are free than asked for, or requests wait that came before (``waiting``).
 
-    ``never``: no waiting will help, the machine is smaller than that.
+    ``never``: no waiting will help, the machine is smaller than that. ``left``: what there is room for, in words.
     """
 
     code = "unavailable"
 
-    def __init__(self, message: str, hint: str = "", *, free: int = 0, waiting: int = 0, never: bool = False) -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, free: int = 0, waiting: int = 0, never: bool = False, left: str = ""
+    ) -> None:
         super().__init__(message, hint)
-        self.free = free
+        self.free, self.left = free, left
         self.waiting = waiting
         self.never = never
 

@@ -6,7 +6,7 @@ brought up to the lock's instant first, so it cannot be wrong there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Row, Statement, Store, Transaction
@@ -88,6 +88,7 @@ class Machine:
         self._totals: dict[int, dict[str, int]] = {}
         self._draining: set[int] = set()
         self._granted: set[int] = set()  # login processors that may be revoked
+        self.hopeful: set[str] = set()  # requests (by key) that an idle machine could meet: as long as it is the same
 
     # -- keeping up ------------------------------------------------------------------------------------------------
 
@@ -170,11 +171,13 @@ class Machine:
         if any(one not in self._mode for one in these):
             raise _Grown
         for one in [one for one in these if self._mode[one] != now]:
+            self.hopeful.clear()
             self._mode[one] = now
             self._file(one, self._key_on(self._nodes[self._node_of[one]], one))
         self._hand(these, (partition, launcher))
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
+        self.hopeful.clear()
         for row in read("SELECT id, name, role, address, state, side FROM node WHERE changed > ?", (since,)):
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
@@ -268,17 +271,10 @@ class Machine:
         """
         return self._free.of(_uses(user, batch, interactive, service), side)
 
-    def reachable(
-        self,
-        user: str,
-        batch: bool = False,
-        service: bool = False,
-        side: int | None = None,
-        exclude: Collection[int] = (),
-    ) -> list[int]:
+    def reachable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> list[int]:
         """What ``user`` could ever be given, were nothing running and every node up."""
-        uses, out = _uses(user, batch, True, service), set(exclude)
-        return [one for one in self._node_of if one not in out and self._fits(one, uses, side)]
+        uses = _uses(user, batch, True, service)
+        return [one for one in self._node_of if self._fits(one, uses, side)]
 
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """Whether ``user`` could be given this processor, were nothing running; its node is up."""
@@ -347,7 +343,7 @@ class Machine:
         fit = {
             node
             for node in self._nodes
-            if all(self._left.get(node, {}).get(name, 0) >= amount for name, amount in resources.items())
+            if all(self.left_on(node, name) >= amount for name, amount in resources.items())
         }
         return [one for one in ids if self._node_of[one] in fit]
 
@@ -385,17 +381,6 @@ class Machine:
     def drains(self) -> bool:
         """Whether a node is draining."""
         return bool(self._draining)
-
-    def holds(
-        self, each: int, per_task: Mapping[str, int], side: int | None = None, among: Set[int] | None = None
-    ) -> dict[int, int]:
-        """By node id: how many tasks of ``each`` processors (``among`` those) and these devices it holds, idle."""
-        held = {}
-        for node, ids in self._on_node.items():
-            if side is None or self._nodes[node].side == side:
-                totals, count = self._totals.get(node, {}), len(ids) if among is None else len(among & set(ids))
-                held[node] = min([count // each, *(totals.get(name, 0) // n for name, n in per_task.items())])
-        return held
 
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
         """The nodes of these processors run by run: a node that occurs again after another has another entry."""

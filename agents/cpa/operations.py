@@ -5,10 +5,12 @@ Requests have their shape checked already (agents/wire/messages.py); what their 
 
 import functools
 import gc
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agents.cpa import placement
+from agents.cpa.choosing import Choosing
 from agents.cpa.issuing import Issuing
 from agents.cpa.rights import Denied, Rights, uid_of, user_name
 from agents.cpa.shapes import shape_of, size_of
@@ -129,7 +131,7 @@ class Operations:
     def _would_allocate(self, uid: int, message: Message) -> Answer:
         """A launch's dry run: decided like an allocation, and nothing taken."""
         whoever = {
-            "key": "0" * 32,
+            "key": secrets.token_hex(16),
             "login": message.get("login") or self.login,
             "pid": 1,
             "pid_started": 0,
@@ -146,12 +148,7 @@ class Operations:
     def _choose(self, message: Message) -> allocation.Choose:
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
-        place = placement.find(name)
-
-        def choose(free: Sequence[int], count: int) -> Sequence[int]:
-            return place(free, count, self._topology())
-
-        return choose
+        return Choosing(placement.find(name), self._topology)
 
     def _topology(self) -> placement.Geometry:
         boot_id, regrouped = self.machine.boot_id, self.machine.regrouped

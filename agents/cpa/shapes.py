@@ -1,6 +1,7 @@
 """What an allocate says of tasks, nodes, GPUs and a load file's lines, checked: the Shape that the database goes by."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -20,6 +21,8 @@ def shape_of(machine: Machine, message: Message) -> Shape | None:
         return None
     if nodes is not None and nodes < 1:
         raise AgentError("nodes is at least 1", code="invalid")
+    if any(name in message.get("resources", {}) for name in message.get("per_task") or {}):
+        raise AgentError("a device is asked for by node or by task, not both", code="invalid")
     if overcommit and (message.get("per_task") or message.get("segments")):
         raise AgentError("overcommit goes neither with per_task nor with segments", code="invalid")
     return Shape(
@@ -27,7 +30,7 @@ def shape_of(machine: Machine, message: Message) -> Shape | None:
         nodes=nodes,
         most={machine.node_id(name): count for name, count in _counts(message, "most").items()},
         per_task=_counts(message, "per_task"),
-        segments=_segments(machine, message),
+        segments=_segments(machine, message, max(1, each)),
     )
 
 
@@ -38,14 +41,13 @@ def size_of(machine: Machine, message: Message, wanted: Sequence[int] | None, sh
     size: int | None = message.get("size")
     if size is not None:
         return size
-    each: int = max(1, message.get("cpus_per_task", 1))
-    if shape is None or not shape.most:
-        return max(1, len(wanted or ()) // each)
-    on_node: dict[int, int] = {}
-    for one in wanted or ():
-        node = machine.node_of(one)
-        on_node[node] = on_node.get(node, 0) + 1
-    return max(1, sum(min(count // each, shape.most.get(node, count)) for node, count in on_node.items()))
+    return room_in(machine, wanted or (), max(1, message.get("cpus_per_task", 1)), shape.most if shape else {})
+
+
+def room_in(machine: Machine, wanted: Sequence[int], each: int, most: Mapping[int, int]) -> int:
+    """How many tasks of ``each`` processors a list has room for, were it free: each on one node. 1 at least."""
+    on_node = Counter(map(machine.node_of, wanted))
+    return max(1, sum(min(count // each, most.get(node, count)) for node, count in on_node.items()))
 
 
 def _counts(message: Message, key: str) -> dict[str, int]:
@@ -55,14 +57,19 @@ def _counts(message: Message, key: str) -> dict[str, int]:
     return counts
 
 
-def _segments(machine: Machine, message: Message) -> list[Segment]:
+def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
+    """The lines of a load file; one without a size has as many tasks as its list has room for."""
     items = message.get("segments") or []
     if len(items) > MOST_SEGMENTS:
         raise AgentError(f"more than {MOST_SEGMENTS} segments", code="invalid")
+    out = set(machine.resolve(message.get("exclude")) or ())
     segments = []
     for item in items:
         size = item.get("size") if isinstance(item, dict) else None
+        wanted = machine.resolve(item.get("wanted")) if isinstance(item, dict) else None
+        if size is None and wanted is not None:
+            size = room_in(machine, [one for one in wanted if one not in out], each, {})
         if type(size) is not int or not 0 < size < 1 << 31:
-            raise AgentError("a segment has a size from 1 on", code="invalid")
-        segments.append(Segment(size, machine.resolve(item.get("wanted"))))
+            raise AgentError("a segment has a size from 1 on, or a list", code="invalid")
+        segments.append(Segment(size, wanted))
     return segments

@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from db import ending, waiting
+from db import ending, modes, waiting
 from db.allocation import allocate
 from db.connection import Store, open_store
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, drain, node_down, node_suspect, node_up
-from db.shaping import Shape
+from db.shaping import Segment, Shape
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
 
 
@@ -63,11 +63,11 @@ def test_refusal_says_how_many_are_free(store: Store, machine: Machine) -> None:
     assert caught.value.never and "16" in caught.value.hint
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 1, exclude=range(12, 16))
-    assert caught.value.message == "1 processors asked for, 0 are free beside those excluded"
+    assert caught.value.message == "1 processor asked for, 0 are free beside those excluded"
     assert caught.value.hint == "wait with --wait-for-nodes" and not caught.value.never
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 1, exclude=range(16))
-    assert caught.value.never and caught.value.hint == "there are 0 beside those excluded at most"
+    assert caught.value.never and caught.value.hint == "there is none beside those excluded, also when nothing runs"
 
 
 def test_overcommit_takes_what_there_is(store: Store, machine: Machine) -> None:
@@ -227,6 +227,12 @@ def test_a_write_without_the_lock_is_caught(store: Store, machine: Machine) -> N
         (Shape(nodes=4), 4, {}, False),
         (Shape(nodes=3), 3, {"exclude": range(4)}, False),
         (Shape(nodes=5), 5, {"wanted": range(20)}, False),
+        (Shape(segments=[Segment(16, None), Segment(4, [16, 17, 18, 19])]), 20, {}, False),
+        (Shape(segments=[Segment(17, None)]), 17, {}, True),
+        (Shape(segments=[Segment(9, None), Segment(8, None)]), 17, {}, True),  # together alone
+        (Shape(segments=[Segment(4, [0, 1, 2, 3, 4]), Segment(2, [3, 4])]), 6, {}, True),
+        (Shape(segments=[Segment(3, [0, 1, 2]), Segment(2, [3, 4])]), 5, {"exclude": [3]}, True),
+        (Shape(segments=[Segment(3, [0, 1, 2]), Segment(2, [3, 4])]), 5, {}, False),
     ],
 )
 def test_what_an_idle_machine_could_not_give_is_not_waited_for(
@@ -241,6 +247,21 @@ def test_what_an_idle_machine_could_not_give_is_not_waited_for(
     with pytest.raises(NotEnough) as caught:
         take(store, machine, size, shape=shape, **more)
     assert caught.value.never is never
+
+
+def test_who_waits_is_refused_when_the_machine_becomes_too_small(store: Store, machine: Machine) -> None:
+    """That it could be met is kept only as long as modes and nodes stay as they are."""
+    taken = take(store, machine, 16)
+    asked = demand(8, shape=Shape(each=2))
+    for _ in range(2):
+        with pytest.raises(NotEnough) as caught:
+            allocate(store, machine, asked, first)
+        assert not caught.value.never
+    give_back(store, taken)
+    modes.reserve(store, range(12), "bob")
+    with pytest.raises(NotEnough) as caught:
+        allocate(store, machine, asked, first)
+    assert caught.value.never and "room for 2 on 1 node" in caught.value.hint
 
 
 def test_a_placement_that_errs_is_caught(store: Store, machine: Machine) -> None:

@@ -1,37 +1,34 @@
 """Shapes of requests against their definition: whole tasks, so many nodes, devices, lines of a load file."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from db import lines
 from db.errors import Invalid, NotEnough
 from db.free import Machine
-from db.shaping import Segment, Shape, decide
+from db.shaping import Segment, Shape, check, decide
 
 
 class Picture(Machine):
     """A machine of ``sizes`` processors a node (ids in runs) and so many GPUs left on each."""
 
-    def __init__(self, sizes: list[int], gpus: list[int], service: Sequence[int] = ()) -> None:
+    def __init__(self, sizes: list[int], gpus: list[int]) -> None:
         super().__init__()
-        self.service_nodes = service
         self._where = [node for node, size in enumerate(sizes) for _ in range(size)]
         self._left = {node: {"gpu": count} for node, count in enumerate(gpus)}
         self._totals = self._left
-        self._on_node = {node: [one for one, on in enumerate(self._where) if on == node] for node in range(len(sizes))}
 
     def node_of(self, one: int) -> int:
         return self._where[one]
 
     def is_service(self, one: int) -> bool:
-        return self.serves(self._where[one])
-
-    def serves(self, node: int) -> bool:
-        return node in self.service_nodes
+        return False
 
     def __len__(self) -> int:
         return len(self._where)
@@ -104,51 +101,46 @@ def test_exactly_so_many_nodes_and_evenly(
     assert sorted(used.values()) == [share] * (nodes - more) + [share + 1] * more
 
 
-@given(sizes, st.integers(1, 4), st.none() | st.integers(1, 4), st.integers(1, 8), st.integers(0, 2), st.data())
-def test_what_the_idle_machine_has_no_room_for_is_never_to_be_had(
-    sizes: list[int], each: int, nodes: int | None, tasks: int, gpus: int, data: st.DataObject
+@settings(max_examples=600)
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.lists(st.integers(1, 2), min_size=2), places, st.data())
+def test_lines_get_what_they_list_if_there_is_any_way(
+    sizes: list[int], tasks: list[int], place: Any, data: st.DataObject
 ) -> None:
-    most = data.draw(st.dictionaries(st.integers(0, len(sizes) - 1), st.integers(1, 3)))
-    picture = Picture(sizes, [2] * len(sizes))
-    shape = Shape(each=each, nodes=nodes, most=most, per_task={"gpu": gpus} if gpus else {})
-    tasks = max(tasks, nodes or 1)
-    try:
-        decide(picture, shape, range(sum(sizes)), tasks, first, listed=False)
-        possible = True
-    except NotEnough:
-        possible = False
-    with pytest.raises(NotEnough) as caught:
-        decide(picture, shape, [], tasks, first, listed=False)
-    assert caught.value.never is not possible
-
-
-@given(sizes, st.lists(st.integers(1, 3), min_size=1, max_size=4), places, st.data())
-def test_lines_stand_in_order_and_get_what_they_list(
-    sizes: list[int], lines: list[int], place: Any, data: st.DataObject
-) -> None:
-    picture = Picture(sizes, [])
+    gpus = [data.draw(st.integers(0, 3)) for _ in sizes] if data.draw(st.booleans()) else []
+    picture = Picture(sizes, gpus)
     every = list(range(sum(sizes)))
+    tasks = [count for at, count in enumerate(tasks) if sum(tasks[: at + 1]) <= len(every)] or [1]
     lists = [
-        data.draw(st.none() | st.lists(st.sampled_from(every), min_size=1, max_size=5, unique=True)) for _ in lines
+        data.draw(st.lists(st.sampled_from(every[:5]), min_size=count, max_size=4, unique=True) | st.none())
+        for count in tasks
     ]
-    shape = Shape(segments=[Segment(tasks, wanted) for tasks, wanted in zip(lines, lists, strict=True)])
+    shape = Shape(segments=list(map(Segment, tasks, lists)), per_task={"gpu": 1} if gpus else {})
+    of_each = [
+        every if wanted is None else wanted for wanted, count in zip(lists, tasks, strict=True) for _ in range(count)
+    ]
     try:
-        ids = decide(picture, shape, every, sum(lines), place, listed=False)
+        ids = lines.decide(picture, shape, every, place)
     except NotEnough:
-        # the lists alone, first come first served, or all of it cannot be had
-        taken: set[int] = set()
-        for tasks, wanted in zip(lines, lists, strict=True):
-            if wanted is not None:
-                here = [one for one in wanted if one not in taken][:tasks]
-                if len(here) < tasks:
-                    return
-                taken.update(here)
-        assert sum(lines) > len(every)
+        ways = itertools.product(*of_each) if len(of_each) <= len(every) else ()
+        assert not any(len(set(way)) == len(way) and _has_gpus(picture, way, gpus) for way in ways)
         return
-    assert len(set(ids)) == len(ids) == sum(lines)
-    for tasks, wanted in zip(lines, lists, strict=True):
-        mine, ids = ids[:tasks], ids[tasks:]
-        assert wanted is None or set(mine) <= set(wanted)
+    assert len(set(ids)) == len(ids) == sum(tasks) and all(one in may for one, may in zip(ids, of_each, strict=True))
+    assert _has_gpus(picture, ids, gpus)
+
+
+def _has_gpus(picture: Picture, ids: Sequence[int], gpus: list[int]) -> bool:
+    return not gpus or all(count <= gpus[node] for node, count in Counter(map(picture.node_of, ids)).items())
+
+
+def test_a_line_makes_way_for_another_that_has_no_choice() -> None:
+    picture = Picture([2, 2], [1, 1])
+    asked = [Segment(1, [0, 1]), Segment(1, [0])]
+    assert lines.decide(picture, Shape(segments=asked), range(4), first) == [1, 0]
+    # n0 has one GPU: who could be on either node leaves it to who could not
+    asked = [Segment(1, [0, 2]), Segment(1, [1])]
+    assert lines.decide(picture, Shape(segments=asked, per_task={"gpu": 1}), range(4), first) == [2, 1]
+    pairs = [Segment(1, [0, 1, 2, 3]), Segment(1, [0, 1])]
+    assert lines.decide(picture, Shape(each=2, segments=pairs), range(4), first) == [2, 3, 0, 1]
 
 
 def test_overcommitted_nodes_get_at_least_one_each() -> None:
@@ -159,32 +151,9 @@ def test_overcommitted_nodes_get_at_least_one_each() -> None:
         decide(picture, Shape(nodes=4), range(7), 30, first, listed=False, at_least=1)
 
 
-def test_what_can_never_be_is_said_so() -> None:
-    picture = Picture([2, 2], [1, 0])
-    with pytest.raises(NotEnough) as error:
-        decide(picture, Shape(per_task={"gpu": 2}), range(4), 1, first, listed=False)
-    assert error.value.never
-    with pytest.raises(NotEnough) as error:
-        decide(picture, Shape(each=2), [0], 1, first, listed=False)
-    assert not error.value.never
+def test_a_device_that_no_node_has_is_said_so() -> None:
     with pytest.raises(Invalid, match="fpga"):
-        decide(picture, Shape(per_task={"fpga": 1}), range(4), 1, first, listed=False)
-
-
-@pytest.mark.parametrize(
-    ("segments", "never"),
-    [
-        ([Segment(4, None), Segment(1, [4, 5])], False),
-        ([Segment(5, None)], True),  # six processors, two of them on the service node
-        ([Segment(1, None), Segment(3, [4, 5])], True),
-        ([Segment(3, [0, 1, 4])], False),
-    ],
-)
-def test_a_line_that_its_processors_never_hold_is_said_so(segments: list[Segment], never: bool) -> None:
-    picture = Picture([2, 2, 2], [], service=[2])
-    with pytest.raises(NotEnough) as error:
-        decide(picture, Shape(segments=segments), [], sum(one.tasks for one in segments), first, listed=False)
-    assert error.value.never is never
+        check(Picture([2, 2], [1, 0]), Shape(per_task={"fpga": 1}))
 
 
 def test_a_placement_that_makes_things_up_is_refused() -> None:

@@ -9,6 +9,7 @@ from operator import add, sub
 
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
+from db.counted import counted
 from db.errors import NotEnough
 from db.topology import Mesh
 
@@ -48,12 +49,8 @@ class Block:
 
     def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
         """The snuggest free block, as written if there is one, else turned. BadShape, NoBlock."""
-        layout = need(geometry, self.__name__)
-        mesh = layout.need_mesh(self.__name__)
+        layout, mesh = self._machine(count, geometry)
         x, y, z = self.shape
-        if x * y * z != count:
-            holds = f"{x * y * z} processor{'s' * (x * y * z != 1)}"
-            raise BadShape(f"a block of {x}x{y}x{z} is {holds}, and {count} were asked for")
         grid = Grid(mesh, free)
         for sides in self._turned():
             corner = grid.snuggest(sides)
@@ -65,6 +62,26 @@ class Block:
                 f"no block of {x}x{y}x{z} processors fits into this machine", "its size: mesh topology show", never=True
             )
         raise NoBlock(f"no block of {x}x{y}x{z} processors is free", "wait, or leave out --shape", free=len(free))
+
+    def check(self, free: Sequence[int], count: int, geometry: Geometry) -> None:
+        """Whether there is a block in ``free`` at all, which is what this request could have on an idle machine.
+
+        BadShape; NoBlock, for ever.
+        """
+        _, mesh = self._machine(count, geometry)
+        grid = Grid(mesh, free)
+        if not any(map(grid.has, self._turned())):
+            x, y, z = self.shape
+            there = "what is excluded, reserved or of another use leaves no such block, were nothing running"
+            raise NoBlock(f"no block of {x}x{y}x{z} processors is free", there, never=True)
+
+    def _machine(self, count: int, geometry: Geometry) -> tuple[Layout, Mesh]:
+        layout = need(geometry, self.__name__)
+        mesh = layout.need_mesh(self.__name__)
+        x, y, z = self.shape
+        if x * y * z != count:
+            raise BadShape(f"a block of {x}x{y}x{z} is {counted(x * y * z, 'processor')}, and {count} were asked for")
+        return layout, mesh
 
     def _turned(self) -> list[Shape]:
         """The shape as written, then in its other orientations."""
