@@ -25,8 +25,9 @@ def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
         return first.processors()
     moved = _Matching(_places(machine, shape, free), machine, shape).match()
     if moved is None:
-        line = f" by program {short.line + 1} of the load file"
-        raise shaping.not_enough(machine, shape, short.room, shape.segments[short.line].tasks, line)
+        line = shape.segments[short.line]
+        source = line.source or f"program {short.line + 1} of the load file"
+        raise shaping.not_enough(machine, shape, short.room, line.tasks, source)
     again = _Dealt(machine, shape, free)
     for number, tasks in moved.items():
         again.give(number, tasks)

@@ -20,10 +20,11 @@ _Tasks = dict[int, list[Task]]  # by node id
 
 
 class Segment(NamedTuple):
-    """A line of a load file: so many tasks, on the processors listed if there is a list."""
+    """A line of a load file: so many tasks, on the processors listed if there is a list; ``source``: FILE:LINE."""
 
     tasks: int
     wanted: Sequence[int] | None
+    source: str = ""
 
 
 class Shape(NamedTuple):
@@ -145,15 +146,15 @@ def _nodes(there: _Tasks, among: list[int], count: int, choose: Choose, *, liste
 
 
 def not_enough(
-    machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, where: str = ""
+    machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = ""
 ) -> NotEnough:
-    """What somebody is told who finds ``there`` too little."""
+    """What somebody is told who finds ``there`` too little; ``source``: the line that asked, if one did."""
     room = sum(map(len, there.values()))
     what = "a processor" if shape.each == 1 else counted(shape.each, "processor")
     what += "".join(f" and {amount} {name}" for name, amount in shape.per_task.items())
     over = f" on {counted(shape.nodes, 'node')}" if shape.nodes is not None else ""
     left = f"room for {room} on {counted(len(there), 'node')}" if room else "no room"
-    message = f"{counted(tasks, 'rank')}{over} with {what} each asked for{where}, there is {left}"
+    message = f"{source and source + ': '}{counted(tasks, 'rank')}{over} with {what} each asked for, there is {left}"
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each, left=left)
 
 

@@ -66,7 +66,8 @@ class Operations:
     # --- launchers
 
     def _allocate(self, uid: int, message: Message) -> Answer:
-        granted = allocation.allocate(self.store, self.machine, self.demand(uid, message), self._choose(message))
+        demand = self.demand(uid, message)
+        granted = allocation.allocate(self.store, self.machine, demand, self._choose(message))
         reply = {
             "launcher": granted.launcher,
             "cookie": granted.cookie,
@@ -74,6 +75,7 @@ class Operations:
             "mesh": self.machine.boot_id,
             "pending_s": round(granted.pending_s, 3),
             "nodes": as_messages(granted.nodes),
+            **_sizes(demand),
         }
         if granted.devices:
             reply["resources"] = granted.devices
@@ -137,10 +139,9 @@ class Operations:
             "pid_started": 0,
             "command": "",
         }
-        nodes, devices = allocation.consider(
-            self.store, self.machine, self.demand(uid, {**message, **whoever}), self._choose(message)
-        )
-        reply: Message = {"nodes": as_messages(nodes)}
+        demand = self.demand(uid, {**message, **whoever})
+        nodes, devices = allocation.consider(self.store, self.machine, demand, self._choose(message))
+        reply: Message = {"nodes": as_messages(nodes), **_sizes(demand)}
         if devices:
             reply["resources"] = devices
         return Answer(reply)
@@ -378,6 +379,12 @@ class Operations:
     def trim(self, days: float, rows: int) -> bool:
         """Forget some of what ended long ago; whether there is more of it. Nobody waits long for a little at a time."""
         return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
+
+
+def _sizes(demand: allocation.Demand) -> Message:
+    """What of a reply says how many ranks each line of a load file has."""
+    lines = demand.shape.segments if demand.shape is not None else ()
+    return {"segments": [line.tasks for line in lines]} if lines else {}
 
 
 def _names(message: Message) -> list[str]:

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+from db.errors import Invalid
 from db.free import Machine
 from db.shaping import Segment, Shape
 
 #: A load file of more lines than any machine has processors is a mistake.
 MOST_SEGMENTS = 1 << 20
+MAX_SOURCE = 300
 
 
 def shape_of(machine: Machine, message: Message) -> Shape | None:
@@ -66,10 +68,18 @@ def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
     segments = []
     for item in items:
         size = item.get("size") if isinstance(item, dict) else None
-        wanted = machine.resolve(item.get("wanted")) if isinstance(item, dict) else None
+        source = str(item.get("source", ""))[:MAX_SOURCE] if isinstance(item, dict) else ""
+        wanted = _resolve(machine, item.get("wanted"), source) if isinstance(item, dict) else None
         if size is None and wanted is not None:
             size = room_in(machine, [one for one in wanted if one not in out], each, {})
         if type(size) is not int or not 0 < size < 1 << 31:
             raise AgentError("a segment has a size from 1 on, or a list", code="invalid")
-        segments.append(Segment(size, wanted))
+        segments.append(Segment(size, wanted, source))
     return segments
+
+
+def _resolve(machine: Machine, wanted: object, source: str) -> list[int] | None:
+    try:
+        return machine.resolve(wanted)
+    except Invalid as error:
+        raise Invalid(f"{source}: {error.message}", error.hint) if source else error from None

@@ -108,7 +108,8 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         wanted = parse_list(given["list"])
     program, programs = _programs(rest, given, wanted)
     if programs is not None:
-        size = sum(one.size for one in programs)
+        sizes = [one.size for one in programs]
+        size = sum(sizes) if all(sizes) else size
         wanted = wanted if "overcommit" in given else None
     elif size is None and "list" not in given:
         size = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from console.counted import counted
 from console.errors import ConsoleError, UsageError
 
 TYPE_CHECKING = False
@@ -25,8 +26,10 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         from console.launch.lists import parse_list
 
         request.exclude = parse_list(given["exclude"])
-    if "service" in given:
-        request.wanted = {"processors": [], "nodes": [], "service": True}
+    if "service" in given and (programs is None or request.overcommit):  # else each line has it
+        from console.launch.load_file import SERVICE
+
+        request.wanted = dict(SERVICE)
     if "hostfile" in given:
         _hosts(request, given["hostfile"], sized="sz" in given)
     if "nodes" in given or "tasks-per-node" in given:
@@ -55,9 +58,14 @@ def _refuse_pairs(given: dict[str, Any]) -> None:
         ("service", "shape"),
         ("shape", "list"),
         ("shape", "hostfile"),
+        ("shape", "nodes"),
+        ("shape", "tasks-per-node"),
+        ("shape", "overcommit"),
     ):
         if one in given and other in given:
             raise UsageError(f"-{one} and -{other} exclude each other")
+    if "shape" in given and given.get("cpus-per-task", 1) > 1:
+        raise UsageError("-shape and -cpus-per-task exclude each other", "a block's processors each have a rank")
     for word in ("nodes", "tasks-per-node"):
         if given.get(word) == 0:
             raise UsageError(f"-{word} is at least 1")
@@ -89,9 +97,9 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
         assert each is not None  # one of the two was given
         nodes = -(-size // each)
     elif size < nodes:
-        raise UsageError(f"{size} ranks do not reach {nodes} nodes", "every node gets at least one")
+        raise UsageError(f"{counted(size, 'rank')} cannot reach {nodes} nodes", "every node gets at least one")
     elif each is not None and size > nodes * each:
-        raise UsageError(f"{size} ranks are more than {each} on each of {nodes} nodes")
+        raise UsageError(f"{size} ranks are more than {each} on each of {counted(nodes, 'node')}")
     request.size, request.nodes = size, nodes
 
 
@@ -104,7 +112,7 @@ def _place(request: Request, given: dict[str, Any]) -> None:
         room = 1
         for side in sides:
             room *= int(side)
-        request.size = max(1, room // request.cpus_per_task)
+        request.size = max(1, room)
 
 
 def _export(request: Request, text: str) -> None:
@@ -142,7 +150,7 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
     name = rest[0]
     if "N" in given and name.isdigit():
         raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
-    from console.launch.load_file import is_load_file, read, total
+    from console.launch.load_file import SERVICE, is_load_file, read, total
     from console.launch.sanitise import clean
 
     path = os.fsencode(name)
@@ -152,13 +160,16 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
         raise UsageError("a load file and -hostfile exclude each other")
     if len(rest) > 1:
         raise UsageError(f"{clean(name)} is a load file and takes no arguments", "its lines have their own")
+    if "shape" in given:
+        raise UsageError("a load file and -shape exclude each other")
     from console.launch.program import find
     from console.launch.request import Program
 
     programs = []
-    segments = read(path, wanted, given.get("cpus-per-task", 1))
+    wanted = dict(SERVICE) if "service" in given else wanted
+    segments = read(path, wanted, counted=given.get("cpus-per-task", 1) == 1 and "exclude" not in given)
     for segment in segments:
-        if "overcommit" in given and segment.wanted != wanted:
+        if "overcommit" in given and (segment.wanted != wanted or not segment.size):
             told = f"{clean(name)}:{segment.line}: a line with processors of its own and -overcommit exclude each other"
             raise UsageError(told, "all lines share what there is, or the command line's -list")
         try:
@@ -167,8 +178,9 @@ def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | N
             told = f"{clean(name)}:{segment.line}: {error.message}"
             raise ConsoleError(told, error.hint, exit_status=error.exit_status) from None
         programs.append(Program(segment.line, segment.size, segment.wanted, found, segment.argv))
-        programs[-1].env = segment.env
+        programs[-1].env, programs[-1].source = segment.env, f"{clean(name)}:{segment.line}"
     ranks = total(segments)
-    if given.get("sz", ranks) != ranks:
-        raise UsageError(f"-sz {given['sz']}, but {clean(name)} has {ranks} ranks", "its lines have their own -sz")
+    if ranks and given.get("sz", ranks) != ranks:
+        told = f"-sz {given['sz']}, but {clean(name)} has {counted(ranks, 'rank')}"
+        raise UsageError(told, "its lines have their own -sz")
     return programs

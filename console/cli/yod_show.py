@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.lists import fold
 from console.launch.sanitise import clean
@@ -43,13 +44,15 @@ def show(settings: Settings, request: Request) -> int:
     """Print how the program would be loaded. Nobody is asked."""
     rows = [("yod", f"Redmesh {VERSION}, CPAs in {clean(settings.run_dir)}")]
     for one in request.segments or ():
-        rows.append((f"line {one.line}", f"{_count(one.size, 'rank')}{_where(one.wanted)}: {_program(one)}"))
+        ranks = counted(one.size, "rank") if one.size else "as many ranks as there is room for"
+        rows.append((f"line {one.line}", f"{ranks}{_where(one.wanted)}: {_program(one)}"))
     if request.segments is None:
         rows.append(("program", _program(request)))
-    size = "as many as the list has room for" if request.size is None else str(request.size)
-    each = f", {_count(request.cpus_per_task, 'processor')} each" if request.cpus_per_task > 1 else ""
-    gpus = f", {_count(request.gpus_per_task, 'GPU')} each" if request.gpus_per_task else ""
-    spread = f", over {_count(request.nodes, 'node')}" if request.nodes else ""
+    lists = "the list has" if request.segments is None else "the lines have"
+    size = f"as many as {lists} room for" if request.size is None else str(request.size)
+    each = f", {counted(request.cpus_per_task, 'processor')} each" if request.cpus_per_task > 1 else ""
+    gpus = f", {counted(request.gpus_per_task, 'GPU')} each" if request.gpus_per_task else ""
+    spread = f", over {counted(request.nodes, 'node')}" if request.nodes else ""
     rows.append(("ranks", f"{size}{each}{gpus}{spread}, {request.distribution}{_where(request.wanted)}"))
     rows.append(("loaded", f"{_BCAST[request.bcast]}; {request.fanout} children a node in the tree"))
     environ = request.environ if request.exported else _forwarded(request)
@@ -85,10 +88,6 @@ def _where(wanted: dict[str, Any] | None) -> str:
         return ""
     numbers = [str(first) if first == last else f"{first}..{last}" for first, last in wanted["processors"]]
     return " on " + ",".join([*numbers, *wanted["nodes"]])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def dry_run(settings: Settings, request: Request) -> int:

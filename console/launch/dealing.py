@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from console.errors import ConsoleError
+from console.counted import counted
+from console.errors import ConsoleError, UsageError
 from console.launch.plan import PlacedNode, Plan, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from console.launch.request import Request
+
+
+def place_lines(reply: Mapping[str, Any], request: Request) -> Plan:
+    """Deal the ranks of a load file; lines that did not say how many get what the CPA made of their lists."""
+    lines = request.segments or []
+    for line, size in zip(lines, reply.get("segments", ()), strict=False):
+        line.size = size
+    sizes = [line.size for line in lines]
+    if not all(sizes):
+        raise ConsoleError("this mesh's CPA is older than yod: a list with nodes' names needs -sz", "mesh upgrade")
+    if request.size not in (None, sum(sizes)):
+        hint = "its lines have their own -sz, or as many as their lists have room for"
+        raise UsageError(f"-sz {request.size}, but the load file has {counted(sum(sizes), 'rank')}", hint)
+    return place_segments(reply["nodes"], sizes, request.cpus_per_task, request.distribution)
 
 
 def place_segments(given: list[dict[str, Any]], sizes: Sequence[int], cpus_per_task: int, distribution: str) -> Plan:

@@ -42,7 +42,10 @@ SERVICE = {"processors": [], "nodes": [], "service": True}
 
 
 class Segment:
-    """One line: ``size`` ranks of one program. ``wanted`` is the protocol's, the line's own or the command line's."""
+    """One line: ``size`` ranks of one program, 0 for as many as its list has room for, which a CPA knows.
+
+    ``wanted`` is the protocol's, the line's own or the command line's.
+    """
 
     __slots__ = ("argv", "env", "line", "size", "wanted")
 
@@ -75,7 +78,7 @@ def is_load_file(path: bytes) -> bool:
     return bool(head) and b"\0" not in head and not head.startswith((b"#!", b"\x7fELF"))
 
 
-def read(path: bytes, wanted: dict[str, Any] | None = None, cpus_per_task: int = 1) -> list[Segment]:
+def read(path: bytes, wanted: dict[str, Any] | None = None, *, counted: bool = True) -> list[Segment]:
     """The segments of the load file ``path``; UsageError when it cannot be read or is wrong."""
     import os
 
@@ -87,19 +90,19 @@ def read(path: bytes, wanted: dict[str, Any] | None = None, cpus_per_task: int =
         raise UsageError(f"the load file {name} cannot be read: {error.strerror}") from None
     if len(data) > MOST:
         raise UsageError(f"the load file {name} is larger than {MOST >> 20} MiB", "is it really a load file?")
-    return parse(data, name, wanted, cpus_per_task)
+    return parse(data, name, wanted, counted=counted)
 
 
-def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, cpus_per_task: int = 1) -> list[Segment]:
+def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, counted: bool = True) -> list[Segment]:
     """What the lines of ``data`` ask for; a line without a list gets ``wanted``, the command line's.
 
-    UsageError names ``name`` and the line.
+    ``counted``: a list of numbers has room for a rank on each. UsageError names ``name`` and the line.
     """
     segments: list[Segment] = []
     total = 0
     for number, words in commands(data, name):
         try:
-            segment = _segment(number, words, wanted, cpus_per_task)
+            segment = _segment(number, words, wanted, counted=counted)
         except UsageError as error:
             raise UsageError(f"{name}:{number}: {error.message}", error.hint) from None
         total += segment.size
@@ -111,7 +114,7 @@ def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, cpus_per
     return segments
 
 
-def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, cpus_per_task: int) -> Segment:
+def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, counted: bool) -> Segment:
     own: dict[str, str] = {}
     at = 0
     while at < len(words) and words[at].startswith(b"-") and words[at] != b"-":
@@ -143,30 +146,28 @@ def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, cpu
     if "service" in own:
         if "list" in own:
             raise UsageError("-service and -list exclude each other")
-        return Segment(number, _size(own.get("sz"), None, cpus_per_task), dict(SERVICE), words[at:])
+        return Segment(number, _size(own.get("sz"), None, counted=counted), dict(SERVICE), words[at:])
     lines_own = parse_list(own["list"]) if "list" in own else None
-    return Segment(number, _size(own.get("sz"), lines_own, cpus_per_task), lines_own or wanted, words[at:])
+    return Segment(number, _size(own.get("sz"), lines_own, counted=counted), lines_own or wanted, words[at:])
 
 
-def _size(text: str | None, own: dict[str, Any] | None, cpus_per_task: int) -> int:
-    """``-sz``; without it the length of the line's own list; without both 1."""
+def _size(text: str | None, own: dict[str, Any] | None, *, counted: bool) -> int:
+    """``-sz``; without it as many as the line's own list has room for; without both 1."""
     if text is not None:
         if not (text.isascii() and text.isdigit()) or len(text) > 9 or not int(text):
             raise UsageError(f"-sz takes a whole number above 0, not {clean(text)!r}")
         return int(text)
     if own is None:
         return 1
-    if own["nodes"]:
-        raise UsageError("a list with node names needs -sz here", "how many processors a node has is the CPA's to know")
-    processors: int = sum(last - first + 1 for first, last in own["processors"])
-    if processors < cpus_per_task:
-        raise UsageError(f"the list has {processors} processors, and a rank takes {cpus_per_task}")
-    return processors // cpus_per_task
+    if own["nodes"] or not counted:
+        return 0
+    return sum(last - first + 1 for first, last in own["processors"])
 
 
 def total(segments: Sequence[Segment]) -> int:
-    """How many ranks the segments have."""
-    return sum(segment.size for segment in segments)
+    """How many ranks the segments have; 0 while a CPA has to be asked."""
+    sizes = [segment.size for segment in segments]
+    return sum(sizes) if all(sizes) else 0
 
 
 def commands(data: bytes, name: str) -> list[tuple[int, list[bytes]]]:

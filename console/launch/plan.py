@@ -129,9 +129,9 @@ def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
     """Deal the ranks of a request over what the CPA gave. ConsoleError."""
     cpus, distribution = request.cpus_per_task, request.distribution
     if request.segments is not None and not request.overcommit:
-        from console.launch.dealing import place_segments
+        from console.launch.dealing import place_lines
 
-        plan = place_segments(reply["nodes"], [one.size for one in request.segments], cpus, distribution)
+        plan = place_lines(reply, request)
     else:
         plan = place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
     if request.gpus_per_task:

@@ -15,13 +15,17 @@ RETRIES = 3
 
 
 class Program:
-    """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or on any."""
+    """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or on any.
 
-    __slots__ = ("argv", "env", "line", "path", "size", "wanted")
+    ``size`` is 0 until a CPA has said how many its list has room for.
+    """
+
+    __slots__ = ("argv", "env", "line", "path", "size", "source", "wanted")
 
     def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, path: bytes, argv: list[bytes]) -> None:
         self.line, self.size, self.wanted, self.path, self.argv = line, size, wanted, path, argv
         self.env: list[bytes] = []  # NAME=VALUE, of these ranks alone
+        self.source = ""  # where the line is, as FILE:LINE
 
 
 class Request:
@@ -183,5 +187,7 @@ class Request:
         if self.gpus_per_task:
             message["per_task"] = {"gpu": self.gpus_per_task}
         if self.segments is not None and not self.overcommit:  # then all lines share what there is
-            message["segments"] = [{"size": one.size, "wanted": one.wanted} for one in self.segments]
+            message["segments"] = [
+                {"size": one.size or None, "wanted": one.wanted, "source": one.source} for one in self.segments
+            ]
         return message

@@ -183,6 +183,38 @@ def test_lines_that_list_come_first(mesh8: PrivateMesh) -> None:
     assert (where[6], where[7]) == ("n0", "n0") and "n0" not in {where[rank] for rank in range(6)}
 
 
+def test_a_line_has_as_many_ranks_as_its_list_has_room_for(mesh8: PrivateMesh) -> None:
+    tell = "sh -c 'echo $YOD_RANK $YOD_SEGMENT_SIZE $YOD_NODE'"
+    (mesh8.work / "lists.load").write_text(f"-list n[1-2] {tell}\n-list 0 {tell}\n")
+    done = mesh8.run("yod", "-sz", "5", "lists.load", check=True)
+    rows = ["0 4 n1", "1 4 n1", "2 4 n2", "3 4 n2", "4 1 n0"]
+    assert sorted(done.stdout.splitlines()) == rows
+    assert sorted(mesh8.run("yod", "lists.load", check=True).stdout.splitlines()) == rows
+    less = mesh8.run("yod", "-x", "n2", "lists.load", check=True)
+    assert sorted(less.stdout.splitlines()) == ["0 2 n1", "1 2 n1", "2 1 n0"], (
+        "without what is excluded"
+    )
+    assert "rank 0-1 on n1: processors 2..3 (line 1)" in mesh8.run("yod", "-dry-run", "lists.load", check=True).stdout
+    other = mesh8.run("yod", "-sz", "4", "lists.load")
+    assert other.returncode == 2 and "the load file has 5 ranks" in other.stderr
+    assert mesh8.run("yod", "-sz", "8", "true").returncode == 0, "what was refused here was given back"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        ("-list n9 true", 125, "wrong.load:2: there is no node 'n9'"),
+        ("-sz 3 -list n1 true", 125, "wrong.load:2: 3 ranks with a processor each asked for, there is room for 2"),
+        ("-sz 2 -list n1,n1 true", 2, "wrong.load:2: the list names node n1 twice"),
+        ("-sz 2 there-is-none", 127, "wrong.load:2: there-is-none: no such program"),
+    ],
+)
+def test_a_lines_mistake_is_told_with_file_and_line(mesh8: PrivateMesh, line: str, status: int, says: str) -> None:
+    (mesh8.work / "wrong.load").write_text(f"true\n{line}\n")
+    done = mesh8.run("yod", "-wait-for-nodes", "60", "wrong.load")
+    assert done.returncode == status and says in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_variables_of_a_line_are_its_ranks_alone(mesh8: PrivateMesh) -> None:
     tell = "sh -c 'echo $YOD_RANK:$A:$B'\n"
     (mesh8.work / "envs").write_text(f"-sz 2 A=one {tell}{tell}-sz 2 B='two words' A= {tell}")

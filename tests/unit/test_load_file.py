@@ -56,8 +56,10 @@ def test_bytes_that_are_no_utf8_and_odd_line_ends_stay_what_they_are() -> None:
     assert shapes(data) == [(1, None, [b"prog", b"caf\xe9", b"x\xff", b"a#b"]), (2, None, [b"other", b""])]
 
 
-def test_a_rank_of_several_processors_takes_them_from_the_list() -> None:
-    assert shapes(b"-list 0..7 p", cpus_per_task=4)[0][0] == 2
+def test_how_many_a_list_has_room_for_is_the_cpas_to_say_where_nobody_else_knows() -> None:
+    assert [size for size, _, _ in shapes(b"-list 0..7 p\n-sz 3 -list n[1-2] p\n-list n1 p")] == [8, 3, 0]
+    assert shapes(b"-list 0..7 p", counted=False)[0][0] == 0
+    assert total(parse(b"-list 0..7 p\n-list n1 p", "job")) == 0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_rank_of_several_processors_takes_them_from_the_list() -> None:
         (b"-sz 2", 1, "no program"),
         (b"-sz 2 -n 3 p", 1, "twice"),
         (b"-list 3..1 p", 1, "backwards"),
-        (b"-list n[1-2] p", 1, "needs -sz"),
+        (b"-list n[1- p", 1, "do not match"),
         (b"-servic p", 1, "no option -servic"),
         (b"-service=1 p", 1, "no value"),
         (b"-service -list 3 p", 1, "exclude"),
@@ -138,7 +140,7 @@ def test_anything_is_read_or_refused(data: bytes) -> None:
         segments = parse(data, "job")
     except UsageError:
         return
-    assert segments and all(s.size >= 1 and s.argv and s.argv[0] for s in segments)
+    assert segments and all((s.size or s.wanted) and s.argv and s.argv[0] for s in segments)
 
 
 @given(st.lists(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=4), min_size=1, max_size=5))
