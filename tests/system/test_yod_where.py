@@ -191,9 +191,7 @@ def test_a_line_has_as_many_ranks_as_its_list_has_room_for(mesh8: PrivateMesh) -
     assert sorted(done.stdout.splitlines()) == rows
     assert sorted(mesh8.run("yod", "lists.load", check=True).stdout.splitlines()) == rows
     less = mesh8.run("yod", "-x", "n2", "lists.load", check=True)
-    assert sorted(less.stdout.splitlines()) == ["0 2 n1", "1 2 n1", "2 1 n0"], (
-        "without what is excluded"
-    )
+    assert sorted(less.stdout.splitlines()) == ["0 2 n1", "1 2 n1", "2 1 n0"], "without what is excluded"
     assert "rank 0-1 on n1: processors 2..3 (line 1)" in mesh8.run("yod", "-dry-run", "lists.load", check=True).stdout
     other = mesh8.run("yod", "-sz", "4", "lists.load")
     assert other.returncode == 2 and "the load file has 5 ranks" in other.stderr
