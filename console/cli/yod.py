@@ -129,7 +129,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         fanout=fanout,
         wait_s=given.get("wait-for-nodes", 0.0),
         partition=partition,
-        cookie=os.environ.get("REDMESH_ALLOCATION_COOKIE") if partition is not None else None,
+        cookie=_cookie(partition),
         **_carried(given),
         **_flags(given),
     )
@@ -235,6 +235,17 @@ def _partition() -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise UsageError(f"REDMESH_PARTITION is {text!r}, which is no partition", "mesh partition create prints one")
     return int(text)
+
+
+def _cookie(partition: int | None) -> str | None:
+    """The right to allocate inside a batch job, which its script has, and ranks only where they were handed it."""
+    if partition is None:
+        return None
+    cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
+    if cookie is None:
+        told = f"this is inside partition {partition}, without the right to launch there (REDMESH_ALLOCATION_COOKIE)"
+        raise ConsoleError(told, "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE")
+    return cookie
 
 
 def _launch(settings: Settings, request: Request, *, detached: bool) -> int:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: What no rule hands on, not even by name: whoever has one of these may act as the batch system or as the CPA.
+#: The allocation cookie is not among them: it is the user's own right to launch inside his batch job while that lasts,
+#: and ranks may need it (a workflow's worker that launches, as a step of srun's may run srun). ALL never hands it on.
 _SECRET = (b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE")
 
 

@@ -258,6 +258,13 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
         "yod", "-sz", "4", "sh", "-c", "echo $YOD_PARTITION_ID ${REDMESH_ALLOCATION_COOKIE-none}", env=job, check=True
     )
     assert inside.stdout == f"{job['REDMESH_PARTITION']} none\n" * 4
+    lacks = private.run("yod", "-sz", "1", "yod", "true", env=job)
+    assert lacks.returncode == 125 and "-export ALL,REDMESH_ALLOCATION_COOKIE" in lacks.stderr, (
+        "a rank has not the right"
+    )
+    tell = "yod -sz 2 sh -c 'echo $YOD_PARTITION_ID ${REDMESH_ALLOCATION_COOKIE-none}'"
+    steps = private.run("yod", "-export", "ALL,REDMESH_ALLOCATION_COOKIE", "sh", "-c", tell, env=job, check=True)
+    assert steps.stdout == f"{job['REDMESH_PARTITION']} none\n" * 2, "which goes no further"
     refused = private.run("yod", "-sz", "5", "true", env=job)
     assert refused.returncode == 125 and refused.stderr.count("\n") == 1
     wrong = private.run("yod", "-sz", "1", "true", env={**job, "REDMESH_ALLOCATION_COOKIE": "0" * 16})
