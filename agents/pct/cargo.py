@@ -101,7 +101,7 @@ class Cargo:
         try:
             (self._images.announced if op == "images" else self._images.placed)(message)
         except PctError as error:
-            self._around.fail(LoadFailed(f"{self._around.node}: {error.message}", "node", hint=error.hint))
+            self._around.fail(LoadFailed(f"{self._around.node}: {error.message}", error.fault, hint=error.hint))
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent."""

@@ -14,7 +14,7 @@ from agents.link.sockets import own_directory
 from agents.pct import kernel, processes
 from agents.pct.beats import Beats
 from agents.pct.door import Door
-from agents.pct.errors import PctError
+from agents.pct.errors import FAULT, PctError
 from agents.pct.hosted import Hosted, Kill
 from agents.pct.inside import Inside
 from agents.pct.log import Log
@@ -142,8 +142,7 @@ class Pct(Inside):
         for launcher in set(launchers_here(config.run, config.node, "epilog")) - set(self._hosted.launchers()):
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
-        self._ending = 0.0
-        self._prepared = False
+        self._ending, self._prepared = 0.0, False
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
 
     def _open(self, config: PctConfig) -> Any:
@@ -292,7 +291,7 @@ class Pct(Inside):
         except Exception as error:
             self._log.write("internal", error=repr(error))
         finally:
-            os._exit(70)
+            os._exit(FAULT)
 
     def _let_go(self) -> None:
         # In a forked child: what is the PCT's alone.
@@ -326,6 +325,8 @@ class Pct(Inside):
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
+        elif op == "fate":
+            self._hosted.tell_fate(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from agents.pct.errors import LoadFailed, PctError
+from agents.pct.errors import LoadFailed, PctError, whose
 from agents.pct.in_place import plain
 from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import FILE, IMAGE
@@ -58,9 +58,9 @@ class Freight:
         try:
             self._now().prepare()
         except PctError as error:
-            raise LoadFailed(f"{self._node}: {error.message}", "node", hint=error.hint) from None
+            raise LoadFailed(f"{self._node}: {error.message}", error.fault, hint=error.hint) from None
         except OSError as error:
-            raise LoadFailed(f"{self._node}: {error.filename}: {error.strerror}", "node") from None
+            raise LoadFailed(f"{self._node}: {error.filename}: {error.strerror}", whose(error.errno or 0)) from None
 
     def _now(self) -> Cargo:
         if self._cargo is None:

@@ -100,7 +100,8 @@ class Hearing(Listener):
             status = rank.status or 0
             how = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
             why = f"{self._host.node}: rank {rank.number} {how} before it could run"
-            self._fail(LoadFailed(why, "node", rank=rank.number))
+            # who may kill a rank that stands there is its user, or the kernel for want of memory: no node's fault
+            self._fail(LoadFailed(why, "launch", rank=rank.number))
 
     def rank_closed(self, number: int) -> None:
         self._up.closed([number])
@@ -188,12 +189,14 @@ class Hearing(Listener):
             raise WireError("an output frame without a rank")
         self._relay.push(kind, int.from_bytes(payload[:4], "big"), memoryview(payload)[4:], child.returns.passed)
 
-    def _on_child_lost(self, child: Child, reason: str) -> None:
+    def _on_child_lost(self, child: Child, reason: str, fate: Optional[Message] = None) -> None:
+        """A subtree has gone; with ``fate`` its PCT lives, and says how its launch child died."""
         was_ready = self._machine.state
         child.drop()
         self._host.log.write("child lost", launcher=self._launcher, child=child.name, reason=reason)
         if was_ready in (State.STARTING, State.HELD):
-            self._fail(LoadFailed(f"{child.name}: {reason}", "node"), child.name)
+            hint, fault = ("", "node") if not fate else (str(fate.get("hint", "")), "launch")
+            self._fail(LoadFailed(f"{child.name}: {reason}", fault, hint=hint), child.name)
         elif not self._failure:
             nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]
             self._up.tell({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"})

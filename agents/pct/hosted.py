@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     import socket
     from typing import Callable, Dict, List, Optional, Set
 
+    from agents.link.server import Session
+    from agents.pct.fates import Fates
+
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks
+_LOOKS = 15  # whether a launch child can be reaped that somebody asks for
 _SWEEP_ROUNDS = 250  # and at a courier that sweeps
 
 
@@ -34,12 +38,31 @@ class Hosted:
         self._carriers: Set[int] = set()  # of them those that carry images
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
+        self._fates: Optional[Fates] = None  # loaded when the first launch child dies
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
         #: Begins to remove what dead launch children left in the RAM disk; the courier that does it, or 0: it is done.
         self.sweep_images: Callable[[], int] = tidying.sweep
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
+
+    @property
+    def fates(self) -> Fates:
+        """What became of launch children that died."""
+        if self._fates is None:
+            from agents.pct.fates import Fates
+
+            self._fates = Fates(self._run, self._node)
+        return self._fates
+
+    def tell_fate(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
+        """Answer who lost the link to a launch child; it ends a moment before the process can be reaped."""
+        self.reap()
+        fate = self.fates.told(message["launcher"])
+        if fate is None and looks:
+            self._loop.after(_STRAY_S, lambda: self.tell_fate(session, message, looks - 1))
+        else:
+            session.reply(message, fate or {})
 
     @property
     def pids(self) -> List[int]:
@@ -125,11 +148,13 @@ class Hosted:
         if launcher in self.launchers():  # it did not tidy up: it died
             self._log.write("launch child died", launcher=launcher, pid=pid)
             self.clear(launcher)
+            self.fates.died([], [launcher])
             self.sweep_images()
 
     def reap(self) -> None:
         """Take every child that has ended."""
-        died = stray = False
+        died: List[int] = []
+        stray = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -145,12 +170,12 @@ class Hosted:
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
                     self._loop.after(0, tidying.keep_ready)
                 elif status:
-                    died = True
+                    died.append(status)
                     self._log.write("launch child died", pid=pid, status=status)
             else:
                 stray = True
         if died:
-            self.clear_dead()
+            self.fates.died(died, self.clear_dead())
             self.sweep_images()
         if died or stray:
             self.sweep()
@@ -166,14 +191,17 @@ class Hosted:
         else:
             then()
 
-    def clear_dead(self) -> None:
-        """Clear every launch whose launch child is dead."""
+    def clear_dead(self) -> List[int]:
+        """Clear every launch whose launch child is dead: which ones."""
+        dead = []
         for launcher in self.launchers():
             sock = self._reach(launcher)
             if sock is None:
                 self.clear(launcher)
+                dead.append(launcher)
             else:
                 sock.close()
+        return dead
 
     def clear(self, launcher: int) -> int:
         """Kill the strays of a dead launch child and remove its files. How many there were."""

@@ -20,7 +20,7 @@ import os
 import stat
 
 from agents.pct import processes
-from agents.pct.errors import PctError
+from agents.pct.errors import PctError, whose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ class Damaged(ImageError):
     """An image that is not what was announced: its launcher's fault, or the network's, not this node's."""
 
     code = "damaged"
+    fault = "launch"
+
+
+class InTheWay(ImageError):
+    """Something that a user made stands where the image shall: not this node's fault."""
+
+    code = "in_the_way"
+    fault = "launch"
 
 
 class NoRoom(ImageError):
@@ -406,9 +414,10 @@ def own_directory(path: str, *, make: bool = True) -> None:
     except OSError as error:
         raise _failed(path, error) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise ImageError(f"{path} is not a directory of our own", "somebody else made it: remove it, or ask who did")
+        raise InTheWay(f"{path} is not a directory of our own", "somebody else made it: remove it, or ask who did")
 
 
 def _failed(path: str, error: OSError) -> ImageError:
-    kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ImageError
-    return kind(f"{path}: {error.strerror}")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NoRoom(f"{path}: {error.strerror}")
+    return (ImageError if whose(error.errno or 0) == "node" else InTheWay)(f"{path}: {error.strerror}")

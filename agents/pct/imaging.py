@@ -283,7 +283,7 @@ class Images:
 
     def _broken(self, image: Image, error: ImageError) -> None:
         image.trouble, image.hint = error.message, error.hint
-        image.fault = "launch" if isinstance(error, Damaged) else "node"
+        image.fault = error.fault
         self._handle(image, Event.FULL if isinstance(error, NoRoom) else Event.BROKEN)
 
     def _check(self) -> None:

@@ -14,7 +14,7 @@ from agents.link.lean import signal, socket
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.pct import orders, parallel, processes, shared_input
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import FAULT, LoadFailed
 from agents.pct.freight import DOWN_OPS, Freight
 from agents.pct.hearing import Hearing
 from agents.pct.inputs import Inputs
@@ -99,10 +99,21 @@ class Launch(Hearing):
             while not self._over:
                 self._loop.run_once(None)
         except Exception as error:  # a bug must not leave ranks behind
-            self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
+            self._confess(error)
             if self._local is not None:
                 self._local.sweep()
-            self._leave(70)
+            self._leave(FAULT)
+
+    def _confess(self, error: Exception) -> None:
+        # its PCT tells whoever loses the link to us
+        from agents.pct.fates import leave_words
+
+        self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
+        as_root = (self._seat.as_root if self._seat is not None else None) or (lambda work: work())
+        try:
+            as_root(lambda: leave_words(self._host.run, self._host.node, self._launcher, error, where(error)))
+        except OSError:
+            pass  # then it is told without its words
 
     @property
     def _launcher(self) -> int:

@@ -43,6 +43,11 @@ def owed_epilog(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"epilog-{node}-{launcher}")
 
 
+def last_words(run: str, node: str, launcher: int) -> str:
+    """What a launch child that met a fault of its own leaves for its PCT, which takes it away."""
+    return os.path.join(run, f"fault-{node}-{launcher}")
+
+
 def processor_locks(run: str, node: str) -> str:
     """Where launch children have a byte locked for each processor whose processes they have (system mode)."""
     return os.path.join(run, f"processors-{node}")

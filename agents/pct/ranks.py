@@ -15,7 +15,7 @@ import time
 from agents.link.lean import signal
 from agents.pct import kernel
 from agents.pct.birth import AT_GATE, CHDIR, SETUP, Nursery
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import LoadFailed, whose
 from agents.pct.plan import Load, Program, Segment
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -128,8 +128,7 @@ class Ranks:
             pids = self._nursery.begin_all(prepared)
         except OSError as error:
             pids = getattr(error, "pids", [])
-            reason = f"{self._load.name}: cannot fork: {error.strerror}"
-            failure = LoadFailed(reason, "node", rank=births[len(pids)][0])
+            failure = _too_many(f"{self._load.name}: cannot fork", births[len(pids)][0], error.errno or 0)
         if self._parallel is not None:
             self._parallel.forked()
         for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
@@ -283,7 +282,7 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
         where = os.fsdecode(program.cwd)
         return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number)
     if step == SETUP:
-        return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", "node", 125, rank.number)
+        return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", whose(code), 125, rank.number)
     path = os.fsdecode(rank.path)
     missing = code in (errno.ENOENT, errno.ENOTDIR)
     hint = ""
@@ -292,7 +291,7 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     elif code == errno.ENOEXEC:
         hint = "it is neither a program for this machine nor a script that begins with #!"
     elif code in (errno.EAGAIN, errno.ENOMEM):
-        return LoadFailed(f"{node}: {path}: {reason}", "node", 125, rank.number)
+        return _too_many(f"{node}: {path}", rank.number, code)
     return LoadFailed(
         f"{node}: {path}: {reason}", "program", _NOT_FOUND if missing else _NOT_EXECUTABLE, rank.number, hint
     )
@@ -306,4 +305,10 @@ def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
         text = f"{node}: rank {rank}: the kernel cannot load the program ({name} at its exec)"
         return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
     what = f"died of signal {number}" if number else "ended"
-    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "node", rank=rank)
+    # its user kills it, or a limit of the user's does
+    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank)
+
+
+def _too_many(what: str, rank: int, code: int) -> LoadFailed:
+    hint = "its user has as many processes there as may be (ulimit -u)" if code == errno.EAGAIN else ""
+    return LoadFailed(f"{what}: {os.strerror(code)}", whose(code), 125, rank, hint)

@@ -43,7 +43,7 @@ class Child:
         window: int,
         on_message: "Callable[[Child, str, Message], None]",
         on_output: "Callable[[Child, int, bytes], None]",
-        on_lost: "Callable[[Child, str], None]",
+        on_lost: "Callable[[Child, str, Message], None]",
         on_input_taken: Callable[[Sink], None],
     ) -> None:
         self.loop = loop
@@ -56,7 +56,7 @@ class Child:
         self.pulse = Pulse()
         self._greeted = False
         self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
-        self._address = str(run[0]["address"])
+        self._address, self._launcher = str(run[0]["address"]), int(load["launcher"])
         hello_ = _HELLO
         if not self._address.startswith("/"):
             from agents.pct.papers import for_subtree, greeting
@@ -124,13 +124,18 @@ class Child:
         if failure is not None and failure.errno in _COMING_BACK and time.monotonic() < self._deadline:
             self.link = None
             self.loop.after(_AGAIN_S, self._connect)
-        else:
+        elif failure is not None or self.over:
             self._lose(reason)
+        else:
+            from agents.pct.fates import ask
 
-    def _lose(self, reason: str) -> None:
+            ask(self.loop, self._address, hello("pct"), self._launcher, lambda fate: self._lose(reason, fate))
+
+    def _lose(self, reason: str, fate: Optional[Message] = None) -> None:
         if not self.over:
             # from the loop, never from inside the constructor
-            self.loop.after(0, lambda: None if self.over else self._on_lost(self, reason))
+            told = fate or {"message": reason}
+            self.loop.after(0, lambda: None if self.over else self._on_lost(self, told["message"], fate or {}))
 
     def _send_input(self, data: bytes) -> None:
         if self.link is not None:

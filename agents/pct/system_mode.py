@@ -14,7 +14,7 @@ import time
 
 from agents.link.loop import READ
 from agents.pct import image, processes
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import LoadFailed, whose
 from agents.pct.handing_out import load_all_modules
 from agents.pct.held import Held
 from agents.pct.identity import RAM_DISK, User, look_up
@@ -66,7 +66,7 @@ class Household:
             os.mkdir(self.run, 0o700)
         except OSError as error:
             why = f"{self._node}: no place for uid {self.user.uid}: {error.filename}: {error.strerror}"
-            raise LoadFailed(why, "node") from None
+            raise LoadFailed(why, whose(error.errno or 0)) from None
 
     def processes_gone(self) -> None:
         """No process of the launch has its processors any more."""

@@ -304,7 +304,7 @@ class Launch:
         rank = int.from_bytes(payload[:4], "big")
         self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
 
-    def _on_child_lost(self, child: Child, reason: str) -> None:
+    def _on_child_lost(self, child: Child, reason: str, _fate: Message | None = None) -> None:
         early = self._machine.state in (State.STARTING, State.HELD)
         child.drop()
         if early:

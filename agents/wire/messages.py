@@ -164,6 +164,7 @@ PCT: Dict[str, Shape] = {
     "status": _shape(),
     "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
+    "fate": _shape(launcher=_int),
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
     "trust": _shape(files=_dict),

@@ -275,7 +275,20 @@ class Engine(Dealings):
 
     def _on_root_end(self, _link: Link, reason: str) -> None:
         self._root = None
-        self.handle(Event.ROOT_ENDED, reason)
+        if self._plan is None or self.launch.state not in (State.LOADING, State.CONFIRMING, State.RUNNING):
+            self.handle(Event.ROOT_ENDED, reason)
+            return
+        from console.launch.inquest import inquire
+
+        before = self.launch.state is not State.RUNNING
+        inquire(self._loop, self._plan.nodes[0], self._reply, lambda fate: self._root_gone(reason, fate, before))
+
+    def _root_gone(self, reason: str, fate: dict[str, Any] | None, before_go: bool) -> None:
+        if fate is not None and before_go:
+            message, hint = f"{self._plan_root()}: {fate['message']}", str(fate["hint"])
+            self.handle(Event.FAILED, self._plan_root(), message, hint, 125, "launch")
+        else:
+            self.handle(Event.ROOT_ENDED, str(fate["message"]) if fate else reason)
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         self.heard = True

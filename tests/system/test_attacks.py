@@ -16,6 +16,7 @@ from agents.wire.control import control
 from agents.wire.credential import Credential, read
 from agents.wire.frames import COMMON, CONTROL, frame
 from agents.wire.messages import hello
+from agents.wire.roles import LAUNCHER
 from agents.wire.roles import PCT as MAY
 from console.deploy.trust import authority, identity
 from tests.support.far_pcts import MESH, UID, FarMachine, Talk
@@ -26,6 +27,7 @@ REQUESTS = {
     "status": {"op": "status"},
     "kill_launch": {"op": "kill_launch", "launcher": 9},
     "failed": {"op": "failed", "launcher": 9},
+    "fate": {"op": "fate", "launcher": 9},
     "wipe": {"op": "wipe"},
     "trust": {"op": "trust", "files": {}},
 }
@@ -104,7 +106,7 @@ class TestOperations:
     def test_as_the_launcher_of_another_launch(self, machine: FarMachine, op: str) -> None:
         load, common = machine.load(next(_next))
         shown = machine.credential(load, common)
-        reason = "other_launcher" if op in ("kill_launch", "failed") else "wrong_role"
+        reason = "other_launcher" if LAUNCHER in MAY[op] else "wrong_role"
         with refused(machine, reason):
             reply = _ask(
                 machine, machine.trust(), REQUESTS[op], credential=shown["credential"], mac=shown["macs"]["n0"]

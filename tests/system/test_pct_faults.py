@@ -131,7 +131,8 @@ def test_a_launch_child_is_killed(machine: Machine, moment: Callable[[Launcher],
             assert message["nodes"][0][0] == 1 and message["nodes"][1][0] == 2, "its subtree goes with it"
             assert message["reason"].startswith("n1: ")
         else:
-            assert (message["node"], message["fault"]) == ("n1", "node")
+            assert (message["node"], message["fault"]) == ("n1", "launch"), "its PCT lives: the node is well"
+        assert "SIGKILL" in (message.get("reason") or message["message"])
     launcher.sock.close()
     _clean(machine)
     wait_until(lambda: not _sleepers(machine), "its strays are gone, the unmarked ones too")
@@ -163,6 +164,31 @@ def _gone_ahead(launcher: Launcher) -> Launcher:
     launcher.send({"op": "go", "ranks": ranks})
     launcher.go = lambda: ranks  # type: ignore[method-assign]
     return launcher
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS])
+def test_what_a_launch_child_dies_of_is_told(machine: Machine, number: signal.Signals) -> None:
+    launcher = Launcher(machine, PROGRAM, per_node=2, fanout=1)
+    launcher.ready()
+    os.kill(machine.launch_children("n2")[0], number)
+    failed = launcher.until("failed")
+    assert (failed["node"], failed["fault"]) == ("n2", "launch")
+    assert failed["message"] == f"n2: its launch child died of {number.name}" and "pct-n2.jsonl" in failed["hint"]
+    launcher.sock.close()
+    _clean(machine)
+
+
+def test_a_fault_of_a_launch_child_is_told_with_its_first_line(machine: Machine) -> None:
+    launcher = Launcher(machine, PROGRAM, nodes=1)
+    launcher.ready()
+    launcher.send({"op": "go", "ranks": [["no pid"]]})  # no launcher says so: it is not looked for
+    wait_until(lambda: not machine.launch_children("n0"), "the launch child has gone")
+    fate = machine.ask("n0", {"op": "fate", "launcher": launcher.number})
+    assert "fault of its own: ValueError: " in fate["message"] and "pct-n0.jsonl" in fate["hint"]
+    assert "internal" in {line["event"] for line in machine.log("n0")}
+    assert not [name for name in os.listdir(machine.run) if name.startswith("fault-")]
+    launcher.sock.close()
+    _clean(machine)
 
 
 def test_an_adopted_launch_child_that_dies_is_cleared(machine: Machine) -> None:
@@ -235,6 +261,7 @@ def test_a_rank_killed_while_held_fails_the_load(machine: Machine) -> None:
     kill_hard(ranks[1][0])
     failed = launcher.until("failed")
     assert failed["rank"] == 1 and "before it could run" in failed["message"]
+    assert failed["fault"] == "launch", "who kills a rank of his own takes no node out of service"
     launcher.until("finished")
     launcher.sock.close()
     _clean(machine)

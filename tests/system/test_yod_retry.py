@@ -126,6 +126,21 @@ def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
     nothing_left(private)
 
 
+@pytest.mark.parametrize(("node", "number"), [("n0", signal.SIGSEGV), ("n1", signal.SIGBUS), ("n1", signal.SIGKILL)])
+def test_a_launch_child_that_dies_is_no_nodes_fault(mesh: MakeMesh, node: str, number: signal.Signals) -> None:
+    """Whoever could kill it on one node could on all of them."""
+    private = mesh(8, 4, **SOON)
+    process = private.start("yod", "-sz", "4", "-sleep", "after-exec:20", "true", stderr=subprocess.PIPE, text=True)
+    os.kill(launch_child(private, node), number)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=10)
+    assert time.monotonic() - began < 3.0
+    assert process.returncode == 125 and said.count("\n") == 1
+    assert said.startswith(f"yod: {node}: its launch child") and number.name in said
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+    nothing_left(private)
+
+
 def test_a_launch_child_that_stands_still_while_it_is_killed(mesh: MakeMesh) -> None:
     private = mesh(4, 2, **SOON)
     process = private.start(

@@ -243,8 +243,9 @@ def test_a_small_ram_disk(tmp_path: Path) -> None:
 def test_somebody_elses_directory_is_refused(ram: str) -> None:
     base = os.path.join(ram, f"redmesh-{os.geteuid()}")
     os.symlink("/tmp", base)
-    with pytest.raises(ImageError, match="not a directory of our own"):
+    with pytest.raises(ImageError, match="not a directory of our own") as found:
         Store("n0-1", ram)
+    assert found.value.fault == "launch", "any user could put it there, on every node"
     os.unlink(base)
     os.mkdir(base, 0o755)
     os.chmod(base, 0o755)
