@@ -9,6 +9,7 @@ import os
 import signal
 
 from agents.wire.errors import WireError
+from console.launch.access import user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,11 +98,15 @@ class Attending:
         if self._manner.release_after_s is not None:
             self._timer = self._loop.after(self._manner.release_after_s, self.release)
             ways.append(f"after {self._manner.release_after_s:g} s by itself")
-        if self._terminal is None and self._feeds and os.isatty(0):
+        if self._manner.asks and self._terminal is None and self._feeds and os.isatty(0):
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # a read in the background gives EIO then
             self._await_enter()
             ways.insert(0, "Enter")
+        elif not self._manner.asks:
+            ways[0] += f" as {user()} on {os.uname().nodename}"  # a batch job's output is read elsewhere
         self._front.line(f"yod: held at the first instruction; to let them run: {', or '.join(ways)}")
+        if len(ways) == 1 and not self._manner.limited:
+            self._front.line("yod: until then it keeps its processors (-release-after S or -time LIMIT would end that)")
 
     def _await_enter(self) -> None:
         if not self.held:

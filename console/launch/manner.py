@@ -22,17 +22,20 @@ TRACES = 8  # ranks of one node that are looked at together
 class Manner:
     """``message`` is the ``manner`` of the common frame; the rest is yod's own part.
 
-    ``sleep_s``: the launch stands still so long before GO. ``pty``: the rank whose terminal ours is, or None.
+    ``sleep_s``: the launch stands still so long before GO. ``asks``: a question to a terminal is fine, unlike with
+    -batch. ``limited``: a time limit ends the job, also while it is held. ``pty``: the rank whose terminal ours is.
     """
 
     __slots__ = (
-        "backtrace", "confirm_after_s", "hold", "message", "mpir_file", "nice", "pty", "release_after_s", "sleep_s",
+        "asks", "backtrace", "confirm_after_s", "hold", "limited", "message", "mpir_file", "nice", "pty",
+        "release_after_s", "sleep_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
         self.backtrace = self.hold = self.nice = False
         self.release_after_s: float | None = None
+        self.asks, self.limited = True, False
         self.sleep_s = self.confirm_after_s = 0.0
         self.pty: int | None = None
         self.mpir_file = ""  # where the process table goes at GO
@@ -59,6 +62,7 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> Manner:
     if manner.hold:
         message["hold"] = True
         manner.release_after_s = given.get("release-after")
+        manner.asks, manner.limited = "batch" not in given, "time" in given
     if "proctable" in given:
         manner.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
     if "Log" in given:

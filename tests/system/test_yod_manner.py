@@ -151,6 +151,11 @@ def launcher_of(mesh: PrivateMesh) -> str:
     return name.removeprefix("yod-").removesuffix(".sock")
 
 
+def launcher_soon(mesh: PrivateMesh) -> str:
+    wait_until(lambda: any(name.startswith("yod-") for name in os.listdir(mesh.run_dir)), "its socket is there")
+    return launcher_of(mesh)
+
+
 def start(mesh: PrivateMesh, *command: str) -> "subprocess.Popen[str]":
     return mesh.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -169,8 +174,7 @@ def test_held_ranks_have_run_nothing_and_a_debugger_may_attach(yods: PrivateMesh
             capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert "_start" in looked.stdout, looked.stdout + looked.stderr  # the loader's: nothing of the program has run
-    wait_until(lambda: any(name.startswith("yod-") for name in os.listdir(yods.run_dir)), "its socket is there")
-    yods.run("yod", "--release", launcher_of(yods), check=True)
+    yods.run("yod", "--release", launcher_soon(yods), check=True)
     assert yod.wait(15) == 139
 
 
@@ -377,6 +381,22 @@ def test_enter_releases_a_held_launch_and_what_comes_then_is_its_input(typist: C
     yod.read("to cat")
     yod.type("\x04")
     assert yod.wait() == 0
+
+
+def test_a_held_batch_launch_asks_nobody_and_says_who_can_let_it_run(
+    yods: PrivateMesh, typist: Callable[..., Typist]
+) -> None:
+    yod = typist("yod", "-batch", "--hold", "echo", "ran")
+    yod.read(f"yod --release {(launcher := launcher_soon(yods))} as ")
+    yod.read("until then it keeps its processors")
+    yod.type("\r")  # no question was asked, so this is no answer
+    yods.run("yod", "--release", launcher, check=True)
+    yod.read("ran")
+    assert yod.wait() == 0
+    timed = yods.run("yod", "-batch", "--hold", "-time", "0.5s", "sleep", "100")
+    assert timed.returncode == 124 and "until then" not in timed.stderr, "the limit ends it"
+    by_itself = yods.run("yod", "-batch", "--hold", "-release-after", "0.2", "echo", "ran", check=True)
+    assert by_itself.stdout == "ran\n" and "until then" not in by_itself.stderr
 
 
 # --- what must hold whatever is asked
