@@ -216,9 +216,9 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
         "launcher = ?",
     )
     t.write(
-        "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?, reason = ?, changed = ?"
-        " WHERE id = ?",
-        (t.now, exit_status, bool(abnormal), reason, t.stamp, launcher),
+        "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?,"
+        " reason = CASE WHEN ? = '' THEN reason ELSE ? END, changed = ? WHERE id = ?",
+        (t.now, exit_status, bool(abnormal), reason, reason, t.stamp, launcher),
     )
     if interactive:
         t.write("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from db.allocation import Demand, candidates
 from db.connection import Store, Transaction
+from db.counted import counted
 from db.folded import unfold
 from db.free import Machine
 
@@ -73,8 +74,12 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float) ->
         chosen = _choose(machine, demand, nice)
         for one in chosen:
             until = t.now + grace_s
-            t.change("UPDATE launcher SET end_by = ?, changed = ? WHERE id = ?", (until, t.stamp, one.launcher))
-            text = f"launcher {one.launcher} gives way to {demand.user}, who waits for {demand.size} processors"
+            much = counted(demand.size, "processor")
+            t.change(
+                "UPDATE launcher SET end_by = ?, reason = ?, changed = ? WHERE id = ?",
+                (until, f"gave way to {demand.user}, who waited for {much}", t.stamp, one.launcher),
+            )
+            text = f"launcher {one.launcher} gives way to {demand.user}, who waits for {much}"
             t.event("gives_way", text, launcher=one.launcher)
         going = {one.launcher for one in chosen}
         return [

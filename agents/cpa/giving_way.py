@@ -16,6 +16,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import giving_way
 from db.allocation import Demand
+from db.counted import counted
 from db.giving_way import Nice
 
 AGAIN_S = 5.0
@@ -60,8 +61,12 @@ class GivingWay:
         nodes = self._operations.nodes_of(one.processors)
         self._journal.write("gives_way", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
         for node in nodes:
-            reason = f"{demand.user} needs the processors: this launch of low priority ends within {self._grace_s:g} s"
+            reason = (
+                f"this launch of low priority gives way to {demand.user}, who waits for"
+                f" {counted(demand.size, 'processor')}: SIGTERM now, SIGKILL in {self._grace_s:g} s"
+            )
             message = {"op": "kill_launch", "launcher": one.launcher, "grace_s": self._grace_s, "reason": reason}
+            message["to"] = demand.user
             try:
                 caller = Caller(self._loop, connect_now(node.address), "cpa", lambda _caller, _reason: None)
             except (OSError, AgentError):

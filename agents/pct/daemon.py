@@ -352,7 +352,7 @@ class Pct(Inside):
 
     def _kill_launch(self, session: Session, message: Message) -> None:
         launcher = message["launcher"]
-        notice: Message = {key: message[key] for key in ("grace_s", "reason") if key in message}
+        notice: Message = {key: message[key] for key in ("grace_s", "reason", "to") if key in message}
         if not notice.get("grace_s"):
             self._bury(launcher)
         self._log.write("kill_launch", launcher=launcher, **notice)

@@ -106,14 +106,14 @@ class Hearing(Listener):
     def rank_closed(self, number: int) -> None:
         self._up.closed([number])
 
-    def noted(self, message: str) -> None:
+    def noted(self, message: str, **more: Any) -> None:
         self._host.log.write("note", launcher=self._launcher, message=message)
-        self._up.tell({"op": "note", "node": self._host.node, "message": message})
+        self._up.tell({"op": "note", "node": self._host.node, "message": message, **more})
 
-    def _noted_once(self, message: str) -> None:
+    def _noted_once(self, message: str, **more: Any) -> None:
         # what all nodes are told at once, the root tells the launcher
         if self._is_root:
-            self.noted(message)
+            self.noted(message, **more)
         else:
             self._host.log.write("note", launcher=self._launcher, message=message)
 

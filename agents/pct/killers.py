@@ -18,9 +18,9 @@ LONGEST_S = 3600.0
 
 
 class Killers:
-    """``terminate`` begins the killing; ``note(text)`` tells the launcher why."""
+    """``terminate`` begins the killing; ``note(text, …)`` tells the launcher why."""
 
-    def __init__(self, loop: Loop, terminate: Callable[[], None], note: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, terminate: Callable[[], None], note: Callable[..., None]) -> None:
         self._loop, self._terminate, self._note = loop, terminate, note
         self._waiting: List[Tuple[Session, Message]] = []
         self._notice = False
@@ -29,7 +29,7 @@ class Killers:
         """One wants it killed; ``gone``: nothing is left to be killed."""
         grace_s = min(float(message.get("grace_s", 0.0)), LONGEST_S)
         if grace_s > 0 and local is not None and not gone:
-            self._give_notice(local, grace_s, str(message.get("reason", ""))[:200])
+            self._give_notice(local, grace_s, message)
             session.reply(message, {"clean": False, "killed": 0})
             return
         self._waiting.append((session, message))
@@ -37,13 +37,14 @@ class Killers:
         if gone or local is None:
             self.answer(local.killed if local is not None else 0, unclean)
 
-    def _give_notice(self, local: Local, grace_s: float, reason: str) -> None:
+    def _give_notice(self, local: Local, grace_s: float, message: Message) -> None:
         # SIGTERM now, SIGKILL in so many seconds. A second notice does not put it off.
         if self._notice:
             return
         self._notice = True
+        reason = str(message.get("reason", ""))[:200]
         if reason:
-            self._note(reason)
+            self._note(reason, gives_way={"to": str(message.get("to", ""))[:200], "kill_in_s": grace_s})
         local.ranks.send_signal(signal.SIGTERM, None)
         local.ranks.send_signal(signal.SIGCONT, None)  # a stopped rank would not see it
         self._loop.after(grace_s, self._terminate)

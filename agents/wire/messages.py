@@ -162,7 +162,7 @@ RCA: Dict[str, Shape] = {
 #: What a PCT is asked, besides hosting a launch.
 PCT: Dict[str, Shape] = {
     "status": _shape(),
-    "kill_launch": _shape({"grace_s": _num, "reason": _str}, launcher=_int),
+    "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
     "fate": _shape(launcher=_int),
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
@@ -246,7 +246,7 @@ UP: Dict[str, Shape] = {
     "exits": _shape(ranks=_list),
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),
-    "note": _shape(node=_str, message=_str),
+    "note": _shape({"gives_way": _dict}, node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
     "absent": _shape(rank=_int),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),

@@ -110,7 +110,7 @@ class Attached:
         elif name == "skipped":
             why = "dropped from the spool, the oldest first" if event.get("dropped") else "the reader was too slow"
             self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
-        elif name in ("note", "lost", "aborted"):
+        elif name in ("note", "lost", "aborted", "gives_way"):
             text = str(event.get("text") or event.get("reason"))
             if text != self._told:  # what yod said stands in a spool too, beside the event that made it
                 self._front.status(text)

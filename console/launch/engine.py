@@ -19,7 +19,7 @@ from console.launch.dealings import Dealings, told
 from console.launch.forming import Do, Event, State
 from console.launch.interrupts import take_signals
 from console.launch.machine import Launch
-from console.launch.stream import Stream, stamped
+from console.launch.stream import Stream, stamped, tell_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -339,8 +339,7 @@ class Engine(Dealings):
         elif op == "silent":
             self.handle(Event.BACK if message.get("back") else Event.SILENT, message["node"], message["seconds"])
         elif op == "note":
-            self.front.status(f"{message['node']}: {message['message']}")
-            self.stream.emit({"event": "note", "node": message["node"], "text": message["message"]})
+            tell_note(self.front, self.stream, message)
         elif op == "abort":
             told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
             self.stream.emit({"event": "aborted", **told})

@@ -273,6 +273,7 @@ _HANDLERS: dict[str, Any] = {
     "lost": Run._lost,
     "signalled": Run._signalled,
     "note": Run._note,
+    "gives_way": Run._note,
     "aborted": Run._aborted,
     "held": Run._held,
     "released": Run._released,

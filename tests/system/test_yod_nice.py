@@ -1,6 +1,8 @@
 """A launch of low priority gives way to one that waits: told to end, killed if it does not, its books right."""
 
 import json
+import os
+import pwd
 import signal
 import subprocess
 import time
@@ -13,6 +15,7 @@ from tests.support.waiting import wait_until
 from tests.support.yods import free
 
 GRACE_S = 1.5
+ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +36,12 @@ def four(mesh_of_four: PrivateMesh) -> Iterator[PrivateMesh]:
     wait_until(lambda: free(mesh_of_four) == 4, "every processor is free again", 5.0)
 
 
-def nice(mesh: PrivateMesh, size: int, script: str) -> "subprocess.Popen[str]":
+def nice(mesh: PrivateMesh, size: int, script: str, *options: str) -> "subprocess.Popen[str]":
     ready = mesh.work / "ready"
     ready.unlink(missing_ok=True)
+    body = f"{script}; touch ready; while :; do sleep 0.05; done"
     yod = mesh.start(
-        "yod", "-nice", "-sz", str(size), "bash", "-c", f"{script}; touch ready; while :; do sleep 0.05; done",
+        "yod", "-nice", *options, "-sz", str(size), "bash", "-c", body,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(ready.exists, "it runs")
@@ -52,7 +56,8 @@ def test_a_nice_launch_is_told_to_end_when_another_waits(four: PrivateMesh) -> N
     assert time.monotonic() - began < GRACE_S + 5
     out, err = low.communicate(timeout=10)
     assert low.returncode == 9 and out.count("told") == 4
-    assert err.count("needs the processors") == 1, "said once, not by every node"
+    told = f"this launch of low priority gives way to {ME}, who waits for 2 processors: SIGTERM now, SIGKILL in 1.5 s"
+    assert err.count(f"yod: {told}") == 1, "said once, not by every node"
 
 
 def test_one_that_ignores_sigterm_is_killed_after_its_grace(four: PrivateMesh) -> None:
@@ -62,6 +67,22 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(four: PrivateMesh) -
     assert time.monotonic() - began >= GRACE_S - 0.3
     low.communicate(timeout=10)
     assert low.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("how", ["-batch", "-quiet", "-json"])
+def test_why_it_ended_is_told_to_everybody(four: PrivateMesh, how: str) -> None:
+    low = nice(four, 4, "trap 'exit 9' TERM", how)
+    four.run("yod", "-wait-for-nodes", "20", "-sz", "1", "true", check=True)
+    out, err = low.communicate(timeout=10)
+    assert low.returncode == 9 and f"gives way to {ME}, who waits for 1 processor: " in (out if how == "-json" else err)
+    if how == "-json":
+        (told,) = [event for event in map(json.loads, out.splitlines()) if event["event"] == "gives_way"]
+        assert (told["to"], told["kill_in_s"]) == (ME, GRACE_S)
+    (ended,) = [
+        row for row in json.loads(four.run("mesh", "history", "--json").stdout)[-2:] if "trap" in row["command"]
+    ]
+    assert ended["reason"] == f"gave way to {ME}, who waited for 1 processor"
+    assert f"(gave way to {ME}" in four.run("mesh", "history").stdout
 
 
 def test_who_does_not_wait_is_refused_with_a_hint_and_nobody_ends(four: PrivateMesh) -> None:
