@@ -272,29 +272,6 @@ def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
     return store.run(work)
 
 
-def drain(store: Store, node: str, reason: str, by: str) -> bool:
-    """Takes a node out of service: what runs there runs on, nothing new starts. Invalid."""
-
-    def work(t: Transaction) -> bool:
-        row = find_node(t, node)
-        moved = move(t, row, NodeEvent.DRAIN, reason, by)
-        _settle(t, row.id)
-        return moved
-
-    return store.run(work)
-
-
-def resume(store: Store, node: str, by: str) -> bool:
-    """Puts a drained node back, as soon as its PCT is there. Invalid."""
-
-    def work(t: Transaction) -> bool:
-        row = find_node(t, node)
-        event = NodeEvent.RESUME if row.is_there else NodeEvent.RESUME_ABSENT
-        return move(t, row, event, "" if row.is_there else NOT_YET, "" if row.is_there else by)
-
-    return store.run(work)
-
-
 def find_node(t: Transaction, name: str) -> NodeRow:
     """The node of that name. Invalid."""
     row = t.row(
@@ -366,9 +343,3 @@ def _mark_batch_jobs(t: Transaction, node: int) -> None:
             "SELECT id FROM `partition` WHERE id = ? AND batch_job IS NOT NULL AND batch_job_error = 0", (partition,)
         ):
             t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
-
-
-def _settle(t: Transaction, node: int) -> None:
-    row = t.row("SELECT name, reason, `by` FROM node WHERE id = ? AND state = 'draining'", (node,))
-    if row and not t.row("SELECT id FROM processor WHERE node = ? AND launcher IS NOT NULL LIMIT 1", (node,)):
-        move(t, find_node(t, row[0]), NodeEvent.EMPTIED, row[1], row[2])

@@ -1,4 +1,7 @@
-"""News about many nodes at once: what one process says that speaks for thousands. One function, one transaction."""
+"""Many nodes at once: what one process says that speaks for thousands, and what an administrator does to a machine.
+
+One function, one transaction: a thousand of them, one after another, would keep everybody else waiting for seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from db.connection import Store, Transaction
 from db.errors import Invalid
 from db.folded import conditions
-from db.machine import NodeRow
+from db.machine import NOT_YET, NodeRow
 from db.node_states import NodeEvent, NodeState, after, is_late
 
 _NODES = "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca, side FROM node"
+NOBODY_THERE = "boot_id = ?", ("",)  # what resume knows it by
+FEW = 100  # nodes that are asked for by name
 _EMPTY = (
     "SELECT id, reason, `by` FROM node WHERE state = 'draining'"
     " AND id NOT IN (SELECT node FROM processor WHERE launcher IS NOT NULL)"
@@ -51,10 +56,52 @@ def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: in
                 (t.stamp,),
             )
         out = [row.id for row in rows if row.state in (NodeState.DRAINING, NodeState.DRAINED)]
-        _update(t, out, "boot_id = ?", ("",))  # so that resume knows that nobody is there
+        _update(t, out, *NOBODY_THERE)
         return len(out) + _move(t, rows, NodeEvent.GONE, reason, "rca")
 
     return store.run(work)
+
+
+def drain(store: Store, nodes: Sequence[str], reason: str, by: str) -> list[str]:
+    """Takes nodes out of service: what runs there runs on, nothing new starts; for which that is news. Invalid."""
+
+    def work(t: Transaction) -> list[str]:
+        rows = _rows(t, nodes)
+        moved = _moving(rows, NodeEvent.DRAIN)
+        _move(t, moved, NodeEvent.DRAIN, reason, by, each=True)
+        _update(t, [row.id for row in moved if row.state is NodeState.DOWN and row.is_there], *NOBODY_THERE)
+        busy: set[int] = set()
+        for condition in conditions((row.id for row in moved), "node"):
+            sql = f"SELECT DISTINCT node FROM processor WHERE launcher IS NOT NULL AND {condition}"
+            busy.update(row[0] for row in t.rows(sql))
+        empty = [row._replace(state=NodeState.DRAINING) for row in moved if row.id not in busy]
+        _move(t, empty, NodeEvent.EMPTIED, reason, by, each=True)
+        return _named(nodes, moved)
+
+    return store.run(work)
+
+
+def resume(store: Store, nodes: Sequence[str], by: str) -> list[str]:
+    """Puts drained nodes back, as soon as their PCTs are there; for which that is news. Invalid."""
+
+    def work(t: Transaction) -> list[str]:
+        rows = _rows(t, nodes)
+        back = _moving([row for row in rows if row.is_there], NodeEvent.RESUME)
+        absent = _moving([row for row in rows if not row.is_there], NodeEvent.RESUME_ABSENT)
+        _move(t, back, NodeEvent.RESUME, "", "", each=True)
+        _move(t, absent, NodeEvent.RESUME_ABSENT, NOT_YET, by, each=True)
+        return _named(nodes, [*back, *absent])
+
+    return store.run(work)
+
+
+def _moving(rows: Sequence[NodeRow], event: NodeEvent) -> list[NodeRow]:
+    return [row for row in rows if after(row.state, event) is not row.state]
+
+
+def _named(nodes: Sequence[str], rows: Sequence[NodeRow]) -> list[str]:
+    those = {row.name for row in rows}
+    return [name for name in dict.fromkeys(nodes) if name in those]
 
 
 def settle_drained(store: Store) -> None:
@@ -76,13 +123,16 @@ def settle_drained(store: Store) -> None:
     store.run(work)
 
 
-def _all(t: Transaction) -> list[NodeRow]:
-    return [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES)]
+def _all(t: Transaction, where: str = "", params: Sequence[str] = ()) -> list[NodeRow]:
+    return [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES + where, params)]
 
 
 def _rows(t: Transaction, nodes: Sequence[str]) -> list[NodeRow]:
     wanted = set(nodes)
-    found = [row for row in _all(t) if row.name in wanted]
+    if len(wanted) <= FEW:
+        found = _all(t, f" WHERE name IN ({', '.join('?' * len(wanted))})", sorted(wanted))
+    else:
+        found = [row for row in _all(t) if row.name in wanted]
     if len(found) != len(wanted):
         missing = min(wanted - {row.name for row in found})
         raise Invalid(f"there is no node {missing[:80]!r} in this mesh", "showmesh shows those there are")
@@ -93,8 +143,13 @@ def _of_life(t: Transaction, nodes: Sequence[str], boot_id: str, incarnation: in
     return [row for row in _rows(t, nodes) if (row.boot_id, row.incarnation) == (boot_id, incarnation)]
 
 
-def _move(t: Transaction, rows: Sequence[NodeRow], event: NodeEvent, reason: str, by: str) -> int:
-    """Does the transition of each; how many moved. One event row for all of a side that come into the same state."""
+def _move(
+    t: Transaction, rows: Sequence[NodeRow], event: NodeEvent, reason: str, by: str, *, each: bool = False
+) -> int:
+    """Does the transition of each; how many moved. One event row for all of a side that come into the same state.
+
+    Or for ``each`` of them its own: what is done to a node is told with it.
+    """
     moved: dict[tuple[NodeState, int], list[NodeRow]] = {}
     for row in rows:
         state = after(row.state, event)
@@ -107,9 +162,14 @@ def _move(t: Transaction, rows: Sequence[NodeRow], event: NodeEvent, reason: str
             "state = ?, reason = ?, `by` = ?, state_at = ?",
             (state.value, reason, by, t.now),
         )
+        why = f": {reason}" if reason else ""
+        if each:
+            told = [(t.now, f"node_{state}", row.id, f"{row.name} is {state}{why}") for row in those]
+            t.insert_rows("event", ("at", "kind", "node", "text"), told)
+            continue
         names = those[0].name if len(those) == 1 else f"{len(those)} nodes ({those[0].name} … {those[-1].name})"
         verb = "is" if len(those) == 1 else "are"
-        t.event(f"node_{state}", f"{names} {verb} {state}" + (f": {reason}" if reason else ""), node=those[0].id)
+        t.event(f"node_{state}", f"{names} {verb} {state}{why}", node=those[0].id)
     return sum(map(len, moved.values()))
 
 

@@ -75,7 +75,7 @@ class Viewer:
         """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
         select = _select(EventRow, "event")
         if after is None:
-            rows = self._rows(f"{select} ORDER BY id DESC LIMIT ?", (limit,))[::-1]
+            rows = self._rows(f"{select} ORDER BY id DESC LIMIT ?", (limit,))[::-1] or self._nothing_there()
         else:
             rows = self._rows(f"{select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
         return [EventRow._make(row) for row in rows]
@@ -84,7 +84,7 @@ class Viewer:
         """Ended launchers, the last one first."""
         select = _select(LauncherRow, "launcher")
         rows = self._rows(f"{select} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT ?", (limit,))
-        return [LauncherRow._make(row) for row in rows]
+        return [LauncherRow._make(row) for row in rows or self._nothing_there()]
 
     def launcher(self, launcher: int) -> Any:
         """A launcher, live or ended; None when there is none of that id (any more)."""
@@ -147,6 +147,13 @@ class Viewer:
             )
         finally:
             self._execute("ROLLBACK")
+
+    def _nothing_there(self) -> list[Any]:
+        """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
+        boot_id, nodes = self._one("SELECT boot_id, (SELECT COUNT(*) FROM node) FROM mesh WHERE id = 1")
+        if boot_id and not nodes:
+            raise _no_side(self._login)
+        return []
 
     def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
         if self._path is not None or not params:

@@ -22,7 +22,7 @@ from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import hello
-from db import ending, machine
+from db import ending, many_nodes
 from db.allocation import Live
 from db.errors import StoreError
 
@@ -210,11 +210,11 @@ class Interventions:
 
     def take_out(self, name: str, reason: str, by: str) -> None:
         """Nothing new starts on that node."""
-        self._quietly(lambda: machine.drain(self._operations.store, name, reason[:500], by))
+        self._quietly(lambda: many_nodes.drain(self._operations.store, [name], reason[:500], by))
 
     def put_back(self, name: str, by: str) -> None:
         """A node that was taken out is in service again."""
-        self._quietly(lambda: machine.resume(self._operations.store, name, by))
+        self._quietly(lambda: many_nodes.resume(self._operations.store, [name], by))
 
     def _quietly(self, work: Callable[[], object]) -> None:
         try:

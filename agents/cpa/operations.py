@@ -273,12 +273,11 @@ class Operations:
         self.rights.need_admin(uid, "drain")
         names, by = _names(message), user_name(uid)
         reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
-        return Answer({"nodes": [name for name in names if machine.drain(self.store, name, reason, by)]})
+        return Answer({"nodes": many_nodes.drain(self.store, names, reason, by)})
 
     def _resume(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "resume")
-        names, by = _names(message), user_name(uid)
-        return Answer({"nodes": [name for name in names if machine.resume(self.store, name, by)]}, released=True)
+        return Answer({"nodes": many_nodes.resume(self.store, _names(message), user_name(uid))}, released=True)
 
     def _listed(self, message: Message) -> list[int]:
         self.machine.refresh(self.store)

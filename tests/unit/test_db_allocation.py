@@ -9,7 +9,8 @@ from db.allocation import allocate
 from db.connection import Store, open_store
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.free import Machine
-from db.machine import NodeSpec, define_machine, drain, node_down, node_suspect, node_up
+from db.machine import NodeSpec, define_machine, node_down, node_suspect, node_up
+from db.many_nodes import drain
 from db.shaping import Segment, Shape
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
 
@@ -180,7 +181,7 @@ def test_losing_a_launcher_frees_and_tells(store: Store, machine: Machine) -> No
 
 def test_only_nodes_that_are_up_give_processors(store: Store, machine: Machine) -> None:
     node_suspect(store, "n0", "b1", 1, "late")
-    drain(store, "n1", "disk", "root")
+    drain(store, ["n1"], "disk", "root")
     node_down(store, "n2", "b1", 1, "gone")
     assert take(store, machine, 4).processors == [12, 13, 14, 15]
     with pytest.raises(NotEnough) as caught:

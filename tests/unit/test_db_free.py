@@ -10,7 +10,8 @@ from db.errors import Invalid, StoreError
 from db.folded import conditions, fold, runs, unfold
 from db.free import Machine
 from db.free_ids import FreeIds, FreeLists
-from db.machine import drain, node_down, node_suspect, node_up, resume
+from db.machine import node_down, node_suspect, node_up
+from db.many_nodes import drain, resume
 from db.modes import reserve, set_mode
 from db.partitions import PartitionDemand
 from tests.support.stores import define, first, give_back, key, take
@@ -64,8 +65,8 @@ def test_a_kept_picture_is_a_picture_read_anew(store: Store, machine: Machine) -
         "suspect": lambda: node_suspect(store, f"n{dice.randint(0, 3)}", "b1", 1, "late"),
         "down": lambda: node_down(store, f"n{dice.randint(0, 3)}", "b1", 1, "gone"),
         "up": lambda: node_up(store, f"n{dice.randint(0, 3)}", "b1", 1, "/x"),
-        "drain": lambda: drain(store, f"n{dice.randint(0, 3)}", "disk", "root"),
-        "resume": lambda: resume(store, f"n{dice.randint(0, 3)}", "root"),
+        "drain": lambda: drain(store, [f"n{dice.randint(0, 3)}"], "disk", "root"),
+        "resume": lambda: resume(store, [f"n{dice.randint(0, 3)}"], "root"),
         "mode": lambda: set_mode(store, [dice.randint(0, 15)], dice.choice(("batch", "interactive", "reserved"))),
         "reserve": lambda: reserve(store, [dice.randint(0, 15)], dice.choice(("ada", "bob", None))),
     }

@@ -1,6 +1,7 @@
 """The machine at its boots, and its nodes' lives."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,15 +13,13 @@ from db.machine import (
     LOST_IN_REBOOT,
     NodeSpec,
     define_machine,
-    drain,
     give_up,
     node_down,
     node_failed,
     node_suspect,
     node_up,
-    resume,
 )
-from db.many_nodes import settle_drained
+from db.many_nodes import drain, resume, settle_drained
 from db.modes import reserve, set_mode
 from db.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
 from db.watching import given_up, nodes_out
@@ -51,7 +50,7 @@ def test_defining_makes_nodes_and_processors(store: Store) -> None:
 def test_a_new_boot_ends_what_the_last_one_left(store: Store, machine: Machine) -> None:
     set_mode(store, [0, 1], "batch")
     reserve(store, [2], "bob")
-    drain(store, "n3", "disk", "root")
+    drain(store, ["n3"], "disk", "root")
     taken = take(store, machine, 4)
     define(store, nodes=5, boot_id="b2", up=False)
     row = store.read("SELECT state, abnormal, reason, ended_at FROM launcher WHERE id = ?", (taken.launcher,))[0]
@@ -127,7 +126,7 @@ def test_nodes_nobody_knows(store: Store) -> None:
     for use in (
         lambda: node_up(store, "n9", "b1", 1, "/x"),
         lambda: node_down(store, "n9", "b1", 1, ""),
-        lambda: drain(store, "n9", "", ""),
+        lambda: drain(store, ["n9"], "", ""),
         lambda: machines.node_failed(store, "n9", 1, ""),
     ):
         with pytest.raises(Invalid) as caught:
@@ -148,7 +147,7 @@ def test_a_node_that_failed_a_load_is_down_until_it_registers(store: Store, mach
 def test_draining_lets_run_what_runs(store: Store, machine: Machine) -> None:
     taken = take(store, machine, 2)
     assert not machine.drains()
-    assert drain(store, "n0", "disk", "root") and state(store, "n0") == "draining"
+    assert drain(store, ["n0"], "disk", "root") and state(store, "n0") == "draining"
     machine.refresh(store)
     assert machine.drains()
     assert machine.free("ada") == list(range(4, 16))
@@ -161,15 +160,60 @@ def test_draining_lets_run_what_runs(store: Store, machine: Machine) -> None:
     assert not machine.drains()
     node_up(store, "n0", "b1", 2, "/x")
     assert state(store, "n0") == "drained", "an administrator's word outlives a restart"
-    assert resume(store, "n0", "root") and state(store, "n0") == "up"
+    assert resume(store, ["n0"], "root") and state(store, "n0") == "up"
+
+
+def test_many_are_drained_and_put_back_in_one_transaction_each_with_its_own_events(store: Store) -> None:
+    define(store, nodes=300, slots=1)
+    machine = Machine()
+    taken = take(store, machine, 1)  # on n0
+    node_down(store, "n2", "b1", 1, "gone")
+    names = [f"n{number}" for number in range(299, -1, -1)]
+
+    def changed(work: Callable[[], list[str]]) -> tuple[list[str], int, list[tuple[str, int]]]:
+        before, events = _counter(store), store.read("SELECT MAX(id) FROM event")[0][0]
+        done = work()
+        told = store.read("SELECT kind, node FROM event WHERE id > ? ORDER BY id", (events,))
+        return done, _counter(store) - before, [(row[0], row[1]) for row in told]
+
+    def told(kind: str, out: tuple[int, ...] = ()) -> list[tuple[str, int]]:
+        return [(kind, node) for node in range(1, 301) if node not in out]
+
+    done, transactions, events = changed(lambda: drain(store, names, "rewiring", "ada"))
+    assert done == names and transactions == 1
+    assert events == told("node_draining") + told("node_drained", (1,)), "something runs on n0"
+    assert changed(lambda: drain(store, names, "again", "bob"))[:2] == ([], 0)
+    assert store.read("SELECT DISTINCT reason, `by` FROM node WHERE role = 'compute'") == [("rewiring", "ada")]
+    with pytest.raises(Invalid, match="no node 'nowhere'"):
+        resume(store, ["n1", "nowhere"], "ada")
+    assert state(store, "n1") == "drained", "all of them or none"
+    give_back(store, taken)
+    node_down(store, "n3", "b1", 1, "gone")
+    done, transactions, events = changed(lambda: resume(store, names, "ada"))
+    assert done == names and transactions == 1
+    assert sorted(events) == sorted([*told("node_up", (3, 4)), ("node_down", 3), ("node_down", 4)])
+
+
+def _counter(store: Store) -> int:
+    return int(store.read("SELECT counter FROM mesh WHERE id = 1")[0][0])
+
+
+def test_a_node_that_was_down_when_it_was_drained_is_put_back_when_it_is_there(store: Store) -> None:
+    define(store)
+    assert node_down(store, "n0", "b1", 1, "gone")
+    drain(store, ["n0"], "disk", "root")
+    assert resume(store, ["n0"], "root") and state(store, "n0") == "down", "nobody is there"
+    drain(store, ["n0"], "disk", "root")
+    assert node_up(store, "n0", "b1", 1, "/x") and state(store, "n0") == "drained"
+    assert resume(store, ["n0"], "root") and state(store, "n0") == "up"
 
 
 def test_resuming_a_node_whose_pct_is_gone(store: Store) -> None:
     define(store)
-    drain(store, "n0", "disk", "root")
+    drain(store, ["n0"], "disk", "root")
     assert state(store, "n0") == "drained"
     assert node_down(store, "n0", "b1", 1, "gone")
-    assert resume(store, "n0", "root") and state(store, "n0") == "down"
+    assert resume(store, ["n0"], "root") and state(store, "n0") == "down"
     assert node_up(store, "n0", "b1", 1, "/x") and state(store, "n0") == "up"
 
 
@@ -204,11 +248,11 @@ def test_a_life_that_is_given_up_never_comes_back(store: Store, machine: Machine
 
 def test_a_drained_node_that_is_given_up_is_put_back_cleared_alone(store: Store, machine: Machine) -> None:
     node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
-    drain(store, "n1", "bad fan", "root")
+    drain(store, ["n1"], "bad fan", "root")
     node_down(store, "n1", "boot-1", 1, "no beat", wipe=True)
     with pytest.raises(GivenUp):
         node_up(store, "n1", "boot-1", 1, "tls://h:1/n1")
-    resume(store, "n1", "root")
+    resume(store, ["n1"], "root")
     assert state(store, "n1") == "down"
     node_up(store, "n1", "boot-2", 1, "tls://h:1/n1")
     assert state(store, "n1") == "up"
@@ -234,7 +278,7 @@ def test_of_several_rcas_the_one_that_hears_a_node_counts(store: Store, machine:
     with pytest.raises(Elsewhere):
         node_suspect(store, "n1", "boot-1", 1, "no beat", rca="login1")
     assert node_suspect(store, "n1", "boot-1", 1, "no beat", rca="login2")
-    drain(store, "n1", "bad fan", "root")  # who says that does not hear it
+    drain(store, ["n1"], "bad fan", "root")  # who says that does not hear it
     with pytest.raises(Elsewhere):
         node_down(store, "n1", "boot-1", 1, "no beat", rca="login1", wipe=True)
     assert node_down(store, "n1", "boot-1", 1, "no beat", rca="login2", wipe=True)

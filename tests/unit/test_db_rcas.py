@@ -7,7 +7,8 @@ from db.connection import Store
 from db.errors import GivenUp, Invalid
 from db.free import Machine
 from db.growing import add_nodes
-from db.machine import FIRST_GRANTED, NodeSpec, drain, node_up
+from db.machine import FIRST_GRANTED, NodeSpec, node_up
+from db.many_nodes import drain
 from db.views import Picture, open_viewer
 from db.waiting import Wait
 from db.watching import nodes_out
@@ -55,7 +56,7 @@ def test_nodes_that_only_a_lost_rca_heard_are_given_up(store: Store, machine: Ma
     node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=LOGIN)
     node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca=LOGIN)
     node_up(store, "n2", "boot-1", 1, "tls://h:1/n2", rca=LOGIN)
-    drain(store, "n2", "bad fan", "root")
+    drain(store, ["n2"], "bad fan", "root")
     assert rcas.missed(store, LOGIN, "no answer", OTHER)
     assert [state(store, name) for name in (LOGIN, "n0", "n1", "n2")] == ["suspect", "up", "up", "drained"]
     assert rcas.silent(store, LOGIN, "no answer", OTHER)

@@ -2,7 +2,8 @@
 
 from db.connection import Store
 from db.free import Machine
-from db.machine import drain, shut_down
+from db.machine import shut_down
+from db.many_nodes import drain
 from db.views import Picture, open_viewer
 from tests.support.stores import take
 
@@ -16,7 +17,7 @@ def read(url: str) -> Picture:
 
 def test_everything_has_ended_and_nothing_is_there(store: Store, machine: Machine, database_url: str) -> None:
     take(store, machine, 3)
-    drain(store, "n3", "new memory", "ada")
+    drain(store, ["n3"], "new memory", "ada")
     shut_down(store, "b1", "the mesh was idle")
     picture = read(database_url)
     assert not picture.launchers and not picture.partitions

@@ -11,8 +11,8 @@ from db.connection import Store
 from db.ending import finish, lose
 from db.errors import Invalid, NotEnough
 from db.free import Machine
-from db.machine import define_machine, drain, resume
-from db.many_nodes import nodes_up
+from db.machine import define_machine
+from db.many_nodes import drain, nodes_up, resume
 from db.modes import reserve
 from db.partitions import PartitionDemand, create, destroy
 from db.sides import InUse, set_open
@@ -65,7 +65,7 @@ def test_each_side_sees_itself(store: Store, machine: Machine, viewer_of: Viewer
     left, right = take(store, machine, LEFT, 3), take(store, machine, RIGHT, 2)
     job = create(store, machine, PartitionDemand(key(), "1.pbs", "ada", 7, 1, login=RIGHT), lambda f, n: f[:n])
     enqueue(store, Wait(key(), None, 7, "eve", RIGHT, 5, 5, 3, {}, 60.0))
-    drain(store, "p7", "broken by eve", "root")
+    drain(store, ["p7"], "broken by eve", "root")
     lose(store, right.launcher, "it is gone")
     one, other = viewer_of(LEFT), viewer_of(RIGHT)
     assert seen(one) == ([0, 1, 2, 3, 4, 9, 10], [left.launcher], [])
@@ -114,8 +114,8 @@ def test_what_was_before_two_came_within_reach_stays_each_ones_own(
     switch(store, "middle")
     apart = take(store, machine, RIGHT, 1)
     finish(store, apart.launcher, apart.cookie, 0)
-    drain(store, "p4", "while apart", "root")
-    resume(store, "p4", "root")
+    drain(store, ["p4"], "while apart", "root")
+    resume(store, ["p4"], "root")
     left, right = viewer_of(LEFT), viewer_of(RIGHT)
     assert (seen(left)[2], seen(right)[2]) == ([], [apart.launcher, together.launcher])
     switch(store)
@@ -164,8 +164,10 @@ def test_a_login_processor_that_is_not_there_sees_nothing(database_url: str, sto
         viewer = open_viewer(database_url, 'it\'s `not` "there"')
     else:
         viewer = open_viewer(granted(database_url, ('it\'s `not` "there"',))['it\'s `not` "there"'])
-    with viewer, pytest.raises(Invalid):
-        viewer.read()
+    with viewer:
+        for ask in (viewer.read, viewer.history, viewer.events):
+            with pytest.raises(Invalid):
+                ask()
 
 
 class Model:
@@ -274,8 +276,8 @@ class Days:
 
     def fail(self) -> None:
         node = self.chance.choice(NODES).name
-        drain(self.store, node, "out", "root")
-        resume(self.store, node, "root")
+        drain(self.store, [node], "out", "root")
+        resume(self.store, [node], "root")
 
     def wait(self) -> None:
         if self.waiting:

@@ -9,8 +9,8 @@ from db.connection import Store
 from db.ending import finish
 from db.errors import Denied, NotEnough
 from db.free import Machine
-from db.machine import NodeSpec, define_machine, drain, node_down, node_up
-from db.many_nodes import nodes_up, settle_drained
+from db.machine import NodeSpec, define_machine, node_down, node_up
+from db.many_nodes import drain, nodes_up, settle_drained
 from db.shaping import Segment, Shape
 from db.sides import TO_BE_WIPED, InUse, mesh_of, set_open
 from db.topology import TopologyError
@@ -50,7 +50,7 @@ def test_an_allocation_stays_on_its_login_processors_side(store: Store, machine:
     wiped(store)
     assert take(store, machine, LEFT, 4, "a").processors == [0, 1, 2, 3]
     assert take(store, machine, RIGHT, 4, "b").processors == [4, 5, 6, 7]
-    with pytest.raises(NotEnough, match="1 processors asked for, 0 are free") as beyond:
+    with pytest.raises(NotEnough, match="1 processor asked for, 0 are free") as beyond:
         take(store, machine, LEFT, 1, "c", wanted=[4])
     assert beyond.value.never and beyond.value.hint == "1 of the 1 named is on another side of the machine than p8"
     lines = Shape(segments=[Segment(1, None), Segment(2, [3, 4, 5])])
@@ -119,7 +119,7 @@ def test_waiting_keeps_new_launches_out_until_it_is_done_or_given_up(store: Stor
 
 def test_what_was_drained_for_it_begins_anew_like_the_others(store: Store, machine: Machine) -> None:
     one = take(store, machine, LEFT, 1, "a")
-    drain(store, "p6", "its fan", "root")
+    drain(store, ["p6"], "its fan", "root")
     with pytest.raises(InUse):
         set_open(store, ["left"], "root", drain=True)
     settle_drained(store)  # nothing runs on most of them

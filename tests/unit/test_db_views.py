@@ -14,7 +14,8 @@ from db import ending, history, waiting
 from db.connection import Store, open_store
 from db.errors import SchemaError
 from db.free import Machine
-from db.machine import drain, node_down, node_suspect
+from db.machine import node_down, node_suspect
+from db.many_nodes import drain
 from db.modes import reserve, set_mode
 from db.rows import STATES, processor_state
 from db.schema import migrate
@@ -105,7 +106,7 @@ def test_the_words_for_processors(store: Store, machine: Machine, viewer) -> Non
     reserve(store, [3], "bob")
     node_suspect(store, "n1", "b1", 1, "late")
     node_down(store, "n2", "b1", 1, "gone")
-    drain(store, "n3", "disk", "root")
+    drain(store, ["n3"], "disk", "root")
     picture = Picture()
     picture.update(viewer)
     words = [picture.state(number) for number in (0, 1, 2, 3, 4, 8, 12)]
