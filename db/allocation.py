@@ -441,7 +441,7 @@ def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launch
         (partition, launcher, t.stamp),
         f"launcher IS NULL AND {guard}",
         TakenBesides(
-            f"some of {len(ids)} processors were taken by somebody who did not lock the mesh",
+            f"some of {counted(len(ids), 'processor')} were taken by somebody who did not lock the mesh",
             "see that nothing but CPAs writes to the system database",
         ),
     )

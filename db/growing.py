@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from db.connection import Store, Transaction
+from db.counted import counted
 from db.errors import Invalid
 from db.machine import NOT_YET, NodeSpec
 
@@ -40,7 +41,7 @@ def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
         t.insert_rows("processor", columns, sorted(rows))
         for what, total in spec.resources.items():
             t.insert_rows("node_resource", ("node", "name", "total", "in_use"), [(spec.id, what, total, 0)])
-        t.event("grown", f"{spec.name}: {len(spec.processors)} processors", node=spec.id)
+        t.event("grown", f"{spec.name}: {counted(len(spec.processors), 'processor')}", node=spec.id)
 
 
 def _add_node(t: Transaction, spec: NodeSpec) -> None:

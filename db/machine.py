@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Store, Transaction
+from db.counted import counted
 from db.errors import Elsewhere, GivenUp, Invalid
 from db.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
 from db.sides import kept_open, sides_of
@@ -93,7 +94,7 @@ def _define(
         same = before is not None and before[0] == _json(topology)
         _replace_nodes(t, specs, _sides(specs, topology), _near_since(t) if same else {})
         _replace_processors(t, specs)
-        t.event("boot", f"mesh {name}: {len(specs) - 1} nodes, boot {boot_id}")
+        t.event("boot", f"mesh {name}: {counted(len(specs) - 1, 'node')}, boot {boot_id}")
         t.change("UPDATE mesh SET boot_id = ?, booted_at = ? WHERE id = 1", (boot_id, t.now))
     t.change("UPDATE mesh SET name = ?, topology = ? WHERE id = 1", (name, _json(topology)))
 
@@ -119,7 +120,7 @@ def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
     wanted = {(one, spec.id) for spec in specs for one in spec.processors}
     if there != {(spec.id, spec.name) for spec in specs} or processors != wanted:
         raise Invalid(
-            f"the mesh has {len(processors)} processors on {len(there) - 1} nodes,"
+            f"the mesh has {counted(len(processors), 'processor')} on {counted(len(there) - 1, 'node')},"
             f" not {len(wanted)} on {len(specs) - 1}",
             "take it down first: mesh down",
         )

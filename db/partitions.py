@@ -8,6 +8,7 @@ from typing import NamedTuple
 from db import cookies
 from db.allocation import Choose, claim, insert_partition
 from db.connection import Store, Transaction
+from db.counted import counted
 from db.ending import end_inside
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, unfold
@@ -57,7 +58,7 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
     Denied (the key is another job's), Expired (made before under this key, and destroyed), DatabaseUnavailable.
     """
     if demand.size < 1:
-        raise Invalid(f"a partition of {demand.size} processors cannot be made", "ask for at least 1")
+        raise Invalid(f"a partition of {counted(demand.size, 'processor')} cannot be made", "ask for at least 1")
     if not demand.batch_job:
         raise Invalid("a partition needs a batch job's id")
     stamp = 0
@@ -109,8 +110,10 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
         chosen = free[: demand.size] if demand.wanted is not None else choose(free, demand.size)
     if chosen is None:
         raise NotEnough(
-            f"{demand.size} processors asked for, {len(free)} are free",
-            f"{waiting} interactive requests are waiting for processors" if waiting else "ask for fewer, or wait",
+            f"{counted(demand.size, 'processor')} asked for, {len(free)} {'is' if len(free) == 1 else 'are'} free",
+            f"{counted(waiting, 'interactive request is', 'interactive requests are')} waiting for processors"
+            if waiting
+            else "ask for fewer, or wait",
             free=len(free),
             waiting=waiting,
             never=demand.size > len(machine.reachable(demand.user, batch=True, service=listed, side=side)),

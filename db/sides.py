@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.connection import Store, Transaction
+from db.counted import counted
 from db.errors import Invalid, StoreError
 from db.folded import conditions, fold
 from db.node_states import GIVEN_UP
@@ -108,7 +109,7 @@ def _set_open(t: Transaction, names: Sequence[str], closed: Sequence[str] | None
             t.change(f"UPDATE node SET side = ?, changed = ? WHERE {condition} AND side <> ?", (side, t.stamp, side))
     t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
     shown = ", ".join(sorted(new.open)) or "none"
-    t.event("sides", f"open switches: {shown}, by {by}; {len(new.sides)} sides")
+    t.event("sides", f"open switches: {shown}, by {by}; {counted(len(new.sides), 'side')}")
     _come_near(t, mesh, new, nodes)
     changed = changed_columns(mesh, new)
     there = [node for node in nodes.values() if node.column in changed and node.role != "login" and node.lives]
@@ -210,7 +211,7 @@ def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, b
             (DRAINED_FOR_SIDES, by, t.now, t.stamp),
         )
     if ids:
-        t.event("sides", f"{len(ids)} nodes get nothing new: {DRAINED_FOR_SIDES}, by {by}")
+        t.event("sides", f"{counted(len(ids), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
 
 
 def _undrain(t: Transaction, by: str) -> None:

@@ -84,7 +84,7 @@ class Player:
         waits, work, end_s = self._play(fit)
         self._until(lambda: not self._under_way)
         if self._owner:
-            raise Wrong(f"{len(self._owner)} processors are still held at the end")
+            raise Wrong(f"processors that are still held at the end: {len(self._owner)}")
         span = max(1e-9, end_s - fit[0].submit_s) if fit else 0.0
         return Outcome(
             jobs=len(fit),
@@ -166,7 +166,7 @@ class Player:
         running.processors = [one for node in reply["nodes"] for one in node["processors"]]
         job = running.job
         if len(running.processors) != job.size:
-            raise Wrong(f"job {job.number} asked for {job.size} processors and got {len(running.processors)}")
+            raise Wrong(f"job {job.number} asked for {job.size} and got {len(running.processors)} (processors)")
         for one in running.processors:
             if one in self._owner:
                 raise Wrong(f"processor {one} of job {self._owner[one]} was given to job {job.number} too")

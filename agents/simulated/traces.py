@@ -45,7 +45,7 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
         except ValueError:
             raise BadTrace(f"line {at}: {text[:40]!r} is no job of the Standard Workload Format") from None
         if len(numbers) != FIELDS:
-            raise BadTrace(f"line {at} has {len(words)} fields, and a job has {FIELDS}")
+            raise BadTrace(f"line {at} has {len(words)} of a job's {FIELDS} fields")
         if not all(abs(number) <= LARGEST for number in numbers):  # not a number is not, either
             raise BadTrace(f"line {at}: {text[:40]!r} has a number that is none of a job's")
         number, submit, _wait, run, allocated, _cpu, _memory, requested = numbers[:8]

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from console.cli.host_progress import Lines, Silent, progress
+from console.counted import counted
 from console.deploy import doctor
 from console.deploy.crew import Report
 from console.launch.sanitise import clean
@@ -21,7 +22,8 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print("\n".join(line for one in found for line in _as_lines(one)))
         ill = sum(not one.well for one in found)
-        print(f"{len(found) - ill} of {len(found)} hosts are well")
+        are = "is" if len(found) - ill == 1 else "are"
+        print(f"{len(found) - ill} of {counted(len(found), 'host')} {are} well")
     return 0 if all(one.well for one in found) else 1
 
 
@@ -29,7 +31,7 @@ def _as_lines(one: doctor.Examined) -> list[str]:
     facts = one.errand.facts
     about = ""
     if facts:
-        about = f" (Python {clean(str(facts['version']))}, {facts['processors']} processors)"
+        about = f" (Python {clean(str(facts['version']))}, {counted(facts['processors'], 'processor')})"
     lines = [f"{one.errand.name}: {'well' if one.well else 'NOT WELL'}{about}"]
     for finding in one.findings:
         hint = f" – {clean(finding.hint)}" if finding.hint else ""

@@ -6,6 +6,7 @@ import signal
 import sys
 
 from console.cli.host_progress import as_rows, progress
+from console.counted import counted
 from console.deploy import far_mesh
 from console.deploy.plan import size_of
 from console.errors import UsageError
@@ -32,7 +33,9 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands)}))
     else:
         size = size_of(done.config) if done.config else ""
-        missing = f"; {len(done.failed)} of {len(done.errands)} hosts could not be had" if done.failed else ""
+        missing = (
+            f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
+        )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
     return 1 if done.failed else 0
 
@@ -72,6 +75,10 @@ def upgrade(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"mesh": settings.mesh, "hosts": as_rows(done.errands)}))
     else:
         failed = f"; {len(done.failed)} could not have it" if done.failed else ""
-        have = f"{len(done.errands) - len(done.failed)} hosts have" if done.errands else "this machine has"
+        have = (
+            counted(len(done.errands) - len(done.failed), "host has", "hosts have")
+            if done.errands
+            else "this machine has"
+        )
         print(f"mesh upgrade: {have} this version{failed} ({done.took_s:.1f} s)")
     return 1 if done.failed else 0

@@ -12,6 +12,7 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.cli.mesh_drawing import elapsed, legend, table
 from console.cli.mesh_reading import counts
+from console.counted import counted
 from console.deploy import personal
 from console.deploy.plan import size_of
 from console.errors import ConsoleError
@@ -110,7 +111,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     )
     cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
     lines += [f"keeper      {keeper}", f"CPAs        {cpas or 'NONE'}"]
-    events = f", {found['rca_events']} events wait for a CPA" if found["rca_events"] else ""
+    events = f", {counted(found['rca_events'], 'event waits', 'events wait')} for a CPA" if found["rca_events"] else ""
     lines.append("RCA         " + (f"answers{events}" if found["rca"] else "DOES NOT ANSWER"))
     lines.append(
         f"database    {found['database']}" + (f": {found['database_error']}" if found["database_error"] else "")
@@ -118,10 +119,12 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     lines += [f"{one['name']:<11} {_failing(one)}" for one in found["daemons"] if "reason" in one]
     again = [one for one in found["daemons"] if one["restarts"]]
     if again:
-        lines.append("restarted   " + ", ".join(f"{one['name']} {one['restarts']} times" for one in again))
+        lines.append("restarted   " + ", ".join(f"{one['name']} {counted(one['restarts'], 'time')}" for one in again))
     if found["processors"]:
         lines.append(f"processors  {legend(found['processors'])}")
-        lines.append(f"in use      {found['launchers']} launchers, {found['partitions']} partitions")
+        lines.append(
+            "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
+        )
     lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
     return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]

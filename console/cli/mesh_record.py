@@ -8,6 +8,7 @@ import time
 from typing import IO, Any
 
 from console import recording
+from console.counted import counted
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
@@ -31,7 +32,9 @@ def record(settings: Settings, options: argparse.Namespace) -> int:
             pass
         recorder.end()
     where = "" if options.file == "-" else f" in {options.file}"
-    print(f"mesh record: {recorder.records} readings, {recorder.rows} rows{where}", file=sys.stderr)
+    print(
+        f"mesh record: {counted(recorder.records, 'reading')}, {counted(recorder.rows, 'row')}{where}", file=sys.stderr
+    )
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import IO
 
 from agents.simulated.player import Outcome, Player
 from agents.simulated.traces import Job, generated, read_swf
+from console.counted import counted
 from console.deploy import personal
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
@@ -52,7 +53,10 @@ def _free(settings: Settings, login: str) -> int:
         raise ConsoleError(f"the side of {login} has no compute processors", "mesh side show")
     taken = sum(picture.state(one) != "free" for one in compute)
     if taken:
-        raise ConsoleError(f"{taken} of {len(compute)} processors are not free", "replay on a machine of its own")
+        raise ConsoleError(
+            f"{taken} of {counted(len(compute), 'processor')} {'is' if taken == 1 else 'are'} not free",
+            "replay on a machine of its own",
+        )
     return len(compute)
 
 
@@ -79,12 +83,16 @@ def _as_text(outcome: Outcome, processors: int) -> str:
     rate = outcome.jobs / outcome.seconds if outcome.seconds else 0.0
     return "\n".join(
         (
-            f"{outcome.jobs} jobs in {outcome.seconds:.1f} s, {rate:.0f} a second;"
-            f" {outcome.span_s / 86400:.1f} days of {processors} processors,"
+            f"{counted(outcome.jobs, 'job')} in {outcome.seconds:.1f} s, {rate:.0f} a second;"
+            f" {outcome.span_s / 86400:.1f} days of {counted(processors, 'processor')},"
             f" {outcome.span_s / max(outcome.seconds, 1e-9):.0f} times real time",
             f"busy {outcome.utilisation:.0%}, mean wait {outcome.mean_wait_s:.0f} s, longest"
             f" {outcome.longest_wait_s:.0f} s",
             "no processor was given twice, and all are free again",
-            *([f"{outcome.too_large} jobs are larger than the machine: left out"] if outcome.too_large else []),
+            *(
+                [f"{counted(outcome.too_large, 'job is', 'jobs are')} larger than the machine: left out"]
+                if outcome.too_large
+                else []
+            ),
         )
     )

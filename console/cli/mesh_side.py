@@ -8,6 +8,7 @@ from typing import Any
 
 from agents.link.trust import SCHEME
 from agents.wire.errors import AgentError
+from console.counted import counted
 from console.deploy.cpas import ask_cpa
 from console.deploy.plan import cpa_url
 from console.errors import ConsoleError, UsageError
@@ -100,7 +101,7 @@ def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) 
 
 
 def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
+    return counted(count, "node")
 
 
 def _new_keys(settings: Settings) -> None:

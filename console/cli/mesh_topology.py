@@ -5,6 +5,7 @@ import json
 import sys
 from typing import Any
 
+from console.counted import counted
 from console.errors import ConsoleError
 from console.settings import Settings, load
 from db.errors import StoreError
@@ -85,7 +86,7 @@ def _sizes(mesh: Mesh, side: Any) -> dict[str, int]:
 
 def _as_text(topology: Topology) -> list[str]:
     if isinstance(topology, Cluster):
-        nodes = f", {len(topology.nodes)} nodes named" if topology.nodes else ""
+        nodes = f", {counted(len(topology.nodes), 'node')} named" if topology.nodes else ""
         lines = [f"a {topology.kind} cluster{nodes}"]
         for name in topology.nodes:
             path = " > ".join(filter(None, topology.path(name)))
@@ -94,9 +95,10 @@ def _as_text(topology: Topology) -> list[str]:
     mesh = topology
     service = ", ".join(map(str, mesh.service_columns)) or "none"
     return [
-        f"a mesh of {mesh.rows} x {mesh.columns} cabinets, {mesh.cages} cages of {mesh.boards} boards each",
+        f"a mesh of {mesh.rows} x {mesh.columns} cabinets, {counted(mesh.cages, 'cage')}"
+        f" of {counted(mesh.boards, 'board')} each",
         f"x {mesh.columns} (cabinet columns), y {mesh.height} (routers, row after row), z {mesh.depth} (a torus)",
-        f"{mesh.compute} compute and {mesh.service} service processors; service columns: {service}",
+        f"{mesh.compute} compute and {counted(mesh.service, 'service processor')}; service columns: {service}",
         *(
             f"switch {switch.name} after column {switch.after}:"
             f" {'open' if switch.name in mesh.open else 'closed'}, {mesh.links_cut(switch)} x-links"

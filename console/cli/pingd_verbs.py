@@ -3,6 +3,7 @@
 import sys
 
 from console.cli.pingd_selection import Selection
+from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.lists import fold
 from console.launch.report import fold_names
@@ -32,7 +33,8 @@ class Target:
     def told_launchers(self) -> str:
         """``launcher 7 (ada, 4 processors: ./solver)``, the first few."""
         told = [
-            f"{row.id} ({clean(row.user)}, {row.size} processors: {clean(row.command)[:40]})" for row in self.launchers
+            f"{row.id} ({clean(row.user)}, {counted(row.size, 'processor')}: {clean(row.command)[:40]})"
+            for row in self.launchers
         ]
         more = f" and {len(told) - 5} more" if len(told) > 5 else ""
         return ("launcher " if len(told) == 1 else "launchers ") + ", ".join(told[:5]) + more

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from console.counted import counted
 from console.deploy import agent, far_plan, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import read_hosts, selected
@@ -88,7 +89,7 @@ def _from_facts(errand: Errand, settings: Settings, config: dict[str, Any] | Non
         )
     host = errand.host
     if host.processors > facts["processors"]:
-        told = f"it is described with {host.processors} processors, and has {facts['processors']}"
+        told = f"it is described with {counted(host.processors, 'processor')}, and has {facts['processors']}"
         found.append(Finding("processors", told, 'processors = "auto" in mesh.toml', grave=False))
     return found + _from_agent(errand, settings, config)
 

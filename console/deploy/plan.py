@@ -3,6 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
+from console.counted import counted
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 
@@ -20,11 +21,7 @@ class Size(NamedTuple):
 
     def __str__(self) -> str:
         cpas = "" if self.cpas == 1 else f", {self.cpas} CPAs"
-        return f"{_count(self.processors, 'processor')} on {_count(self.nodes, 'node')}{cpas}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        return f"{counted(self.processors, 'processor')} on {counted(self.nodes, 'node')}{cpas}"
 
 
 def wanted_size(settings: Settings) -> Size:
@@ -32,7 +29,8 @@ def wanted_size(settings: Settings) -> Size:
     processors = settings.processors or max(len(os.sched_getaffinity(0)), settings.nodes)
     if processors < settings.nodes:
         raise UsageError(
-            f"{processors} processors cannot be spread over {settings.nodes} nodes", "every node needs at least one"
+            f"{counted(processors, 'processor')} cannot be spread over {settings.nodes} nodes",
+            "every node needs at least one",
         )
     if settings.nodes > MOST_NODES or processors > MOST_PROCESSORS or settings.cpas > 64:
         raise UsageError(
@@ -57,7 +55,7 @@ def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]
     """The same nodes, the last ``count`` of them service nodes. UsageError when no compute node would be left."""
     if count >= len(nodes) > 0 and count:
         raise UsageError(
-            f"{count} of {len(nodes)} nodes for service leave none to compute", "mesh up with more --nodes"
+            f"{count} of {counted(len(nodes), 'node')} for service leave none to compute", "mesh up with more --nodes"
         )
     for node in nodes[len(nodes) - count :]:
         node["role"] = "service"

@@ -10,6 +10,7 @@ from agents.link.sockets import connect_now
 from agents.link.trust import SCHEME, parse
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+from console.counted import counted
 from console.deploy import logins, personal
 from console.deploy.plan import cpa_url
 from console.deploy.trust import Authority, Stage, TrustError, authority
@@ -41,8 +42,9 @@ class Behind(TrustError):
     def __init__(self, reasons: dict[str, str]) -> None:
         some = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:5])
         more = f" and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+        who = counted(len(reasons), "node has not taken its", "nodes have not taken their")
         super().__init__(
-            f"{len(reasons)} nodes have not taken their files ({some}{more}); old and new ones are accepted",
+            f"{who} files ({some}{more}); old and new ones are accepted",
             "mesh trust rotate goes on where it stopped, once they answer or are down",
         )
 
@@ -73,7 +75,7 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
         reasons = Telling(now, there).run()
         if reasons:
             raise Behind(reasons)
-        say(f"{len(there)} nodes: {TOLD[now.stage]}")
+        say(f"{counted(len(there), 'node')}: {TOLD[now.stage]}")
 
     keys.rotate(tell)
     for name in logins.granted(settings):

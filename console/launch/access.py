@@ -42,8 +42,10 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
         )
     if not _answers(f"{run}/keeper.sock"):
         processors = settings.processors or os.cpu_count() or 1
-        plural = "s" if processors > 1 else ""
-        status(f"no mesh is up: starting a personal mesh of {processors} processor{plural} (mesh down ends it)")
+        from console.counted import counted
+
+        size = counted(processors, "processor")
+        status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
     while True:

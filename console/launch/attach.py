@@ -13,6 +13,7 @@ from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
+from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.access import elsewhere, yod_owner, yod_socket
 from console.launch.sanitise import clean
@@ -109,7 +110,7 @@ class Attached:
             self._front.planned(int(event.get("size", 1)))
         elif name == "skipped":
             why = "dropped from the spool, the oldest first" if event.get("dropped") else "the reader was too slow"
-            self._front.status(f"{event.get('bytes', 0)} bytes were skipped: {why}")
+            self._front.status(f"{counted(int(event.get('bytes', 0)), 'byte was', 'bytes were')} skipped: {why}")
         elif name in ("note", "lost", "aborted", "gives_way"):
             text = str(event.get("text") or event.get("reason"))
             if text != self._told:  # what yod said stands in a spool too, beside the event that made it

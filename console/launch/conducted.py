@@ -9,6 +9,7 @@ import os
 import time
 
 from agents.wire.frames import CONTROL, STDERR, STDIN, STDOUT, frame
+from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.engine import Engine
 from console.launch.forming import Event, State
@@ -113,7 +114,7 @@ class ConductedEngine(Engine):
 
     def _tell_request(self) -> None:
         request, steps = self._request, self._steps
-        asked = f"{request.size} ranks" if request.size is not None else "as many ranks as the list has room for"
+        asked = counted(request.size, "rank") if request.size is not None else "as many ranks as the list has room for"
         steps.step("B1", "alloc", f"asking a CPA for processors: {asked}, {request.cpus_per_task} for each")
         steps.note("bebopd", f"to the CPA: allocate size={request.size} wait_s={request.wait_s:g}")
         where = "not inside a batch job" if request.partition is None else f"inside partition {request.partition}"
@@ -129,7 +130,7 @@ class ConductedEngine(Engine):
             self._steps.step(
                 "B2",
                 "alloc",
-                f"launcher {reply['launcher']} has {count} processors on {names}; they are pending for at most"
+                f"launcher {reply['launcher']} has {counted(count, 'processor')} on {names}, pending for at most"
                 f" {reply['pending_s']:g} s",
             )
         elif error is not None:
@@ -142,14 +143,17 @@ class ConductedEngine(Engine):
         plan, request, steps = self._plan, self._request, self._steps
         assert plan is not None
         root = plan.nodes[0].name
-        steps.step("B3", "load", f"group of {len(plan.nodes)} PCTs, fan-out {request.fanout}; root {clean(root)}")
+        steps.step(
+            "B3", "load", f"group of {counted(len(plan.nodes), 'PCT')}, fan-out {request.fanout}; root {clean(root)}"
+        )
         how = {"auto": "in place where the same file is there", "never": "in place"}
         steps.step("B4", "load", f"the program goes to the nodes {how.get(request.bcast, 'by their RAM disk')}")
         steps.step(
             "B5",
             "load",
-            f"{clean(os.fsdecode(request.path))}, {len(request.argv) - 1} arguments, {len(request.environ)} variables,"
-            f" uid {os.getuid()}, gid {os.getgid()}, umask {request.umask:03o}",
+            f"{clean(os.fsdecode(request.path))}, {counted(len(request.argv) - 1, 'argument')},"
+            f" {counted(len(request.environ), 'variable')}, uid {os.getuid()}, gid {os.getgid()},"
+            f" umask {request.umask:03o}",
         )
         if steps.wants("environ"):
             self._tell_environment()
@@ -162,12 +166,14 @@ class ConductedEngine(Engine):
         kept = {name for name, _ in forwarded(self._request.environ)}
         withheld = sorted(os.fsdecode(name) for name in self._request.environ if name not in kept)
         names = clean(", ".join(withheld)) or "none"
-        self._steps.step("B5", "environ", f"{len(kept)} variables handed on; withheld: {names}")
+        self._steps.step("B5", "environ", f"{counted(len(kept), 'variable')} handed on; withheld: {names}")
 
     def _tell_segments(self) -> None:
         segments = self._request.segments
         if segments is None:
-            self._steps.step("B6", "hetero", f"one program for all of {self.launch.ranks.size} ranks")
+            self._steps.step(
+                "B6", "hetero", f"one program for {counted(self.launch.ranks.size, 'rank', 'ranks in all')}"
+            )
             return
         first = 0
         for one in segments:
@@ -178,8 +184,11 @@ class ConductedEngine(Engine):
     def _confirm(self) -> None:
         plan, ranks = self._plan, self.launch.ranks
         assert plan is not None
-        self._steps.step("B7", "load", f"{ranks.size} processes have begun on {len(plan.nodes)} nodes and are held")
-        self._steps.step("B8", "load", f"map of {ranks.size} ranks is here: rank 0 is process {ranks.pids[0][0]}")
+        begun = counted(ranks.size, "process has begun", "processes have begun")
+        self._steps.step("B7", "load", f"{begun} on {counted(len(plan.nodes), 'node')}, held")
+        self._steps.step(
+            "B8", "load", f"map of {counted(ranks.size, 'rank')} is here: rank 0 is process {ranks.pids[0][0]}"
+        )
         if self._steps.wants("loadmore"):
             for rank, (pid, at) in enumerate(ranks.pids):
                 self._steps.note("loadmore", f"rank {rank} is process {pid} on {clean(ranks.node_name(at))}")
@@ -227,11 +236,11 @@ class ConductedEngine(Engine):
 
     def _send_input(self, data: bytes) -> None:
         self._bytes[STDIN] += len(data)
-        self._steps.note("iomore", f"{len(data)} bytes of standard input to the ranks")
+        self._steps.note("iomore", f"{counted(len(data), 'byte')} of standard input to the ranks")
         self._raw_down(frame(STDIN, data))
 
     def _input_ended(self, why: str) -> None:
-        self._steps.note("io", f"standard input has ended after {self._bytes[STDIN]} bytes")
+        self._steps.note("io", f"standard input has ended after {counted(self._bytes[STDIN], 'byte')}")
         super()._input_ended(why)
 
     def _signal(self, number: int, ranks: list[int] | None) -> None:
@@ -251,16 +260,18 @@ class ConductedEngine(Engine):
             self._bytes[kind] += len(payload) - 4
             if self._steps.wants("iomore"):
                 rank, stream = int.from_bytes(payload[:4], "big"), "stdout" if kind == STDOUT else "stderr"
-                self._steps.note("iomore", f"{len(payload) - 4} bytes of {stream} from rank {rank}")
+                self._steps.note("iomore", f"{counted(len(payload) - 4, 'byte')} of {stream} from rank {rank}")
         elif kind != CONTROL:
-            self._steps.note("comm", f"from the root: a frame of kind {kind}, {len(payload)} bytes")
+            self._steps.note("comm", f"from the root: a frame of kind {kind}, {counted(len(payload), 'byte')}")
         super()._on_frame(link, kind, payload)
 
     def _on_message(self, op: str, message: dict[str, Any]) -> None:
         self._steps.note("comm", f"from the root: {op}")
         if op == "ready":
             nodes = {entry[2] for entry in message["ranks"]}
-            self._steps.note("loadmore", f"{len(message['ranks'])} ranks on {len(nodes)} nodes are held")
+            self._steps.note(
+                "loadmore", f"held: {counted(len(message['ranks']), 'rank')} on {counted(len(nodes), 'node')}"
+            )
         elif op in ("want", "no_room", "progress"):
             told = ", ".join(f"{key} {clean(str(value))}" for key, value in message.items() if key != "op")
             if op != "no_room":
@@ -271,7 +282,7 @@ class ConductedEngine(Engine):
             self._steps.step("B11", "phase2", f"rank {fold_ranks(sorted(e[0] for e in message['ranks']))} ended")
         elif op == "finished":
             out, err = self._bytes[STDOUT], self._bytes[STDERR]
-            self._steps.note("io", f"all output is here: {out} bytes of stdout, {err} of stderr")
+            self._steps.note("io", f"all output is here: {counted(out, 'byte')} of stdout, {err} of stderr")
         super()._on_message(op, message)
 
     def _tell_event(self, event: Event, facts: tuple[Any, ...]) -> None:

@@ -54,7 +54,9 @@ def _cut(given: list[dict[str, Any]], counts: Sequence[int]) -> list[list[dict[s
     """``given`` in runs of so many processors; a node on the border is in both."""
     flat = [(part, processor) for part in given for processor in part["processors"]]
     if len(flat) != sum(counts):
-        raise ConsoleError(f"{len(flat)} processors came for {sum(counts)}", "this is a bug in the CPA; its log tells")
+        raise ConsoleError(
+            f"{counted(len(flat), 'processor')} came for {sum(counts)}", "this is a bug in the CPA; its log tells"
+        )
     parts: list[list[dict[str, Any]]] = []
     at = 0
     for count in counts:
@@ -75,7 +77,7 @@ def deal_gpus(plan: Plan, reply: Mapping[str, Any], per_task: int) -> None:
         devices = resources.get(node.name, {}).get("gpu", [])
         if len(devices) < per_task * len(node.ranks):
             raise ConsoleError(
-                f"{node.name}: {len(devices)} GPUs came for {len(node.ranks)} ranks",
+                f"{node.name}: {counted(len(devices), 'GPU')} came for {counted(len(node.ranks), 'rank')}",
                 "the mesh's CPA is older than this yod: mesh down, mesh up",
             )
         node.gpus = [devices[at * per_task : (at + 1) * per_task] for at in range(len(node.ranks))]

@@ -7,6 +7,7 @@ what is beyond ``disk`` is left out, and the header of each rank it hits says ho
 
 from __future__ import annotations
 
+from console.counted import counted
 from console.launch.lists import fold
 
 TYPE_CHECKING = False
@@ -32,7 +33,11 @@ class Group:
     def header(self) -> bytes:
         """Three lines as clush has them: ``ranks 0..3,7 (5)`` between rules."""
         name = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {fold(self.ranks)} ({len(self.ranks)})"
-        note = f"; {self.left_out} bytes left out: there was no more room to gather them" if self.left_out else ""
+        note = (
+            f"; {counted(self.left_out, 'byte')} left out: there was no more room to gather them"
+            if self.left_out
+            else ""
+        )
         return _RULE + (name + note).encode() + b"\n" + _RULE
 
 

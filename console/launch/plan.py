@@ -81,7 +81,7 @@ def place(
         size = len(places)
     if not size or (size > len(places) and not overcommit):
         raise ConsoleError(
-            f"{len(places)} of {size} ranks find {cpus_per_task} processors on one node",
+            f"room for {len(places)} of {size}: the processors of a rank ({cpus_per_task}) are on one node",
             "ask for fewer -cpus-per-task, or other nodes with -list",
         )
     if distribution == "cyclic":

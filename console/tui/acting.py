@@ -138,7 +138,8 @@ def question(verb: Verb, chosen: Target) -> str:
         more = f" and {len(chosen.launchers) - 3} more" if len(chosen.launchers) > 3 else ""
         noun = "launcher" if len(chosen.launchers) == 1 else "launchers"
         return f"{verb.label} {'to ' * (verb.name == 'term')}{noun} {told}{more}?"
-    names = chosen.node_list if verb.of == "nodes" else f"processors {chosen.processor_list}"
+    one = chosen.processor_list.isdigit()
+    names = chosen.node_list if verb.of == "nodes" else f"processor{'' if one else 's'} {chosen.processor_list}"
     return f"{verb.label} {shortened(names)}?"
 
 

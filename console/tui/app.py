@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
 from textual.signal import Signal
 
+from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.launch.spool import spool_path
@@ -128,7 +129,9 @@ class ConsoleApp(PromptApp):
         done = bool(os.environ.get("TMUX")) and await asyncio.to_thread(by_tmux, text)
         if not done and self._driver is not None:
             self._driver.write(sequence(text, os.environ))
-        self.notify(f"{len(text.splitlines()):,} lines copied" if "\n" in text else "copied", timeout=2)
+        self.notify(
+            f"{counted(len(text.splitlines()), 'line', form=',')} copied" if "\n" in text else "copied", timeout=2
+        )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables for themes that are not ours."""

@@ -171,7 +171,7 @@ def test_one_with_cpas_of_its_own(mesh: ManyLogins, tmp_path: Path) -> None:
         wait_until(lambda: set(mesh.heard_by().values()) == {"h4"}, "they beat there", 20.0, 0.05)
     victim.kill()
     done = mesh.run("mesh", "login", "revoke", "--json", "h4")
-    assert done.returncode and "1 nodes have not taken their files (h2: " in done.stderr, done
+    assert done.returncode and "1 node has not taken its files (h2: " in done.stderr, done
     assert "mesh trust rotate goes on" in done.stderr and "password of the database account" in done.stderr
     refusal = mesh.on(mesh.own, "yod", "-sz", "1", "hostname")
     assert refusal.returncode == 125 and "no login processor of this mesh any more" in refusal.stderr, refusal

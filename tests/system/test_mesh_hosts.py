@@ -110,7 +110,7 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
         }  # fmt: skip
         assert mesh.run("yod", "-sz", "1", "echo", "ran", check=True).stdout == "ran\n"
         told = mesh.run("mesh", "doctor")
-        assert told.returncode == 1 and "1 of 8 hosts are well" in told.stdout
+        assert told.returncode == 1 and "1 of 8 hosts is well" in told.stdout
         assert re.search(r"changed: NOT WELL\n  host_key_changed: .*SHA256:\S{43}.* – .*ssh-keygen -R", told.stdout)
         assert re.search(r"taken: NOT WELL .*\n(  .*\n)?  port: another program listens at 127.0.1.4", told.stdout)
     alone = mesh.run("mesh", "up", "--only", "changed,noname")

@@ -62,7 +62,7 @@ def test_the_size_of_a_list() -> None:
 def test_a_rank_is_not_cut_in_two() -> None:
     with pytest.raises(ConsoleError) as caught:
         place(nodes(3, 3), 3, 2, "block", overcommit=False)
-    assert "2 of 3 ranks" in caught.value.message
+    assert "room for 2 of 3: " in caught.value.message
 
 
 def test_a_node_that_comes_twice_is_one_node() -> None:

@@ -21,7 +21,7 @@ def test_a_trace_has_jobs_comments_and_jobs_that_never_ran() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("1 2 3", "line 1 has 3 fields"),
+        ("1 2 3", "line 1 has 3 of a job's 18 fields"),
         ("a" * 99, "line 1"),
         ("nan " * 18, "line 1: 'nan.* none of a job's"),
         ("1 0 -1 1e300 4" + " 1" * 13, "line 1: '1 0 -1 1e300.* none of a job's"),

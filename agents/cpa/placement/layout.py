@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.cpa.placement import curves
 from agents.wire.errors import AgentError
+from db.counted import counted
 from db.free_ids import FreeIds
 from db.topology import Cluster, Mesh, Topology
 
@@ -29,7 +30,8 @@ class Unplaced(AgentError):
 
     def __init__(self, layout: "Layout") -> None:
         super().__init__(
-            f"the topology has {layout.known} processors up to {layout.size - 1}, and others are free in the mesh",
+            f"the topology has {counted(layout.known, 'processor')} up to {layout.size - 1},"
+            " and others are free in the mesh",
             "compare the two: mesh topology check",
         )
 

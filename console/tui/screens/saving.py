@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from agents.wire.errors import AgentError
+from console.counted import counted
 from console.launch.spool import spool_path
 from console.tui.saving import save
 from console.tui.screens.confirm import Confirm
@@ -49,4 +50,4 @@ class Saving(Framed):
         except AgentError as error:
             self.notify(error.message, severity="error", markup=False)
         else:
-            self.notify(f"{count:,} lines in {path}", markup=False)
+            self.notify(f"{counted(count, 'line', form=',')} in {path}", markup=False)

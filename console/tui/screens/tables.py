@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from console.counted import counted
 from console.tui import acting
 from console.tui.actions.registry import bindings
 from console.tui.links import Link
@@ -332,7 +333,9 @@ class TableScreen(Doing):
                 return "a file's name; .json for everything that is known, else CSV"
             full = os.path.expanduser(path.strip())
             return (
-                f"!{full} is there already" if os.path.lexists(full) else f"{len(self.rows.order):,} rows into {full}"
+                f"!{full} is there already"
+                if os.path.lexists(full)
+                else f"{counted(len(self.rows.order), 'row', form=',')} into {full}"
             )
 
         def answered(path: str | None) -> None:
@@ -354,4 +357,4 @@ class TableScreen(Doing):
         except OSError as error:
             self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
         else:
-            self.notify(f"{len(keys):,} rows in {path}", markup=False)
+            self.notify(f"{counted(len(keys), 'row', form=',')} in {path}", markup=False)

@@ -1,0 +1,22 @@
+"""One of a thing is told as one, in both rooms alike."""
+
+import pytest
+
+import console.counted
+import db.counted
+
+ROOMS = (console.counted.counted, db.counted.counted)
+
+
+@pytest.mark.parametrize("counted", ROOMS)
+def test_one_and_many(counted: object) -> None:
+    assert callable(counted)
+    assert [counted(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    assert [counted(number, "request waits", "requests wait") for number in (1, 2)] == [
+        "1 request waits",
+        "2 requests wait",
+    ]
+
+
+def test_large_numbers_may_be_grouped() -> None:
+    assert console.counted.counted(10_368, "row", form=",") == "10,368 rows"
