@@ -138,7 +138,7 @@ def test_every_word_has_a_long_twin_of_its_own() -> None:
         (["-immediate", "-wait-for-nodes", "3", "true"], 2, "exclude each other"),
         (["-tasks-per-node", "2", "true"], 2, "how many"),
         (["-nodes", "0", "true"], 2, "at least 1"),
-        (["-nodes", "4", "-sz", "3", "true"], 2, "do not reach"),
+        (["-nodes", "4", "-sz", "3", "true"], 2, "cannot reach"),
         (["-nodes", "2", "-tasks-per-node", "2", "-sz", "5", "true"], 2, "more than 2"),
         (["-gpus-per-task", "1", "-overcommit", "true"], 2, "exclude each other"),
         (["-umask", "9", "true"], 2, "octal"),
