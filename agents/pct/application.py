@@ -59,8 +59,8 @@ class Channel:
 class Application:
     """Carries requests of this node's ranks up and answers down, and those of the nodes below."""
 
-    def __init__(self, around: Around, on_moved: Callable[[], None]) -> None:
-        self._around, self._on_moved = around, on_moved
+    def __init__(self, around: Around) -> None:
+        self._around = around
         self.path = file_socket(around.run, around.node, around.load.launcher)
         self._sock = listen(self.path)
         around.loop.watch(self._sock.fileno(), READ, self._on_accept)
@@ -145,7 +145,6 @@ class Application:
 
     def pass_up(self, payload: bytes) -> None:
         """A request from below."""
-        self._on_moved()
         self._around.send_up(_HEADER.pack(FILE, len(payload)) + payload)
 
     def on_answer(self, payload: bytes) -> None:

@@ -28,19 +28,15 @@ _PROGRESS_S = 0.5
 
 
 class Cargo:
-    """One launch child's part of it. ``moved_at``: when something of it last moved (monotonic)."""
+    """One launch child's part of it."""
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self.moved_at = time.monotonic()
         self._passed_on = 0.0
-        self._images = Images(around, self._moved)
+        self._images = Images(around)
         self._application: Optional[Application] = None
         self._staging: Optional[Staging] = None
         self._abandoned = False
-
-    def _moved(self) -> None:
-        self.moved_at = time.monotonic()
 
     def prepare(self) -> None:
         """Before the ranks' environment is laid out: what it says of cargo. PctError, OSError."""
@@ -81,7 +77,7 @@ class Cargo:
         if self._application is None:
             from agents.pct.application import Application
 
-            self._application = Application(self._around, self._moved)
+            self._application = Application(self._around)
         return self._application
 
     def _stage(self) -> Staging:
@@ -97,7 +93,6 @@ class Cargo:
 
     def on_order(self, op: str, message: Message) -> None:
         """``images`` and ``image_at``."""
-        self._moved()
         try:
             (self._images.announced if op == "images" else self._images.placed)(message)
         except PctError as error:
@@ -105,7 +100,6 @@ class Cargo:
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent."""
-        self._moved()
         if kind == IMAGE:
             self._images.piece(payload)
         elif kind == FILE:
@@ -119,7 +113,6 @@ class Cargo:
 
     def on_child_message(self, op: str, message: Message) -> None:
         """``want``, ``no_room`` and ``progress`` of a child."""
-        self._moved()
         if op == "want":
             self._images.ask()
         elif op == "no_room":
@@ -131,6 +124,10 @@ class Cargo:
     def fetch(self, session: Session, message: Message) -> None:
         """Another node wants an image."""
         self._images.fetch(session, message)
+
+    def starve(self) -> None:
+        """The launcher sends nothing for the moment."""
+        self._images.starve()
 
     def abandon(self) -> None:
         """The launcher is gone, and nothing that is begun from now on would be answered."""

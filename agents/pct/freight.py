@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from agents.pct.errors import LoadFailed, PctError, whose
 from agents.pct.in_place import plain
 from agents.wire.errors import Refusal, WireError
@@ -115,9 +113,10 @@ class Freight:
             raise Refusal("stranger", f"{str(who)[:80]} is no node of this launch")
         self._now().fetch(session, message)
 
-    def still_moves(self, patience_s: float) -> bool:
-        """Whether something of it has moved within ``patience_s`` seconds."""
-        return self._cargo is not None and time.monotonic() - self._cargo.moved_at < patience_s
+    def starve(self) -> None:
+        """The launcher sends nothing for the moment, and no node is to blame for what does not come."""
+        if self._cargo is not None:
+            self._cargo.starve()
 
     def abandon(self) -> None:
         """The launcher is gone: nothing travels any more."""

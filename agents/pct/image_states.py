@@ -113,18 +113,22 @@ def width(size: int, nodes: int) -> int:
 class Sources:
     """From whom to fetch next: the nearest ancestor first; who stands still or has it not is passed over.
 
-    After the last one it begins again with the first, until ``rounds`` are over.
+    After the last one it begins again with the first, until ``rounds`` have brought nothing.
     """
 
     def __init__(self, places: List[int], rounds: int = 3) -> None:
-        self._places = places * rounds
-        self.tried: List[int] = []
+        self._places, self._rounds = places, rounds
+        self._at, self._left = 0, len(places) * rounds
 
     def next(self) -> int:
         """The next place; -1 when nobody is left."""
-        if not self._places:
+        if not self._left:
             return -1
-        place = self._places.pop(0)
-        if place not in self.tried:
-            self.tried.append(place)
+        place = self._places[self._at % len(self._places)]
+        self._at += 1
+        self._left -= 1
         return place
+
+    def renew(self) -> None:
+        """Something has come: however slow it is, the rounds are counted anew."""
+        self._left = len(self._places) * self._rounds

@@ -35,6 +35,9 @@ LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
 #: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
 _LOOK_S, _LOOK_LATER_S, _LOOKS = 0.003, 0.02, 8
 _PROGRESS_S = 1.0
+#: Seconds without a byte from the launcher after which the root tells those below that nothing can come: fewer than
+#: they wait for a source.
+_STARVED_S = 0.8
 
 
 class Around:
@@ -80,8 +83,8 @@ class Image:
 class Images:
     """All images of the launch, as this node sees them."""
 
-    def __init__(self, around: Around, on_moved: Callable[[], None]) -> None:
-        self._around, self._on_moved = around, on_moved
+    def __init__(self, around: Around) -> None:
+        self._around = around
         self._store: Optional[Store] = None
         self._images: List[Image] = []
         self._known = self._asked = self._share = self._push = self._failed = False
@@ -211,6 +214,8 @@ class Images:
             return
         if self._around.is_root:
             self._around.send_up(control({"op": "want", "number": image.number}))
+            image.grew_at = time.monotonic()
+            self._around.loop.after(_STARVED_S, lambda: self._look_at_launcher(image))
             return
         children = width(image.size, len(self._addresses)) if self._addresses else 2
         image.pull = Pull(
@@ -223,6 +228,24 @@ class Images:
             lambda fd, offset, count: self._copy(image, fd, offset, count),
             lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
         )
+
+    def _look_at_launcher(self, image: Image) -> None:
+        # Slow, or stopped by its user, it is nobody's fault: who has no time for a launch loses it when its time is up.
+        if image.machine.state is State.FETCHING:
+            if time.monotonic() - image.grew_at > _STARVED_S:
+                self.starve()
+            self._around.loop.after(_STARVED_S / 2, lambda: self._look_at_launcher(image))
+
+    def starve(self) -> None:
+        """The launcher sends nothing: whoever waits for a source, here and below, waits on."""
+        for image in self._images:
+            if image.pull is not None:
+                image.pull.wait()
+            elif image.machine.state is State.WAITING:
+                image.grew_at = time.monotonic()
+        for child in self._around.children:
+            if not child.over:
+                child.send({"op": "ping", "starved": True})
 
     def _source(self, place: int) -> str:
         # on another machine its PCT has somebody carry what its launch child gives (agents/pct/courier.py)
@@ -247,7 +270,6 @@ class Images:
             return
         try:
             if image.arriving.grows():
-                self._on_moved()
                 image.grew_at = time.monotonic()
             elif time.monotonic() - image.grew_at > STALL_S:
                 image.arriving = self._want(image, False)  # its writer stands still: a copy of our own
@@ -344,8 +366,7 @@ class Images:
             self._handle(image, Event.WHOLE)
 
     def _progress(self, image: Image) -> None:
-        self._on_moved()
-        now = time.monotonic()
+        now = image.grew_at = time.monotonic()
         if now - self._reported > _PROGRESS_S:
             self._reported = now
             self._around.send_up(control({"op": "progress", "node": self._around.node, "bytes": image.received}))

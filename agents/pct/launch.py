@@ -169,6 +169,8 @@ class Launch(Hearing):
                 self._sharing.on_order(op, message, self._local.pids)
         elif op == "ping":
             self._up.tell({"op": "pong"})
+            if message.get("starved"):
+                self._freight.starve()
         elif op == "done":
             self._handle(Event.DONE)
         elif op in orders.DOWN_OPS:
@@ -295,10 +297,6 @@ class Launch(Hearing):
             self._children.append(child)
             if load.input == "all" or load.input in child.ranks:
                 self._inputs.add(child.sink)
-        patience_s = self._local.manner.patience_s if self._local.manner is not None else 0.0
-        self._readiness = Readiness(
-            self._loop, load.name, self._local_late, self._freight.still_moves, self._fail, patience_s
-        )
         if below:
             Watch(self._loop, self._children, self._on_pulse)
         if self._household is not None:
@@ -307,6 +305,9 @@ class Launch(Hearing):
             self._freight.begin(self._begin)
 
     def _begin(self) -> None:
+        assert self._load is not None and self._local is not None
+        patience_s = self._local.manner.patience_s if self._local.manner is not None else 0.0
+        self._readiness = Readiness(self._loop, self._load.name, self._local_late, self._fail, patience_s)
         if self._parallel is not None:
             self._parallel.prepare(self._begin_local, self._fail)
         else:

@@ -59,10 +59,15 @@ class Pull:
         self._size = 0  # as the source says
         self._gathers = 1
         self._moved = 0.0
+        self._had = -1  # bytes, when the last source was asked
         self._reason = ""
         self._life = 0
         loop.after(0, self._next)
         loop.after(LOOK_S, self._look)
+
+    def wait(self) -> None:
+        """No source has anything to give: none is to blame for giving nothing."""
+        self._moved = time.monotonic()
 
     def close(self) -> None:
         """Fetch no more."""
@@ -81,6 +86,9 @@ class Pull:
         if self._over:
             return
         self._drop()
+        if self._received() > self._had >= 0:
+            self._sources.renew()
+        self._had = self._received()
         place = self._sources.next()
         if place < 0:
             self._over = True

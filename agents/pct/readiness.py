@@ -1,4 +1,7 @@
-"""Until the processes of a launch on one node are held: a slow node is waited for, one that stands still is not."""
+"""Until the processes of a launch on one node are held: a slow node is waited for, one that stands still is not.
+
+Looked at from the moment when all is here that they need: what travels is watched by whoever fetches it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
 
-#: Seconds without one more process held, and without anything of a program arriving, after which a node is at fault.
+#: Seconds without one more process held after which a node is at fault.
 READY_S = 5.0
 
 
 class Readiness:
-    """``waiting()``: not all are held yet; ``arriving(s)``: something has come within ``s`` seconds.
+    """``waiting()``: not all are held yet.
 
     ``patience_s``: for which the ranks were told to sleep first. Children need no such clock: they have their own, and
     one that does not answer is told by its pulse.
@@ -28,11 +31,10 @@ class Readiness:
         loop: Loop,
         node: str,
         waiting: Callable[[], bool],
-        arriving: Callable[[float], bool],
         fail: Callable[[LoadFailed], None],
         patience_s: float,
     ) -> None:
-        self._loop, self._node, self._waiting, self._arriving, self._fail = loop, node, waiting, arriving, fail
+        self._loop, self._node, self._waiting, self._fail = loop, node, waiting, fail
         self._moved_at = time.monotonic() + patience_s
         loop.after(READY_S + patience_s, self._look)
 
@@ -44,7 +46,7 @@ class Readiness:
         if not self._waiting():
             return
         quiet = time.monotonic() - self._moved_at
-        if quiet < READY_S or self._arriving(READY_S / 2):
-            self._loop.after(max(READY_S - quiet, READY_S / 2), self._look)
+        if quiet < READY_S:
+            self._loop.after(READY_S - quiet, self._look)
         else:
             self._fail(LoadFailed(f"{self._node}: its processes do not reach their exec", "node"))

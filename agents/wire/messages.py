@@ -221,7 +221,7 @@ DOWN: Dict[str, Shape] = {
     "kill": _shape(),
     "credit": _shape(bytes=_int),
     "eof": _shape(),
-    "ping": _shape(),
+    "ping": _shape({"starved": _bool}),
     "look": _shape(),
     "deal": _shape(node=_int, data=_str),
     "done": _shape(),

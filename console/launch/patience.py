@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress
+_OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobody else stood still for it
 
 
 class Patience:
@@ -25,6 +26,7 @@ class Patience:
         self._engine = engine
         self._told: State | None = None  # the state of which it was said what is outstanding
         self._pulse = Pulse(TICK_S)  # of the root
+        self._ticked_at = time.monotonic()
 
     def renew(self) -> None:
         """Another try, or another step of the same state."""
@@ -39,7 +41,11 @@ class Patience:
         engine = self._engine
         if engine.has_root:
             self._feel_pulse()
-        quiet = time.monotonic() - engine.moved
+        now = time.monotonic()
+        if now - self._ticked_at > _OWN_STOP_S:
+            engine.moved += now - self._ticked_at
+        self._ticked_at = now
+        quiet = now - engine.moved
         if quiet < _SAY_AFTER_S or not engine.front.drained:
             return
         outstanding = engine.outstanding()

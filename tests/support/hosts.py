@@ -253,6 +253,12 @@ class NamespaceHost:
         for host in others:
             host._ip(f"neigh flush to {self.address} nud permanent")
 
+    def limit(self, rate: str) -> None:
+        """Its link, which was made with a rate, has another from now on, each way."""
+        words = ("root", "tbf", "rate", rate, "burst", "32kb", "latency", "50ms")
+        run(*self.hosts.enter, "tc", "qdisc", "change", "dev", self._port_name, *words)
+        run("nsenter", "-t", str(self.init), "--net", "--", "tc", "qdisc", "change", "dev", "eth0", *words)
+
     def _ip(self, *lines: str) -> None:
         run("nsenter", "-t", str(self.init), "--net", "--", "ip", "-batch", "-", input="\n".join(lines) + "\n")
 

@@ -69,7 +69,17 @@ def test_the_data_tree_reaches_everybody_from_the_root(place: int, width: int) -
 def test_sources_come_in_order_and_again_and_end(places: list[int], rounds: int) -> None:
     sources = Sources(places, rounds)
     assert [sources.next() for _ in range(len(places) * rounds)] == places * rounds
-    assert sources.next() == -1 and sources.tried == places
+    assert sources.next() == -1
+
+
+@given(st.lists(st.integers(0, 50), unique=True, min_size=1), st.integers(1, 4), st.integers(0, 20))
+def test_sources_that_bring_something_never_end(places: list[int], rounds: int, before: int) -> None:
+    sources = Sources(places, rounds)
+    taken = [sources.next() for _ in range(min(before, len(places) * rounds))]
+    sources.renew()
+    more = [sources.next() for _ in range(len(places) * rounds)]
+    assert taken + more == (places * 2 * rounds)[: len(taken + more)], "who stood still is not asked first again"
+    assert sources.next() == -1
 
 
 @given(st.integers(0, 1 << 31), st.integers(0, 1 << 50), st.binary(max_size=100))
@@ -167,8 +177,13 @@ def test_a_source_that_stands_still_is_passed_over_and_the_next_goes_on_where_it
 
 
 def test_when_nobody_gives_more_it_says_why(pulled) -> None:  # type: ignore[no-untyped-def]
-    got, reason, _ = pulled(b"x" * 1000, 10, None)
-    assert got == b"x" * 10 and reason
+    got, reason, _ = pulled(b"x" * 1000, 0, None)
+    assert got == b"" and reason
+
+
+def test_who_always_gives_a_little_is_asked_again(pulled) -> None:  # type: ignore[no-untyped-def]
+    got, reason, offsets = pulled(b"x" * 30, 10)
+    assert got == b"x" * 30 and not reason and offsets == [[0, 10, 20]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.binary(min_size=1, max_size=3000)), max_size=8), st.data())

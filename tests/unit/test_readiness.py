@@ -36,16 +36,9 @@ class Node:
     """One whose processes are waited for."""
 
     def __init__(self, clock: Clock, patience_s: float = 0.0) -> None:
-        self.waiting, self.arriving = True, False
-        self.asked: list[float] = []
+        self.waiting = True
         self.failed: list[LoadFailed] = []
-        self.readiness = Readiness(
-            clock, "n3", lambda: self.waiting, self._arrives, self.failed.append, patience_s  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def _arrives(self, seconds: float) -> bool:
-        self.asked.append(seconds)
-        return self.arriving
+        self.readiness = Readiness(clock, "n3", lambda: self.waiting, self.failed.append, patience_s)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -71,16 +64,6 @@ def test_one_that_moves_is_waited_for_however_slow(clock: Clock) -> None:
         node.readiness.moved()
     assert node.failed == []
     clock.advance(2 * READY_S)
-    assert len(node.failed) == 1
-
-
-def test_what_still_arrives_is_waited_for(clock: Clock) -> None:
-    node = Node(clock)
-    node.arriving = True
-    clock.advance(10 * READY_S)
-    assert node.failed == [] and set(node.asked) == {READY_S / 2}
-    node.arriving = False
-    clock.advance(READY_S)
     assert len(node.failed) == 1
 
 

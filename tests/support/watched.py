@@ -1,0 +1,37 @@
+"""A yod, and when it said what: for tests of how soon a fault is told."""
+
+import subprocess
+import threading
+import time
+
+from tests.support.mesh import PrivateMesh
+
+
+class Watched:
+    """One that runs."""
+
+    def __init__(self, mesh: PrivateMesh, *words: str) -> None:
+        self.process = mesh.start("yod", *words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.said: list[tuple[float, str]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append((time.monotonic(), line.rstrip()))
+
+    def end(self, timeout_s: float) -> float:
+        """When it ended."""
+        try:
+            self.process.wait(timeout_s)
+            ended = time.monotonic()
+        finally:
+            self.process.kill()
+            self._reader.join()
+        return ended
+
+    def decided(self) -> "tuple[float, str] | None":
+        """When it began another try, or gave up."""
+        again = [one for one in self.said if "trying other nodes" in one[1]]
+        return again[0] if again else self.said[-1] if self.process.returncode else None

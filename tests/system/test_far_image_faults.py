@@ -1,0 +1,142 @@
+"""While a program travels from host to host: whatever stands still, dies or is cut off, in ten seconds there is another
+try, or one line that names it, or the bytes go on by another way; and nothing is left behind.
+
+The data tree is a chain, h1 to h2 to h3; h4 is there for another try. A row of the table that ``-s`` shows is a test.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.far_mesh import FarMesh, while_up
+from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.waiting import wait_until
+from tests.support.watched import Watched
+
+#: Seconds for another try to begin, or a line that says why there is none.
+WITHIN_S = 10.0
+RATE_MBIT, SIZE = 16, 12 << 20  # six seconds for the whole of it
+COMING = 1 << 20  # so much is at the end of the chain when something happens
+ROLES = ("root", "interior", "leaf")
+
+
+@pytest.fixture(scope="module")
+def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
+    made: NamespaceHosts = netns_hosts(4, rate=f"{RATE_MBIT}mbit")
+    return made
+
+
+@pytest.fixture(scope="module")
+def mesh(hosts: NamespaceHosts) -> Iterator[FarMesh]:
+    with while_up(FarMesh(hosts)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def large(mesh: FarMesh) -> str:
+    path = mesh.home / "large"
+    path.write_bytes(b"#!/bin/sh\nexit 0\n" + os.urandom(SIZE))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: FarMesh) -> Iterator[None]:
+    yield
+    for host in mesh.hosts:
+        host.heal()
+        for name in ("pct", "launch", "courier"):
+            mesh.kill_on(host, f"redmesh-{name}", signal.SIGCONT)
+
+    def unsettled() -> dict[str, Any]:
+        shown = mesh.json("showmesh")
+        wrong: dict[str, Any] = {node["name"]: node["state"] for node in shown["nodes"] if node["state"] != "up"}
+        if shown["launchers"]:
+            wrong["launchers"] = len(shown["launchers"])
+        for host in mesh.hosts:
+            if left := host.run("sh", "-c", "ls -d /dev/shm/redmesh-*/launch-* /dev/shm/redmesh-*/images/*").stdout:
+                wrong[host.name] = left
+        return wrong
+
+    wait_until(lambda: not unsettled(), "the mesh is as it was", 40.0, 0.2)
+
+
+def strike(mesh: FarMesh, host: NamespaceHost, what: str, how: str) -> None:
+    if what == "host":
+        host.cut()
+    else:
+        number = signal.SIGSTOP if how == "stopped" else signal.SIGKILL
+        assert mesh.kill_on(host, f"redmesh-{what}", number), f"{host.name} has no {what}"
+
+
+def until_it_comes(mesh: FarMesh) -> None:
+    last = mesh.hosts[2]
+    command = ("sh", "-c", "cat /proc/net/dev | grep -v lo: | tail -1 | awk '{print $2}'")
+    before = int(last.run(*command).stdout)
+    wait_until(lambda: int(last.run(*command).stdout) - before > COMING, "it comes to the last one", 15.0, 0.02)
+
+
+@pytest.mark.parametrize("size", [900_000, 2_000_000], ids=["pushed", "fetched"])
+def test_a_slow_link_is_none_that_stands(mesh: FarMesh, size: int) -> None:
+    """1 Mbit/s: pieces come seconds apart."""
+    program = mesh.home / f"slow-{size}"
+    program.write_bytes(b"#!/bin/sh\nexit 0\n" + os.urandom(size))
+    program.chmod(0o755)
+    for host in mesh.hosts:
+        host.limit("1mbit")
+    try:
+        watched = Watched(mesh, "-bcast", "always", "-sz", "6", str(program))
+        began = time.monotonic()
+        took = watched.end(120.0) - began
+    finally:
+        for host in mesh.hosts:
+            host.limit(f"{RATE_MBIT}mbit")
+    print(f"| {size} bytes at 1 Mbit/s | {took:.1f} s | {watched.said} |")
+    assert watched.process.returncode == 0, watched.said
+    assert not watched.decided() and took > 8 * size / 1e6, "it was slow, and nobody was blamed"
+
+
+def test_a_launcher_that_its_user_stops_is_waited_for(mesh: FarMesh, large: str) -> None:
+    """^Z for longer than anybody waits for a node: the launch goes on where it was."""
+    watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
+    try:
+        until_it_comes(mesh)
+        (launcher,) = mesh.json("showmesh")["launchers"]
+        os.kill(launcher["pid"], signal.SIGSTOP)
+        time.sleep(12.0)
+        os.kill(launcher["pid"], signal.SIGCONT)
+    finally:
+        watched.end(60.0)
+    assert watched.process.returncode == 0 and not watched.decided(), watched.said
+
+
+CASES = [
+    *(("host", "cut off", role) for role in ROLES), *(("launch", "stopped", role) for role in ROLES),
+    ("launch", "killed", "leaf"), ("pct", "stopped", "root"), ("pct", "killed", "interior"),
+    ("courier", "stopped", "root"), ("courier", "killed", "interior"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "how", "role"), CASES)
+def test_something_happens(mesh: FarMesh, large: str, what: str, how: str, role: str) -> None:
+    host = mesh.hosts[ROLES.index(role)]
+    watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
+    try:
+        until_it_comes(mesh)
+        strike(mesh, host, what, how)
+        began = time.monotonic()
+    finally:
+        ended = watched.end(60.0)
+    decided = watched.decided()
+    told = f"{decided[0] - began:.1f} s: {decided[1]}" if decided else f"went on, ended after {ended - began:.1f} s"
+    print(f"| {what} {how} | {role} | {told} | {watched.process.returncode} |")
+    if decided is None:
+        assert watched.process.returncode == 0, watched.said
+        assert ended - began < 8 * SIZE / RATE_MBIT / 1e6 + WITHIN_S
+    else:
+        assert decided[0] - began < WITHIN_S
+        assert any(one.name in decided[1] for one in mesh.hosts), "it names a node"

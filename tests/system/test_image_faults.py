@@ -1,0 +1,98 @@
+"""While a program travels between the nodes of one machine: what stands still or dies, and how soon that is told.
+
+Beside test_far_image_faults.py, where hosts are cut off too; each row of the table that ``-s`` shows is a test.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.watched import Watched
+from tests.support.yods import free
+
+WITHIN_S = 10.0
+SIZE = 160 << 20  # a second or more, six times
+STORE = Path(f"/dev/shm/redmesh-{os.geteuid()}")
+#: Places in a data tree of two children a node: n1 gives to n3 and n4, n2 to n5.
+ROLES = {"root": "n0", "interior": "n1", "leaf": "n5"}
+
+
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("huge") / "huge"
+    with path.open("wb") as file:
+        file.write(b"#!/bin/sh\nexit 0\n")
+        file.truncate(SIZE)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def private(mesh: MakeMesh) -> Iterator[PrivateMesh]:
+    made = mesh(8, 8, REDMESH_FAILED_S="1")
+    yield made
+    wait_until(lambda: free(made) == 8, "every processor is free again", 15.0)
+    wait_until(lambda: not stored(made), "nothing of it is left", 10.0)
+
+
+def stored(mesh: PrivateMesh, node: str = "") -> list[int]:
+    """The launch children of this mesh (on ``node``) that have a place in the RAM disk."""
+    names = os.listdir(STORE) if STORE.exists() else []
+    places = [name.split("-") for name in names if name.startswith("launch-")]
+    return [int(place[2]) for place in places if place[4] == mesh.run_dir.name and node in ("", place[5])]
+
+
+CASES = [
+    *(("node", what, how) for what in ("launch child", "pct") for how in ("stopped", "killed")),
+    ("host", "launch child", "stopped"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("per", "what", "how"), CASES)
+def test_something_happens(private: PrivateMesh, huge: Path, per: str, what: str, how: str, role: str) -> None:
+    node, pct = ROLES[role], private.pid_of(ROLES[role])
+    watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
+    victim = 0
+    try:
+        child = wait_until(lambda: stored(private, node), "it begins to arrive", 15.0, 0.002)[0]
+        victim = pct if what == "pct" else child
+        os.kill(victim, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        began = time.monotonic()
+        ended = watched.end(60.0)
+    finally:
+        if victim and how == "stopped":
+            try:
+                os.kill(victim, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+    decided = watched.decided()
+    status = watched.process.returncode
+    told = f"{decided[0] - began:.1f} s: {decided[1]}" if decided else f"went on, ended after {ended - began:.1f} s"
+    print(f"| {per} | {what} {how} | {role} | {told} | {status} |")
+    if decided is None:
+        assert status == 0 and ended - began < WITHIN_S, watched.said
+    else:
+        assert decided[0] - began < WITHIN_S
+        assert node in decided[1], "it names the node"
+
+
+@pytest.mark.parametrize("per", ["node", "host"])
+def test_a_launcher_that_its_user_stops_is_waited_for(private: PrivateMesh, huge: Path, per: str) -> None:
+    """^Z: it took its root, and the next ones, out of service."""
+    watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
+    try:
+        wait_until(lambda: stored(private), "it begins to arrive", 15.0, 0.002)
+        watched.process.send_signal(signal.SIGSTOP)
+        time.sleep(8.0)
+        watched.process.send_signal(signal.SIGCONT)
+    finally:
+        watched.end(60.0)
+    assert watched.process.returncode == 0 and not watched.decided(), watched.said
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
