@@ -14,6 +14,7 @@ from console.cli.mesh_drawing import elapsed, legend, table
 from console.cli.mesh_reading import counts
 from console.counted import counted
 from console.deploy import personal
+from console.deploy.kept_program import runs_another
 from console.deploy.plan import size_of
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
@@ -55,6 +56,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         "size": str(size_of(config)) if config else None,
         "state": settings.state_dir,
         "state_free": free,
+        "another_program": up and runs_another(settings.state_dir),
         "run": settings.run_dir,
         "database": without_password(settings.database),
         "database_error": database,
@@ -126,6 +128,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
             "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
         )
     lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
+    if found["another_program"]:
+        lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
     return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]
 

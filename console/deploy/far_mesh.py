@@ -158,7 +158,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], led
     personal.write_config(settings, config)
     keys = authority(settings.state_dir, settings.mesh)
     keys.equip_login(config["login"], [ours], config["run"])
-    personal.spawn_keeper(config)
+    personal.spawn_keeper(config, anew=True)
     return config
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, connect, own_directory
 from agents.wire.errors import AgentError
+from console.deploy.kept_program import keep
 from console.deploy.logs import tail
 from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
 from console.errors import ConsoleError
@@ -73,7 +74,7 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
         else:
             config = _simulate(settings, simulation, boot_id)
         write_config(settings, config)
-        _start(settings, config)
+        _start(settings, config, anew=True)
         return Up(size_of(config), True, False, time.monotonic() - begun)
 
 
@@ -220,10 +221,11 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
     os.symlink(config["run"], link)
 
 
-def spawn_keeper(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    """A keeper, detached from this terminal and from any launch this command runs in."""
+def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
+    """A keeper, detached from this terminal and from any launch this command runs in; ``anew``: nothing of it lives."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
+    _keep_program(config, environ, anew)
     with open(f"{state}/log/keeper.stderr", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
@@ -234,6 +236,17 @@ def spawn_keeper(config: dict[str, Any]) -> "subprocess.Popen[bytes]":
             cwd="/",
             start_new_session=True,
         )
+
+
+def _keep_program(config: dict[str, Any], environ: dict[str, str], anew: bool) -> None:
+    """Have the daemons run this version of the program, whatever becomes of the installed one while they do."""
+    if config.get("users"):
+        return  # in system mode root runs what root has installed; its PCTs load all of it when they begin
+    try:
+        kept = keep(config["state"], alone=anew)
+    except OSError:
+        return  # a disk that is full: they run the installed one
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (kept, environ.get("PYTHONPATH", ""))))
 
 
 def daemons(config: dict[str, Any]) -> dict[str, int]:
@@ -275,10 +288,10 @@ def kill(pid: int, number: int) -> None:
         os.close(handle)
 
 
-def _start(settings: Settings, config: dict[str, Any]) -> None:
+def _start(settings: Settings, config: dict[str, Any], *, anew: bool = False) -> None:
     """Start the keeper and wait until every node is up; else take all down again and say why."""
     begun_at = time.time()
-    keeper = spawn_keeper(config)
+    keeper = spawn_keeper(config, anew=anew)
     try:
         cause = _wait(settings, config, keeper)
     except BaseException:  # an interrupt too: no half of a mesh stays
