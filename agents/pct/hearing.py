@@ -126,6 +126,8 @@ class Hearing(Listener):
     def processes_gone(self) -> None:
         assert self._local is not None
         self._processes_gone = True
+        if self._parallel is not None:
+            self._parallel.close()
         if self._local.unclean:
             self._unclean += [[self._host.node, pid] for pid in self._local.unclean]
             self._host.log.write("unclean", launcher=self._launcher, pids=self._local.unclean)

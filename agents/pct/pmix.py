@@ -20,6 +20,7 @@ from agents.pct import kernel
 from agents.pct.errors import LoadFailed
 from agents.pct.keyspace import VALUE_MAX
 from agents.pct.places import pmix_directory
+from agents.pct.shared_memory import SharedMemory
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import PMIX_SAYS, check
@@ -89,6 +90,7 @@ class Pmix:
         self._pending: "List[bytes]" = []  # a fence that waits for its turn in the exchange
         self._leads = False
         self._directory = ""
+        self._memory = SharedMemory(f"{load.mesh}-{load.name}-{load.launcher}-memory")
 
     # before the ranks are born
 
@@ -166,7 +168,9 @@ class Pmix:
             self._around.abort(self._load.ranks[0], 125, f"the PMIx server on {self._load.name} is gone")
 
     def _on_environment(self, message: "Message") -> None:
-        self._variables = {**message["variables"], **_KNOWN_LAUNCHER}
+        own = [one.env for one in self._program.segments if one.env is not None]
+        places = self._memory.variables([self._program.env, *own])
+        self._variables = {**message["variables"], **_KNOWN_LAUNCHER, **places}
         if len(self._variables) >= SLOTS:
             self._fail(f"its PMIx library wants {len(self._variables)} variables, more than there is room for", "")
             return
@@ -278,7 +282,8 @@ class Pmix:
             self._link.send({key: message[key] for key in ("ticket", "code", "data")} | {"op": "found"})
 
     def close(self) -> None:
-        """The ranks have ended: the server goes, and what it had."""
+        """The ranks have ended: the server goes, and what they had."""
+        self._memory.remove()
         if self._link is not None:
             self._link.close()
             self._link = None

@@ -1,17 +1,19 @@
 """Open MPI's programs under plain yod: PMIx, served by a process of its own for each machine."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from agents.link.client import Client
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import MPICC, OPEN_MPICC, compiled, needs_open_mpi
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
 pytestmark = needs_open_mpi
@@ -78,6 +80,45 @@ def test_a_rank_that_dies_ends_the_launch_with_its_cause(
         assert f"yod: {cause}" in done.stderr.splitlines()
     else:
         assert "SIGTERM" not in done.stderr, "who has finalised holds nobody up"
+
+
+def shared(mesh: PrivateMesh) -> "tuple[set[str], set[str]]":
+    """What stands in the RAM disk: segments that belong to nobody we know, and those of this mesh's launch children."""
+    ram_disk = Path("/dev/shm")
+    loose = {path.name for path in ram_disk.glob("*_segment.*")}
+    ours = ram_disk.glob(f"redmesh-{os.geteuid()}/launch-*-{mesh.run_dir.name}-*-memory/*_segment.*")
+    return loose, {str(path) for path in ours}
+
+
+@pytest.mark.parametrize("end", ["a rank is killed", "launch children are killed", "yod is killed"])
+def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: str) -> None:
+    before, _ = shared(yods)
+    process = yods.start("yod", "-sz", "8", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    segments = wait_until(lambda: len(found := shared(yods)[1]) == 8 and found, "every rank has its segment", 20.0)
+    if end == "yod is killed":
+        process.kill()
+    elif end == "a rank is killed":
+        with Client(str(yods.run_dir / "n1.sock"), "admin") as client:
+            os.kill(client.call({"op": "status"})["launches"][0]["ranks"][0][1], signal.SIGKILL)
+    else:
+        for pid in {int(segment.split("launch-")[1].split("-")[1]) for segment in segments}:
+            os.kill(pid, signal.SIGKILL)
+    process.wait(30)
+    wait_until(lambda: not shared(yods)[1], "nothing of it stays", 15.0)
+    assert not shared(yods)[0] - before
+    wait_until(lambda: free(yods) == 8, "its processors are free", 20.0)
+
+
+def test_where_the_user_wants_shared_memory_it_is(yods: PrivateMesh, tmp_path: Path) -> None:
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi" / "mca-params.conf").write_text("osc_sm_backing_directory = /mine\n")
+    said = {"HOME": str(tmp_path), "OMPI_MCA_btl_vader_backing_directory": "/dev/shm/mine"}
+    script = "env | grep _backing_directory | sort"
+    done = yods.run("yod", "--mpi", "pmix", "sh", "-c", script, env=said, check=True)
+    told = dict(line.removeprefix("OMPI_MCA_").split("=") for line in done.stdout.splitlines())
+    assert told.pop("btl_vader_backing_directory") == "/dev/shm/mine"
+    assert sorted(told) == ["btl_sm_backing_directory", "osc_rdma_backing_directory"]
+    assert all(place.endswith("-memory") and not os.path.exists(place) for place in told.values())
 
 
 def test_over_two_hosts(netns_hosts: MakeHosts, ranks: str) -> None:
