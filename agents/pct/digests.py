@@ -12,15 +12,17 @@ from agents.pct.image import ImageError, own_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    from typing import Dict, Generator, Tuple
 
     _Key = Tuple[int, int, int, int, int]
 
 _PIECE = 1 << 20
+_SLICE = 8 << 20  # read at a time by who has other things to do: some milliseconds
 #: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
 _SETTLED_NS = 2_000_000_000
 _MOST_DIGESTS = 256
 _TURN_S = 2.0
+_AGAIN_S = 0.005
 
 
 class Digests:
@@ -40,6 +42,19 @@ class Digests:
 
     def of(self, path: str) -> Tuple[str, int]:
         """Digest and size of the file at ``path``. OSError when it cannot be read, ImageError when it changes."""
+        steps = self.steps(path)
+        while True:
+            try:
+                time.sleep(next(steps))
+            except StopIteration as over:
+                found: Tuple[str, int] = over.value
+                return found
+
+    def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
+        """The same for who has other things to do: between two steps of some milliseconds, how long to wait.
+
+        What is known, and a small file, is there at the first.
+        """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             found = os.fstat(fd)
@@ -48,8 +63,16 @@ class Digests:
             key = _key(found)
             known = self._known.get(key) or self._told(key)
             if not known:
-                with _Turn(self._shared, key):
-                    known = self._told(key) or self._compute(path, fd, found)
+                turn = _Turn(self._shared, key)
+                try:
+                    while not turn.come():
+                        yield _AGAIN_S  # flock has no time limit of its own
+                    known = self._told(key)
+                    if not known:
+                        known = yield from _sha256(fd)
+                        self._keep(path, fd, found, known)
+                finally:
+                    turn.close()
             return known, found.st_size
         finally:
             os.close(fd)
@@ -63,8 +86,8 @@ class Digests:
         except OSError:
             return ""
 
-    def _compute(self, path: str, fd: int, found: os.stat_result) -> str:
-        key, digest = _key(found), _sha256(fd)
+    def _keep(self, path: str, fd: int, found: os.stat_result, digest: str) -> None:
+        key = _key(found)
         if _key(os.fstat(fd)) != key:
             raise ImageError(f"{path} changes while it is read", "launch again when it is whole")
         if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED_NS:
@@ -72,7 +95,6 @@ class Digests:
                 del self._known[next(iter(self._known))]
             self._known[key] = digest
             self._tell(key, digest)
-        return digest
 
     def _tell(self, key: _Key, digest: str) -> None:
         if not self._shared:
@@ -109,23 +131,25 @@ class _Turn:
     def __init__(self, shared: str, key: _Key) -> None:
         self._path = os.path.join(shared, _name(key) + ".lock") if shared else ""
         self._fd = -1
-
-    def __enter__(self) -> None:
-        if not self._path:
-            return
-        try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return
-        until = time.monotonic() + _TURN_S
-        while time.monotonic() < until:
+        self._until = time.monotonic() + _TURN_S
+        if self._path:
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError:
-                time.sleep(0.005)  # flock has no time limit of its own
+                pass  # then nobody is waited for
 
-    def __exit__(self, *_: object) -> None:
+    def come(self) -> bool:
+        """Whether it is ours, or nobody is waited for any more."""
+        if self._fd < 0 or time.monotonic() > self._until:
+            return True
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """The next one's."""
         if self._fd >= 0:
             try:
                 os.unlink(self._path)
@@ -134,7 +158,7 @@ class _Turn:
             os.close(self._fd)
 
 
-def _sha256(fd: int) -> str:
+def _sha256(fd: int) -> Generator[float, None, str]:
     hasher = hashlib.sha256()
     buffer = memoryview(bytearray(_PIECE))
     at = 0
@@ -144,3 +168,5 @@ def _sha256(fd: int) -> str:
             return hasher.hexdigest()
         hasher.update(buffer[:count])
         at += count
+        if at % _SLICE == 0:
+            yield 0.0

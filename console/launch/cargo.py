@@ -67,6 +67,11 @@ class Cargo:
             self._files.push()
 
     @property
+    def reads(self) -> bool:
+        """Whether yod still reads what is to travel: no node is waited for."""
+        return self._images.reads
+
+    @property
     def exit_status(self) -> int:
         """What yod ends with when the ranks ended well: files that were not brought back are no success."""
         return 125 if self._files is not None and self._files.failed else 0

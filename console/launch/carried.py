@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
+import time
 
 from agents.wire.errors import AgentError
 from console.errors import UsageError
@@ -55,11 +58,15 @@ def read_large(request: Request) -> None:
     try:
         if all(os.stat(path).st_size < _LARGE for path in paths):
             return
-        from console.launch.images import digests, programs
+        from console.launch.images import SAY_AFTER_S, digests, programs
 
-        known = digests()
+        known, say_at = digests(), time.monotonic() + SAY_AFTER_S
         for path in programs(request):
-            known.of(path)
+            for wait_s in known.steps(path):
+                time.sleep(wait_s)
+                if time.monotonic() > say_at and not (request.quiet or request.batch):
+                    say_at = math.inf
+                    print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
     except (OSError, AgentError):
         pass  # it is told when the program travels
 

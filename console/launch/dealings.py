@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.wire.errors import AgentError
     from console.launch.authority import Authority
+    from console.launch.cargo import Cargo
     from console.launch.feeder import Feeder
     from console.launch.machine import Launch
     from console.launch.plan import Plan
@@ -31,11 +32,17 @@ class Dealings:
     _reply: dict[str, Any]
     _plan: Plan | None
     _feeder: Feeder | TypedInput | None
+    _cargo: Cargo | None
     launch: Launch
 
     def handle(self, event: Event, *facts: Any) -> None:
         """Give the machine an event and do what it says."""
         raise NotImplementedError
+
+    @property
+    def reads(self) -> bool:
+        """Whether yod itself has work to do before nodes can go on."""
+        return self._cargo is not None and self._cargo.reads
 
     def _confirm(self) -> None:
         assert self._plan is not None

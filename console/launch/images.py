@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 
 from agents.pct import processes
 from agents.pct.digests import Digests
@@ -20,7 +21,7 @@ from console.launch.plan import identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from agents.link.link import Link
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 #: Up to so many bytes in all go down the control tree to every node; more goes from node to node.
 SMALL = 1 << 20
 PARALLEL_FILE_SYSTEM = "/enfs/tmp"
+SAY_AFTER_S = 2.0  # of reading
 
 
 class Travelling:
@@ -63,6 +65,8 @@ class Images:
         self._root, self._say, self._fail = root, say, fail
         self._files: list[Travelling] = []
         self._announced = False
+        self._reading: Generator[float, None, None] | None = None
+        self._read_since, self._told_reading = time.monotonic(), False
         self._sending: list[tuple[int, int, int]] = []  # number, descriptor, offset
         self._folder = ""
 
@@ -71,17 +75,42 @@ class Images:
         if self._announced:
             return
         self._announced = True
+        self._read_since = time.monotonic()
+        self._reading = self._read()
+        self._read_more()
+
+    @property
+    def reads(self) -> bool:
+        """Whether a large file is being read, in slices: signals, observers and the nodes are heard meanwhile."""
+        return self._reading is not None
+
+    def _read(self) -> Generator[float, None, None]:
+        self._files = self._wanted()
+        known = digests()
+        for file in self._files:
+            file.digest, file.size = yield from known.steps(file.path)
+
+    def _read_more(self) -> None:
+        if self._reading is None:
+            return  # the launch is over
         try:
-            self._files = self._wanted()
-            known = digests()
-            for file in self._files:
-                file.digest, file.size = known.of(file.path)
+            wait_s = next(self._reading)
+        except StopIteration:
+            self._reading = None
+            self._tell_tree()
         except ImageError as error:
+            self._reading = None
             self._refuse(error.message, error.hint)
-            return
         except OSError as error:
+            self._reading = None
             self._refuse(f"{error.filename}: {error.strerror}", "a program that travels must be readable here")
-            return
+        else:
+            if not self._told_reading and time.monotonic() - self._read_since > SAY_AFTER_S:
+                self._told_reading = True
+                self._say(f"reading {', '.join(file.name for file in self._files if not file.digest)}, which travels")
+            self._loop.after(wait_s, self._read_more)
+
+    def _tell_tree(self) -> None:
         push = sum(file.size for file in self._files) <= SMALL
         self._root.send_raw(control(self._announcement(push)))
         if push:
@@ -202,7 +231,10 @@ class Images:
         return path
 
     def close(self) -> None:
-        """Nothing more is sent, and nothing stays in the parallel file system."""
+        """Nothing more is read or sent, and nothing stays in the parallel file system."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
         for _number, fd, _offset in self._sending:
             os.close(fd)
         self._sending.clear()

@@ -45,6 +45,8 @@ class Patience:
         if now - self._ticked_at > _OWN_STOP_S:
             engine.moved += now - self._ticked_at
         self._ticked_at = now
+        if engine.reads:
+            engine.moved = now
         quiet = now - engine.moved
         if quiet < _SAY_AFTER_S or not engine.front.drained:
             return

@@ -225,6 +225,22 @@ def test_nodes_without_the_file_get_it_and_nodes_with_the_same_do_not(
     assert not stored(private)
 
 
+def test_a_yod_that_reads_a_large_program_hears_its_user(mesh: MakeMesh, elsewhere: Path) -> None:
+    """The nodes ask for what they have not, while processors are held: it was deaf until it had read all of it."""
+    huge = script(elsewhere / "huge", "#!/bin/sh\n")
+    os.truncate(huge, 16 << 30)  # some ten seconds
+    private = mesh(4, 4, up=False)
+    up_elsewhere(private, f"mount -t tmpfs none {elsewhere}")
+    with private.start("yod", "-sz", "4", str(huge), stderr=subprocess.PIPE, text=True) as yod:
+        assert yod.stderr is not None
+        assert yod.stderr.readline() == "yod: reading huge, which travels\n"
+        began = time.monotonic()
+        yod.send_signal(signal.SIGINT)
+        assert yod.wait(20) == 130
+        assert time.monotonic() - began < 2.0
+    assert free(private) == 4 and not stored(private)
+
+
 def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewhere: Path, large: Path) -> None:
     private = mesh(4, 4, up=False)
     up_elsewhere(private, "mount -t tmpfs -o size=12m none /dev/shm")

@@ -93,6 +93,38 @@ def test_a_cache_that_stands_still_is_not_waited_for_for_ever(tmp_path: Path, mo
     (tmp_path / "ram").mkdir()
     key = digests._key(os.stat(path))
     known = Digests(str(tmp_path / "ram"))
-    fork(lambda: digests._Turn(known._shared, key).__enter__())
+    kept = []  # a turn that has come, and is never given on
+
+    def take() -> None:
+        kept.append(digests._Turn(known._shared, key))
+        assert kept[0].come()
+
+    fork(take)
     began = time.monotonic()
     assert known.of(path)[1] == 3 and time.monotonic() - began < 5
+
+
+def test_a_large_file_is_read_in_steps_between_which_others_have_their_turn(tmp_path: Path) -> None:
+    data = os.urandom(digests._SLICE) * 3 + b"and more"
+    steps, waits = Digests().steps(str(aged(tmp_path / "large", data))), []
+    while True:
+        try:
+            waits.append(next(steps))
+        except StopIteration as over:
+            assert over.value == (hashlib.sha256(data).hexdigest(), len(data))
+            break
+    assert waits == [0.0] * 3
+    small = Digests().steps(str(aged(tmp_path / "small", b"one")))
+    with pytest.raises(StopIteration):
+        next(small)
+
+
+def test_who_stops_reading_gives_his_turn_on(tmp_path: Path) -> None:
+    path = aged(tmp_path / "large", b"x" * (2 * digests._SLICE))
+    (tmp_path / "ram").mkdir()
+    steps = Digests(str(tmp_path / "ram")).steps(str(path))
+    next(steps)
+    steps.close()
+    began = time.monotonic()
+    assert Digests(str(tmp_path / "ram")).of(str(path))[1] == 2 * digests._SLICE
+    assert time.monotonic() - began < digests._TURN_S
