@@ -219,7 +219,7 @@ def test_a_batch_job_from_its_partition_to_its_end(one: Daemons) -> None:
         first = client.call(allocation(3, **inside))
         assert first["partition"] == made["partition"]
         error = refused(client, allocation(2, **inside))
-        assert error.message == f"2 processors asked for, 1 are free in partition {made['partition']}"
+        assert error.message == f"2 processors asked for, 1 is free in partition {made['partition']}"
         client.call(finish(first))
         client.call(finish(client.call(allocation(2, **inside)), 139))
         assert one.rows("SELECT `user`, max_in_use, batch_job_error FROM `partition`") == [("daemon", 3, 1)]

@@ -1,5 +1,6 @@
 """Red Storm's side changes, step by step as the patent (US 7,454,595) has them, with launches on both sides."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -53,7 +54,8 @@ def most(storm: PrivateMesh, login: dict[str, str]) -> int:
     """How many processors a launch from there could have at most, as yod tells."""
     refused = storm.run("yod", "-sz", "9999", "true", env=login)
     assert refused.returncode == 125
-    return int(refused.stderr.rpartition("there are ")[2].split()[0])
+    (told,) = re.findall(r"there (?:are|is) (none|\d+) for you", refused.stderr)
+    return 0 if told == "none" else int(told)
 
 
 def started(storm: PrivateMesh, login: dict[str, str], size: int) -> "subprocess.Popen[Any]":
@@ -125,7 +127,7 @@ def waiting_on_the_right(storm: PrivateMesh) -> "subprocess.Popen[Any]":
     with open_viewer(storm.database) as viewer:
         wait_until(lambda: [row.size for row in viewer.waiting()] == [5], "it waits")
     assert columns(storm, LEFT, 1) <= {2, 3, 4}
-    assert "requests that came before" in storm.run("yod", "-sz", "1", "true", env=RIGHT).stderr
+    assert "1 request that came before" in storm.run("yod", "-sz", "1", "true", env=RIGHT).stderr
     return waits
 
 
