@@ -12,7 +12,7 @@ from agents.pct.image import ImageError, own_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Generator, Tuple
+    from typing import Any, Dict, Generator, Tuple
 
     _Key = Tuple[int, int, int, int, int]
 
@@ -42,13 +42,8 @@ class Digests:
 
     def of(self, path: str) -> Tuple[str, int]:
         """Digest and size of the file at ``path``. OSError when it cannot be read, ImageError when it changes."""
-        steps = self.steps(path)
-        while True:
-            try:
-                time.sleep(next(steps))
-            except StopIteration as over:
-                found: Tuple[str, int] = over.value
-                return found
+        found: Tuple[str, int] = _to_the_end(self.steps(path))
+        return found
 
     def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
         """The same for who has other things to do: between two steps of some milliseconds, how long to wait.
@@ -109,12 +104,24 @@ class Digests:
 
     def in_place(self, path: str, digest: str, size: int) -> bool:
         """Whether this node's file at ``path`` is the announced one, and may be executed."""
+        return bool(_to_the_end(self.in_place_steps(path, digest, size)))
+
+    def in_place_steps(self, path: str, digest: str, size: int) -> Generator[float, None, bool]:
+        """The same in steps, as :meth:`steps` has them."""
         try:
             if os.stat(path).st_size != size or not os.access(path, os.X_OK):
                 return False  # without reading a byte
-            return self.of(path) == (digest, size)
+            return (yield from self.steps(path)) == (digest, size)
         except (OSError, ImageError):
             return False
+
+
+def _to_the_end(steps: Generator[float, None, Any]) -> Any:
+    while True:
+        try:
+            time.sleep(next(steps))
+        except StopIteration as over:
+            return over.value
 
 
 def _key(found: os.stat_result) -> _Key:

@@ -29,7 +29,7 @@ from agents.wire.frames import IMAGE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, Generator, List, Optional
 
 LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
 #: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
@@ -67,6 +67,8 @@ class Image:
         self.arriving: Optional[Arriving] = None
         self.file = ""  # what to run, once it is here
         self.pull: Optional[Pull] = None
+        self.comparing: Optional[Generator[float, None, bool]] = None  # this node's file, with what was announced
+        self.placed = ""  # in the parallel file system
         self.pushed = False
         self.looks = 0
         self.grew_at = time.monotonic()
@@ -137,10 +139,7 @@ class Images:
         self._addresses = [str(address) for address in message.get("addresses", ())]
         self._claim(bool(message.get("in_place")))
         self._pass_on(control(message))
-        for session, request in self._parked:
-            self.fetch(session, request)
-        self._parked = []
-        self._check()
+        self._decided()
 
     def _claim(self, in_place: bool) -> None:
         program, ranks = self._around.program, self._around.load.ranks
@@ -155,11 +154,67 @@ class Images:
                 self._decide(image, in_place)
 
     def _decide(self, image: Image, in_place: bool) -> None:
+        if in_place and self._push:  # small, and its bytes come right behind: they find out what they are for
+            try:
+                same = Digests(store_of_images.RAM_DISK).in_place(image.path, image.digest, image.size)
+            except ImageError as error:
+                self._broken(image, error)
+            else:
+                self._found_out(image, same)
+        elif in_place:
+            self._compare(image, image.path, lambda same: self._found_out(image, same))
+        else:
+            self._get(image)
+
+    def _found_out(self, image: Image, same: bool) -> None:
+        if same:
+            self._run_there(image, image.path, Event.FOUND)
+        else:
+            self._get(image)
+
+    def _compare(self, image: Image, path: str, then: Callable[[bool], None]) -> None:
+        # Of a large file in slices: our parent, our children and whoever kills us are heard meanwhile.
         try:
-            if in_place and Digests(store_of_images.RAM_DISK).in_place(image.path, image.digest, image.size):
-                image.file = self._linked(image) if image.library else image.path
-                self._handle(image, Event.FOUND)
-                return
+            image.comparing = Digests(store_of_images.RAM_DISK).in_place_steps(path, image.digest, image.size)
+        except ImageError as error:
+            self._broken(image, error)
+        else:
+            self._compare_more(image, then)
+
+    def _compare_more(self, image: Image, then: Callable[[bool], None]) -> None:
+        if image.comparing is None:
+            return  # the launch is over
+        try:
+            wait_s = next(image.comparing)
+        except StopIteration as over:
+            image.comparing = None
+            then(over.value)
+            if image.placed and image.machine.state not in (State.HERE, State.FAILED):
+                self._compare_placed(image)
+        else:
+            self._progress(image)
+            self._around.loop.after(wait_s, lambda: self._compare_on(image, then))
+
+    def _compare_on(self, image: Image, then: Callable[[bool], None]) -> None:
+        self._compare_more(image, then)
+        if image.comparing is None:
+            self._decided()
+
+    def _decided(self) -> None:
+        parked, self._parked = self._parked, []
+        for session, request in parked:
+            self.fetch(session, request)
+        self._check()
+
+    def _run_there(self, image: Image, path: str, event: Event) -> None:
+        try:
+            image.file = self._linked(image, path) if image.library else path
+            self._handle(image, event)
+        except ImageError as error:
+            self._broken(image, error)
+
+    def _get(self, image: Image) -> None:
+        try:
             image.arriving = self._want(image, self._share)
             if image.arriving.state == "theirs" and self._around.is_root:
                 # Whoever writes it here may be waiting for us: the root waits for nobody.
@@ -172,12 +227,12 @@ class Images:
     def _want(self, image: Image, share: bool) -> Arriving:
         return self.store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
 
-    def _linked(self, image: Image) -> str:
+    def _linked(self, image: Image, path: str) -> str:
         # A program in the RAM disk no longer finds by $ORIGIN what stands beside its first place.
         folder = os.path.join(self.store.directory, LIBRARIES)
         store_of_images.own_directory(folder)
-        os.symlink(image.path, os.path.join(folder, image.name))
-        return image.path
+        os.symlink(path, os.path.join(folder, image.name))
+        return path
 
     def placed(self, message: Message) -> None:
         """One image stands in the parallel file system now."""
@@ -186,17 +241,22 @@ class Images:
         if not 0 <= number < len(self._images):
             return
         image = self._images[number]
-        if image.machine.state in (State.HERE, State.FAILED, State.ASKED):
+        if image.comparing is None and image.machine.state in (State.HERE, State.FAILED, State.ASKED):
             return
         self._elsewhere.append(path)
-        if Digests(store_of_images.RAM_DISK).in_place(path, image.digest, image.size):
-            image.file = path
-            if image.library:
-                path, image.path = image.path, path
-                self._linked(image)
-            self._handle(image, Event.PLACED)
-        else:
+        known, image.placed = image.placed, path
+        if image.comparing is None and not known:
+            self._compare_placed(image)
+
+    def _compare_placed(self, image: Image) -> None:
+        path, image.placed = image.placed, ""
+        self._compare(image, path, lambda same: self._use_placed(image, path, same))
+
+    def _use_placed(self, image: Image, path: str, same: bool) -> None:
+        if not same:
             self._broken(image, Damaged(f"{path} is not the program that was announced", "is it the same there?"))
+        elif image.machine.state is not State.HERE:
+            self._run_there(image, path, Event.PLACED)
 
     def _pass_on(self, data: bytes) -> None:
         for child in self._around.children:
@@ -378,6 +438,9 @@ class Images:
             return
         number = request["number"]
         image = self._images[number] if 0 <= number < len(self._images) else None
+        if image is not None and image.comparing is not None and image.arriving is None:
+            self._parked.append((session, request))
+            return
         try:
             if image is None or image.digest != request["digest"]:
                 raise ImageError("that image is not here")
@@ -401,6 +464,9 @@ class Images:
         """Remove what is ours; the host's copy too when nobody else has it."""
         self._servings.close()
         for image in self._images:
+            if image.comparing is not None:
+                image.comparing.close()
+                image.comparing = None
             if image.pull is not None:
                 image.pull.close()
             if image.machine.state is State.FETCHING and image.arriving is not None:

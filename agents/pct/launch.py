@@ -199,7 +199,7 @@ class Launch(Hearing):
             load = self._load = read_load(self._message)
             load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
             self._deadline.cancel()
-            self._deadline = self._loop.after(load.pending_s, lambda: self._handle(Event.EXPIRED))
+            self._deadline = self._loop.after(load.pending_s, self._expire)
             self._relay = Relay(self._parent, load.window)
             self._seat = Seat(self._loop, self._host, load, self._on_request)
             self._seat.check_alive()
@@ -266,6 +266,13 @@ class Launch(Hearing):
         manner = Manner(program.manner, load, program)
         self._logs_steps = manner.log
         return manner
+
+    def _expire(self) -> None:
+        # No node's fault: a program of gigabytes, or a launcher that its user has stopped.
+        if self._load is not None and self._machine.state in (State.STARTING, State.HELD):
+            why = f"{self._load.pending_s:g} s were over, for which processors are held, before every process could run"
+            self._up.tell(LoadFailed(f"{self._host.node}: {why}", "launch").as_failed(self._host.node))
+        self._handle(Event.EXPIRED)
 
     def _fail(self, error: LoadFailed, node: str = "") -> None:
         self._fail_with(error.as_failed(node or self._host.node))

@@ -26,7 +26,7 @@ class Patience:
         self._engine = engine
         self._told: State | None = None  # the state of which it was said what is outstanding
         self._pulse = Pulse(TICK_S)  # of the root
-        self._ticked_at = time.monotonic()
+        self._ticked_at = engine.moved  # and it was made at the first tick, before which we may have been stopped too
 
     def renew(self) -> None:
         """Another try, or another step of the same state."""

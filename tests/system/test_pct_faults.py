@@ -242,6 +242,8 @@ def test_no_go_in_time(machine: Machine) -> None:
     launcher = Launcher(machine, ["true"], per_node=2, pending_s=0.5)
     launcher.ready()
     begun = time.monotonic()
+    failed = launcher.until("failed")
+    assert failed["fault"] == "launch" and "0.5 s were over" in failed["message"], "it says so, and blames no node"
     while launcher.read():
         pass
     assert time.monotonic() - begun < 3

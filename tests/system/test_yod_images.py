@@ -241,6 +241,22 @@ def test_a_yod_that_reads_a_large_program_hears_its_user(mesh: MakeMesh, elsewhe
     assert free(private) == 4 and not stored(private)
 
 
+def test_a_node_that_compares_a_large_program_is_not_silent(mesh: MakeMesh, elsewhere: Path) -> None:
+    """Each machine has a file of its own there: nodes read theirs, and answer their parents meanwhile."""
+    huge = script(elsewhere / "huge", "#!/bin/sh\necho $0; exit 0\n")
+    os.truncate(huge, 2 << 30)
+    private = mesh(4, 2, up=False)
+    copy = f"head -c 27 {huge} > /mnt/huge && truncate -s 2G /mnt/huge && chmod 755 /mnt/huge"
+    mounts = f"mount -t tmpfs none /mnt && {copy} && mount --bind /mnt {elsewhere}"
+    up_elsewhere(private, mounts)
+    time.sleep(2.1)  # or what has just changed would be read by each of them
+    with private.start("yod", "-sz", "4", str(huge), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as yod:
+        out, said = yod.communicate(timeout=50)
+    assert (yod.returncode, out) == (0, f"{huge}\n" * 4), said
+    assert "silent" not in said and "trying" not in said
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+
+
 def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewhere: Path, large: Path) -> None:
     private = mesh(4, 4, up=False)
     up_elsewhere(private, "mount -t tmpfs -o size=12m none /dev/shm")
