@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import socket
     from typing import Callable, Deque, Dict, Optional, Tuple
 
-    from agents.pct.imaging import Around
     from agents.pct.subtree import Child
+    from agents.pct.travelling import Around
 
     Answer = Callable[[int, int, memoryview], None]
 

@@ -10,7 +10,8 @@ import time
 
 from agents.pct.errors import LoadFailed, PctError
 from agents.pct.handing_out import yodio_in
-from agents.pct.imaging import LIBRARIES, Around, Images
+from agents.pct.imaging import LIBRARIES, Images
+from agents.pct.travelling import Around
 from agents.wire.control import Message, control
 from agents.wire.errors import WireError
 from agents.wire.frames import FILE, IMAGE
@@ -64,7 +65,7 @@ class Cargo:
         """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
 
         def clear() -> None:
-            self._tidy()  # before the launcher is told: what has ended has left nothing
+            self._clear()  # before the launcher is told: what has ended has left nothing
             then()
 
         stage_out = int(self._around.program.cargo.get("stage_out", 0))
@@ -142,14 +143,15 @@ class Cargo:
 
     def close(self) -> None:
         """Remove everything that came with the launch."""
-        self._tidy()
+        self._clear()
+        self._images.close()
         if self._application is not None:
             self._application.close()
 
-    def _tidy(self) -> None:
+    def _clear(self) -> None:
         if self._staging is not None:
             self._staging.close()
-        self._images.close()
+        self._images.clear()
 
 
 def _prepend(env: "dict[bytes, bytes]", name: bytes, path: str) -> None:

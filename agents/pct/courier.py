@@ -9,7 +9,6 @@ first byte, as launch children do for launches (agents/pct/spares.py): a fork co
 from __future__ import annotations
 
 import gc
-import mmap
 import select
 import time
 
@@ -23,15 +22,16 @@ from agents.pct.pieces import HEAD, PIECE, Reader, head
 from agents.pct.places import launch_socket
 from agents.pct.spares import handed
 from agents.wire.control import control
-from agents.wire.errors import AgentError, Refusal, WireError
+from agents.wire.errors import AgentError, Refusal
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import NoReturn, Optional, Tuple
+    from typing import NoReturn, Tuple
 
+    from agents.pct.lent import Lent
     from agents.pct.log import Log
     from agents.wire.control import Message
 
@@ -48,7 +48,6 @@ class Courier:
     def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
         self._secured, self._source, self._number = secured, source, int(request["number"])
         self._reader = Reader(source, self._say, self._pass_on, self._pass_on_file, int(request["offset"]))
-        self._map: Optional[memoryview] = None
         secured.setblocking(False)
         source.setblocking(False)
         self._idle, self._full = select.poll(), select.poll()
@@ -70,22 +69,16 @@ class Courier:
 
     def close(self) -> None:
         """Let go of the launch child and its file."""
-        self._map = None
         self._reader.close()
         self._source.close()
 
     def _say(self, message: bytes) -> None:
         self._send(frame(CONTROL, message))
 
-    def _pass_on_file(self, fd: int, offset: int, count: int) -> int:
-        # read in place, without a copy: whoever gets it compares its digest
-        if self._map is None:
-            try:
-                self._map = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-            except ValueError:
-                raise WireError("the file of an image is empty") from None
-        data = self._map[offset : offset + min(count, PIECE)]
-        self._pass_on(offset, data)
+    def _pass_on_file(self, lent: Lent, offset: int, count: int) -> int:
+        data = lent.piece(offset, min(count, PIECE))
+        if data:
+            self._pass_on(offset, data)
         return len(data)
 
     def _pass_on(self, offset: int, data: memoryview) -> None:

@@ -65,7 +65,7 @@ class Freight:
             if self._load is None or self._program is None:
                 raise WireError("cargo comes behind its load")
             from agents.pct.cargo import Cargo
-            from agents.pct.imaging import Around
+            from agents.pct.travelling import Around
 
             around = Around(
                 self._loop, self.run, self._node, self._load, self._program, self._is_root, self._children,

@@ -26,11 +26,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Tuple, Union
 
+    from agents.pct.lent import Lent
+
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
 SPARE = 8 << 20
-#: Copied at once: from its reading to its digest and its writing it stays in a processor's second cache.
-CACHED = 256 << 10
+#: Where there is room for so many of an image none is kept for it: that would cost more than it is worth.
+PLENTY = 256
+#: Copied at once: from its digest to its writing it stays in a processor's second cache.
+CACHED = 512 << 10
 
 
 def _namespace() -> int:
@@ -42,6 +46,7 @@ def _namespace() -> int:
 
 #: Of our pids. Looked at once, as root in system mode: a process that has become a user may not look at itself.
 _NAMESPACE = _namespace()
+_HEXADECIMAL = frozenset("0123456789abcdef")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -71,8 +76,8 @@ class NoRoom(ImageError):
     code = "no_room"
 
 
-def room(path: str, size: int) -> None:
-    """Whether ``size`` bytes and a file find room in the file system of ``path``. NoRoom when not.
+def room(path: str, size: int) -> int:
+    """The bytes that find room in the file system of ``path``. NoRoom when ``size`` bytes and a file do not.
 
     ImageError where nothing may be executed.
     """
@@ -86,6 +91,7 @@ def room(path: str, size: int) -> None:
     # A file system that does not count its inodes says 0 of 0.
     if free < size + SPARE or (found.f_files and found.f_favail < 4):
         raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
+    return free - SPARE
 
 
 def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
@@ -118,7 +124,7 @@ class Store:
         Without ``share`` the launch child writes one of its own. ``folder``: a directory below the launch's own, for
         another image of the same name.
         """
-        if len(digest) != 64 or any(char not in "0123456789abcdef" for char in digest):
+        if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
             raise ImageError("the digest of the image is no SHA-256")
         if not 0 < size < 1 << 48:
             raise ImageError(f"an image of {size} bytes")
@@ -160,7 +166,6 @@ class Arriving:
         self._part = self._whole + ".part"
         self._fd = -1
         self._hash: Any = None
-        self._buffer: Optional[memoryview] = None
         self._written_at = 0
 
     def step(self) -> str:
@@ -211,24 +216,24 @@ class Arriving:
     def _claim(self) -> bool:
         import hashlib  # OpenSSL's: 5 ms that only a writer pays
 
-        fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        fd = _locked(self._part)
+        if fd >= 0 and os.fstat(fd).st_size:
+            # A dead writer's beginning is worth nothing: nobody checked it. But who was handed it may still read it.
+            os.unlink(self._part)
             os.close(fd)
-            if error.errno == errno.EWOULDBLOCK:
-                return False
-            raise
-        os.ftruncate(fd, 0)  # a dead writer's beginning is worth nothing: nobody checked it
+            fd = _locked(self._part)
+        if fd < 0:
+            return False
         self._fd = fd
         self._hash = hashlib.sha256()
         return True
 
     def _reserve(self) -> None:
         try:
-            room(self._store.base, self.size)
-            # The pages are ours from now on; without this a sparse file would fail at its last chunk, or kill a rank.
-            os.posix_fallocate(self._fd, 0, self.size)
+            if room(self._store.base, self.size) < PLENTY * self.size:
+                os.posix_fallocate(self._fd, 0, self.size)  # taken, not only promised
+            else:
+                os.ftruncate(self._fd, self.size)  # whoever is handed it maps it whole
         except ImageError:
             self.abandon()
             raise
@@ -241,21 +246,18 @@ class Arriving:
         self._expect(offset, len(data))
         self._keep(memoryview(data))
 
-    def copy(self, fd: int, offset: int, count: int) -> int:
-        """The next ``count`` bytes, which stand in the file ``fd``; how many there were. ImageError as in ``write``.
+    def copy(self, lent: Lent, offset: int, count: int) -> int:
+        """The next ``count`` bytes, which stand in that file; how many there were. ImageError as in ``write``.
 
-        OSError when that file cannot be read. A copy in our memory is what is hashed and what is written, whatever
-        happens to the file meanwhile.
+        OSError when the file cannot be read.
         """
         self._expect(offset, count)
-        if self._buffer is None:
-            self._buffer = memoryview(bytearray(min(CACHED, self.size)))
-        buffer, end = self._buffer, offset + count
+        end = offset + count
         while self.received < end:
-            found = os.preadv(fd, [buffer[: end - self.received]], self.received)
-            if not found:
+            data = lent.piece(self.received, min(CACHED, end - self.received))
+            if not data:
                 break
-            self._keep(buffer[:found])
+            self._keep(data)
         return self.received - offset
 
     def _expect(self, offset: int, count: int) -> None:
@@ -308,7 +310,7 @@ class Arriving:
     def _let_go(self) -> None:
         # before anybody finds it under its name: a file that somebody has open for writing cannot be executed
         os.close(self._fd)
-        self._fd, self._buffer = -1, None
+        self._fd = -1
 
     def abandon(self) -> None:
         """Give up what was being written; another PCT of this host may begin anew. Not for what is here."""
@@ -320,6 +322,19 @@ class Arriving:
             if self._fd >= 0:
                 self._let_go()
             self.state = "failed"
+
+
+def _locked(path: str) -> int:
+    """A descriptor of the file, which is made where there is none, locked; -1 when somebody else has locked it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return -1
+    return fd
 
 
 def sweep(ram_disk: str = RAM_DISK) -> List[str]:

@@ -9,27 +9,27 @@ from __future__ import annotations
 import os
 import time
 
-from agents.link.loop import Loop
 from agents.link.server import Session
 from agents.pct import image as store_of_images
 from agents.pct.digests import Digests
 from agents.pct.errors import LoadFailed
 from agents.pct.image import Arriving, Damaged, ImageError, NoRoom, Store
-from agents.pct.image_states import Action, Event, ImageMachine, Sources, State, ancestors, width
+from agents.pct.image_states import Action, Event, Sources, State, ancestors, width
 from agents.pct.in_place import runs_in_place
-from agents.pct.pieces import read_piece
+from agents.pct.pieces import STEP, read_piece, step
 from agents.pct.places import launch_socket
-from agents.pct.plan import Load, Program
 from agents.pct.pulling import STALL_S, Pull, description
-from agents.pct.serving import FAR_GRAIN, GRAIN, Serving, Servings
-from agents.pct.subtree import Child
+from agents.pct.serving import FAR_GRAIN, Serving, Servings
+from agents.pct.travelling import Around, Image
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import IMAGE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Generator, List, Optional
+    from typing import Any, Callable, List, Optional
+
+    from agents.pct.lent import Lent
 
 LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
 #: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
@@ -38,48 +38,8 @@ _PROGRESS_S = 1.0
 #: Seconds without a byte from the launcher after which the root tells those below that nothing can come: fewer than
 #: they wait for a source.
 _STARVED_S = 0.8
-
-
-class Around:
-    """The launch child, as what travels with a launch needs it."""
-
-    def __init__(
-        self, loop: Loop, run: str, node: str, load: Load, program: Program, is_root: bool, children: List[Child],
-        send_up: Callable[[bytes], None], fail: Callable[[LoadFailed], None],
-    ) -> None:  # fmt: skip
-        self.loop, self.run, self.node, self.load, self.program = loop, run, node, load, program
-        self.is_root, self.children, self.send_up, self.fail = is_root, children, send_up, fail
-
-
-class Image:
-    """One file that travels."""
-
-    def __init__(self, number: int, told: Dict[str, Any]) -> None:
-        self.number = number
-        self.digest, self.size = str(told["digest"]), int(told["size"])
-        self.path = os.fsdecode(to_bytes(told["path"]))
-        self.library = bool(told.get("library"))
-        # a library has the name that programs know it by, which is text; a program that of its file, which need not be
-        self.name = str(told["name"]) if self.library else os.path.basename(self.path)
-        self.folder = ""
-        self.machine = ImageMachine()
-        self.wanted = False
-        self.arriving: Optional[Arriving] = None
-        self.file = ""  # what to run, once it is here
-        self.pull: Optional[Pull] = None
-        self.comparing: Optional[Generator[float, None, bool]] = None  # this node's file, with what was announced
-        self.placed = ""  # in the parallel file system
-        self.pushed = False
-        self.looks = 0
-        self.grew_at = time.monotonic()
-        self.trouble = self.hint = self.fault = ""
-
-    @property
-    def received(self) -> int:
-        """Bytes of it that are here."""
-        if self.machine.state is State.HERE:
-            return self.size
-        return self.arriving.received if self.arriving is not None else 0
+#: Seconds after which a RAM disk that is full is looked at once more.
+_ROOM_S = 0.1
 
 
 class Images:
@@ -89,7 +49,7 @@ class Images:
         self._around = around
         self._store: Optional[Store] = None
         self._images: List[Image] = []
-        self._known = self._asked = self._share = self._push = self._failed = False
+        self._known = self._asked = self._share = self._push = self._failed = self._cleared = False
         self._names: List[str] = []
         self._addresses: List[str] = []
         self._then: Optional[Callable[[], None]] = None
@@ -97,6 +57,8 @@ class Images:
         self._parked: List[Any] = []
         self._reported = time.monotonic()
         self._elsewhere: List[str] = []
+        self._step = STEP
+        self._memory: List[int] = []  # descriptors of files that have no name any more
 
     @property
     def store(self) -> Store:
@@ -137,6 +99,7 @@ class Images:
         self._share, self._push = bool(message.get("share", True)), bool(message.get("push"))
         self._names = [str(name) for name in message.get("names", ())]
         self._addresses = [str(address) for address in message.get("addresses", ())]
+        self._step = step(0 if self._addresses else len(self._names))
         self._claim(bool(message.get("in_place")))
         self._pass_on(control(message))
         self._decided()
@@ -214,6 +177,8 @@ class Images:
             self._broken(image, error)
 
     def _get(self, image: Image) -> None:
+        if image.machine.state is not State.ASKED or self._cleared:
+            return
         try:
             image.arriving = self._want(image, self._share)
             if image.arriving.state == "theirs" and self._around.is_root:
@@ -221,8 +186,19 @@ class Images:
                 image.arriving = self._want(image, False)
             image.pushed = self._push and image.arriving.state == "mine"
             self._handle(image, _FOUND_OUT[image.arriving.state])
+        except NoRoom as error:
+            if image.full is not None or self._push:
+                self._broken(image, error)
+                return
+            # A launch that has just ended may be giving back what it had.
+            image.full = error
+            self._around.loop.after(_ROOM_S, lambda: self._get_at_last(image))
         except ImageError as error:
             self._broken(image, error)
+
+    def _get_at_last(self, image: Image) -> None:
+        self._get(image)
+        self._decided()
 
     def _want(self, image: Image, share: bool) -> Arriving:
         return self.store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
@@ -241,6 +217,8 @@ class Images:
         if not 0 <= number < len(self._images):
             return
         image = self._images[number]
+        if image.machine.state is State.ASKED and image.full is not None:
+            self._broken(image, image.full)  # another node was sooner: there is no need to look again
         if image.comparing is None and image.machine.state in (State.HERE, State.FAILED, State.ASKED):
             return
         self._elsewhere.append(path)
@@ -285,8 +263,9 @@ class Images:
             description(image, self._around.load.launcher),
             lambda: image.received,
             lambda offset, data: self._write(image, offset, data),
-            lambda fd, offset, count: self._copy(image, fd, offset, count),
+            lambda lent, offset, count: self._copy(image, lent, offset, count),
             lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
+            self._step,
         )
 
     def _look_at_launcher(self, image: Image) -> None:
@@ -403,10 +382,10 @@ class Images:
         else:
             self._came(image, image.arriving)
 
-    def _copy(self, image: Image, fd: int, offset: int, count: int) -> int:
+    def _copy(self, image: Image, lent: Lent, offset: int, count: int) -> int:
         assert image.arriving is not None
         try:
-            found = image.arriving.copy(fd, offset, count)
+            found = image.arriving.copy(lent, offset, count)
         except ImageError as error:
             self._broken(image, error)
             return count
@@ -457,11 +436,15 @@ class Images:
             session.refuse(request, ImageError(f"{error.strerror}"))
         else:
             session.reply(request, {"size": image.size})
-            grain = FAR_GRAIN if "node" in request else GRAIN
+            grain = FAR_GRAIN if "node" in request else self._step
             self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received, grain))
 
-    def close(self) -> None:
-        """Remove what is ours; the host's copy too when nobody else has it."""
+    def clear(self) -> None:
+        """Remove what is ours; the host's copy too when nobody else has it.
+
+        The memory of a copy of our own is given back by ``close``: its launcher need not wait for that.
+        """
+        self._cleared = True
         self._servings.close()
         for image in self._images:
             if image.comparing is not None:
@@ -472,10 +455,25 @@ class Images:
             if image.machine.state is State.FETCHING and image.arriving is not None:
                 image.arriving.abandon()
         if self._store is not None:
+            self._hold()
             self._store.remove()
             self._store = None
         if self._around.is_root:
             self._remove_elsewhere()
+
+    def _hold(self) -> None:
+        for image in self._images:
+            if image.machine.state is State.HERE and not self._share:
+                try:
+                    self._memory.append(os.open(image.file, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+                except OSError:
+                    pass  # it may be anything by now: it is the user's
+
+    def close(self) -> None:
+        """Remove what is ours, and give back its memory."""
+        self.clear()
+        while self._memory:
+            os.close(self._memory.pop())
 
     def _remove_elsewhere(self) -> None:
         # The launcher does it too; this is for one that was killed.

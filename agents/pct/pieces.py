@@ -10,6 +10,7 @@ import os
 import struct
 
 from agents.link.lean import socket
+from agents.pct.lent import Lent
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE, IMAGE, LIMITS
 
@@ -18,16 +19,28 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Tuple
 
     OnPiece = Callable[[int, memoryview], None]
-    OnFile = Callable[[int, int, int], int]
+    OnFile = Callable[[Lent, int, int], int]
 
 PIECE = 256 << 10
-#: Taken at once of a file that was handed over, before those who wait further down are told.
-LARGE = 1 << 20
+#: Taken at once of a file that was handed over, before those who wait further down are told: where processors wait for
+#: work, and where they do not.
+STEP, LONG_STEP = 1 << 20, 4 << 20
+#: Nodes for each processor of a machine above which none of these waits.
+_BUSY = 8
 _LONGEST_MESSAGE = 64 << 10  # a hello, an answer
 
 HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
 PLACE = struct.Struct("!IQ")
 _NOTICES = 64 * HEAD.size  # read at once
+
+
+def step(nodes: int) -> int:
+    """Bytes to take at once where so many nodes of a launch are on this machine.
+
+    Each step costs whoever waits for it a wake-up, behind which nothing of its is in a processor's cache any more; and
+    it lets the next level of the tree begin sooner, which is worth nothing where every processor is busy anyway.
+    """
+    return LONG_STEP if nodes > _BUSY * len(os.sched_getaffinity(0)) else STEP
 
 
 def head(number: int, offset: int, count: int) -> bytes:
@@ -57,25 +70,32 @@ class Reader:
     """The frames of one connection: control messages whole, images in pieces, from the stream or from their file.
 
     What comes of an image is gathered and handed on in few pieces, however the stream is cut: each costs as much time
-    as its bytes. Of a file that was handed over ``on_file(descriptor, offset, count)`` takes so much from there, and
-    says how much it found. ``at``: the first byte that is wanted of an image whose file is handed over.
+    as its bytes. Of a file that was handed over ``on_file(file, offset, count)`` takes so much from there, and says how
+    much it found. ``at``: the first byte that is wanted of an image whose file is handed over.
     """
 
     def __init__(
-        self, sock: Any, on_message: Callable[[bytes], None], on_piece: OnPiece, on_file: OnFile, at: int = 0
-    ) -> None:
+        self, sock: Any, on_message: Callable[[bytes], None], on_piece: OnPiece, on_file: OnFile, at: int = 0,
+        step: int = STEP,
+    ) -> None:  # fmt: skip
         self._sock, self._on_message, self._on_piece, self._on_file, self._at = sock, on_message, on_piece, on_file, at
+        self._step = step
         self._local = hasattr(sock, "recvmsg")  # a connection to another machine hands nothing over
         self._head = bytearray()
         self._left = 0  # bytes of the IMAGE frame that is being read
         self._buffer: Optional[memoryview] = None
         self._held = 0  # bytes in it: those before ``_at``
-        self._fd, self._here = -1, 0
+        self._lent: Optional[Lent] = None
+        self._here = 0
+        #: Whether there is more of the file than was taken.
+        self._copying = False
         self._dry = False
         self._under_way = False
 
     def read(self) -> bool:
         """Take something of what is there; False at the end of the connection. BlockingIOError when nothing is."""
+        if self._lent is not None:
+            return self._follow(self._lent)
         try:
             alive = self._read()
         except BlockingIOError:
@@ -101,28 +121,23 @@ class Reader:
             held, self._held = self._held, 0
             self._on_piece(self._at - held, self._buffer[:held])
 
-    @property
-    def _copying(self) -> bool:
-        return self._fd >= 0 and self._at < self._here
-
     def _read(self) -> bool:
         if self._left:
             return self._take()
-        if self._copying:
-            return self._copy()
-        if self._fd >= 0:
-            return self._hear()
         data = self._receive(self._wanted() - len(self._head))
         self._head += data
         if len(self._head) == self._wanted():
             self._parse()
         return bool(data)
 
-    def _copy(self) -> bool:
-        found = self._on_file(self._fd, self._at, min(self._here - self._at, LARGE))
+    def _follow(self, lent: Lent) -> bool:
+        if not self._copying:
+            return self._hear()
+        found = self._on_file(lent, self._at, min(self._here - self._at, self._step))
         if not found:
             raise WireError("the file of an image is shorter than was told")
         self._at += found
+        self._copying = self._at < self._here
         return True
 
     def _hear(self) -> bool:
@@ -136,6 +151,7 @@ class Reader:
                 raise WireError(f"a frame of kind {kind} and {length} bytes where a notice was expected")
             self._here = place
         del self._head[:whole]
+        self._copying = self._at < self._here
         return bool(data)
 
     def _take(self) -> bool:
@@ -157,14 +173,14 @@ class Reader:
         for level, kind, packed in handed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self.close()  # of several the last: there is one in any conversation of ours
-                (self._fd,) = struct.unpack_from("i", packed)
+                self._lent = Lent(*struct.unpack_from("i", packed))
         return data  # type: ignore[no-any-return]
 
     def _wanted(self) -> int:
         if len(self._head) < HEADER_SIZE:
             return HEAD.size if self._under_way else HEADER_SIZE  # behind the first of an image there is nothing else
         kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
-        if kind == IMAGE and PLACE.size < length + (self._fd >= 0) and length <= LIMITS[IMAGE]:
+        if kind == IMAGE and PLACE.size < length + (self._lent is not None) and length <= LIMITS[IMAGE]:
             return HEAD.size
         if kind == CONTROL and length <= _LONGEST_MESSAGE and not self._under_way:
             return HEADER_SIZE + length
@@ -181,6 +197,7 @@ class Reader:
         _, place = PLACE.unpack(payload)
         if length == PLACE.size:
             self._here = place
+            self._copying = self._at < self._here
             return
         if place != self._at:
             self.hand_on()
@@ -188,6 +205,7 @@ class Reader:
 
     def close(self) -> None:
         """Let go of the file that was handed over."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._lent is not None:
+            self._lent.close()
+            self._lent = None
+        self._copying = False

@@ -13,7 +13,7 @@ from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now
 from agents.link.trust import FETCH
 from agents.pct.image_states import Sources
-from agents.pct.pieces import Reader
+from agents.pct.pieces import STEP, Reader
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import check_hello, hello
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Optional
 
+    from agents.pct.lent import Lent
     from agents.pct.pieces import OnFile, OnPiece
 
 #: Bytes in a link's own queue above which nothing is added.
@@ -38,7 +39,7 @@ GATHERED = 16 << 10, 128 << 10
 
 class Pull:
     """Fetches one image. ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and
-    ``on_file(descriptor, offset, count)`` from a file, and says how much it found; ``on_end(reason)``."""
+    ``on_file(file, offset, count)`` from a file, and says how much it found; ``on_end(reason)``."""
 
     def __init__(
         self,
@@ -50,9 +51,11 @@ class Pull:
         on_piece: OnPiece,
         on_file: OnFile,
         on_end: Callable[[str], None],
+        step: int = STEP,
     ) -> None:
         self._loop, self._sources, self._address, self._request = loop, sources, address, request
         self._received, self._on_piece, self._on_file, self._on_end = received, on_piece, on_file, on_end
+        self._step = step
         self._sock: Optional[socket.socket] = None
         self._reader: Optional[Reader] = None
         self._greeted = self._over = False
@@ -117,7 +120,8 @@ class Pull:
             self._pass_over(error.message)
         else:
             self._greeted, self._gathers = False, 1
-            self._sock, self._reader = sock, Reader(sock, self._on_message, self._take, self._take_file, begin)
+            self._sock = sock
+            self._reader = Reader(sock, self._on_message, self._take, self._take_file, begin, self._step)
             if getattr(sock, "shaking", False):
                 self._shake(sock, words)
             else:
@@ -168,9 +172,9 @@ class Pull:
         self._gather(offset + len(data))
         self._on_piece(offset, data)
 
-    def _take_file(self, fd: int, offset: int, count: int) -> int:
+    def _take_file(self, lent: Lent, offset: int, count: int) -> int:
         self._moved = time.monotonic()
-        return self._on_file(fd, offset, count)
+        return self._on_file(lent, offset, count)
 
     def _gather(self, come: int) -> None:
         # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one
@@ -197,9 +201,12 @@ class Pull:
             self._on_ready(READ)
         if self._over:
             return
-        if self._sock is not None and time.monotonic() - self._moved > STALL_S:
+        still_s = time.monotonic() - self._moved
+        if self._sock is not None and still_s > STALL_S:
             self._pass_over("it stands still")
-        self._loop.after(LOOK_S, self._look)
+        # only of a stream from another machine something may have come that no event told
+        often = hasattr(self._sock, "expect")
+        self._loop.after(LOOK_S if often else max(LOOK_S, STALL_S - still_s), self._look)
 
 
 def description(image: Any, launcher: int) -> Message:

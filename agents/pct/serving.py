@@ -19,26 +19,29 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
 
-#: Bytes that have to arrive before the next notice, each of which costs whoever fetches a wake-up: for a courier, whose
-#: machine's link shall not rest, and for a node of this machine. Fewer at first: what is behind it begins soon.
-FAR_GRAIN, GRAIN = 64 << 10, 1 << 20
+#: Bytes that have to arrive before a courier, whose machine's link shall not rest, has the next notice.
+FAR_GRAIN = 64 << 10
 
 
 class Serving:
-    """Image ``number``, of ``size`` bytes, for one node. ``available()`` bytes of the file ``fd`` are good."""
+    """Image ``number``, of ``size`` bytes, for one node. ``available()`` bytes of the file ``fd`` are good.
+
+    A notice costs whoever fetches a wake-up, so there is one for each ``grain`` bytes; more at first, so that what is
+    behind it begins soon.
+    """
 
     def __init__(
-        self, session: Session, number: int, size: int, fd: int, available: Callable[[], int], grain: int = GRAIN
+        self, session: Session, number: int, size: int, fd: int, available: Callable[[], int], grain: int
     ) -> None:
         self._session, self._number, self._size, self._fd = session, number, size, fd
-        self._available, self._grain = available, grain
+        self._available, self._grain, self._share = available, grain, 4 if grain <= FAR_GRAIN else 2
         self._told = 0
         session.link.on_drained = self.push
 
     def push(self) -> None:
         """Tell of what has come since, once that is worth it."""
         link, here = self._session.link, self._available()
-        worth_it = here == self._size or here - self._told >= min(self._grain, here // 4)
+        worth_it = here == self._size or here - self._told >= min(self._grain, here // self._share)
         if link.sock is None:
             self.close()
         elif link.out_bytes or here == self._told or not worth_it:

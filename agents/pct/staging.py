@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-    from agents.pct.imaging import Around
+    from agents.pct.travelling import Around
 
 PIECE = 256 << 10
 DEPTH = 4  # pieces under way

@@ -1,5 +1,6 @@
 """The store of images: against concurrent writers, dead owners, full disks and hostile directories."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from agents.pct import image, processes
 from agents.pct.image import ImageError, NoRoom, Store, sweep
+from agents.pct.lent import Lent
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)
@@ -41,6 +43,10 @@ def fill(arriving: image.Arriving, data: bytes = DATA) -> str:
     for at in range(0, len(data), 65536):
         arriving.write(at, data[at : at + 65536])
     return arriving.finish()
+
+
+def lent(path: Path, how: int = os.O_RDONLY) -> "contextlib.closing[Lent]":
+    return contextlib.closing(Lent(os.open(path, how)))
 
 
 def images(ram: str) -> list[str]:
@@ -171,12 +177,12 @@ def test_it_is_copied_out_of_files_where_one_ends_another_goes_on(ram: str, tmp_
     (tmp_path / "short").write_bytes(data[: image.CACHED + 5])
     store = Store("n0-1", ram)
     arriving = store.want(hashlib.sha256(data).hexdigest(), len(data), "job", share=share)
-    with open(tmp_path / "short", "rb") as short, open(tmp_path / "whole", "rb") as whole:
-        assert arriving.copy(short.fileno(), 0, 100) == 100
-        assert arriving.copy(short.fileno(), 100, len(data) - 100) == image.CACHED + 5 - 100
-        assert arriving.copy(short.fileno(), arriving.received, 1) == 0 and arriving.state == "mine"
+    with lent(tmp_path / "short") as short, lent(tmp_path / "whole") as whole:
+        assert arriving.copy(short, 0, 100) == 100
+        assert arriving.copy(short, 100, len(data) - 100) == image.CACHED + 5 - 100
+        assert arriving.copy(short, arriving.received, 1) == 0 and arriving.state == "mine"
         os.truncate(tmp_path / "short", 0)
-        assert arriving.copy(whole.fileno(), arriving.received, len(data) - arriving.received) > 2 * image.CACHED
+        assert arriving.copy(whole, arriving.received, len(data) - arriving.received) > 2 * image.CACHED
     assert Path(arriving.finish()).read_bytes() == data
     assert images(ram) == ([os.path.basename(arriving.whole)] if share else [])
     store.remove()
@@ -187,17 +193,17 @@ def test_a_file_that_changes_while_it_is_copied_is_damage_and_one_that_cannot_be
     store, source = Store("n0-1", ram), Path(ram, "source")
     source.write_bytes(DATA)
     arriving = store.want(DIGEST, len(DATA), "job", share=False)
-    with open(source, "rb") as file, open(source, "ab") as unreadable:
+    with lent(source) as file, lent(source, os.O_WRONLY) as unreadable:
         with pytest.raises(OSError):
-            arriving.copy(unreadable.fileno(), 0, 10)
-        assert arriving.copy(file.fileno(), 0, 1000) == 1000  # it is the source that failed: it goes on with another
+            arriving.copy(unreadable, 0, 10)
+        assert arriving.copy(file, 0, 1000) == 1000  # it is the source that failed: it goes on with another
         source.write_bytes(bytes(len(DATA)))
-        arriving.copy(file.fileno(), 1000, len(DATA) - 1000)
+        arriving.copy(file, 1000, len(DATA) - 1000)
     with pytest.raises(image.Damaged):
         arriving.finish()
     assert os.listdir(store.directory) == []
-    with open(source, "rb") as file, pytest.raises(ImageError):
-        arriving.copy(file.fileno(), 0, 10)
+    with lent(source) as file, pytest.raises(ImageError):
+        arriving.copy(file, 0, 10)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0"])
@@ -271,6 +277,7 @@ def test_a_full_disk_while_reserving(ram: str, monkeypatch) -> None:  # type: ig
 
     store = Store("n0-1", ram)
     monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(image, "PLENTY", 1 << 60)
     with pytest.raises(NoRoom):
         store.want(DIGEST, 5, "job")
     assert images(ram) == []
