@@ -17,7 +17,7 @@ from agents.pct.courier import Courier, Depot, be_courier
 from agents.pct.image_states import Sources
 from agents.pct.lent import Lent
 from agents.pct.log import Log
-from agents.pct.pieces import PIECE, Reader, notice, read_piece
+from agents.pct.pieces import LONG_STEP, PIECE, STEP, Reader, notice, read_piece, step
 from agents.pct.places import launch_socket
 from agents.pct.pulling import Pull
 from agents.pct.serving import FAR_GRAIN, Serving, Servings
@@ -30,8 +30,8 @@ from agents.wire.messages import PCT, hello
 class Node:
     """A launch child that has ``here`` bytes of an image, and serves them; a fetcher of it, and what it got."""
 
-    def __init__(self, folder: Path, whole: bytes, here: int) -> None:
-        self.loop, self.whole, self.here = Loop(), whole, here
+    def __init__(self, folder: Path, whole: bytes, here: int, grain: int = FAR_GRAIN) -> None:
+        self.loop, self.whole, self.here, self.grain = Loop(), whole, here, grain
         self.file, self.path = folder / "image.part", str(folder / "child.sock")
         self.file.write_bytes(whole)
         self.servings = Servings()
@@ -46,7 +46,7 @@ class Node:
         assert op == "fetch"
         session.reply(message, {"size": len(self.whole)})
         fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
-        self.servings.add(0, Serving(session, 0, len(self.whole), fd, lambda: self.here, FAR_GRAIN))
+        self.servings.add(0, Serving(session, 0, len(self.whole), fd, lambda: self.here, self.grain))
 
     def _take(self, offset: int, data: memoryview) -> None:
         assert offset == len(self.got)
@@ -100,6 +100,26 @@ def test_what_has_arrived_is_fetched_and_what_follows_as_it_arrives(node: Node) 
     node.turn(lambda: len(node.got) == len(node.whole))
     assert node.got == node.whole and not node.reasons
     assert node.pieces == 3  # few, however it came
+
+
+def test_a_node_of_the_machine_is_told_when_what_is_there_has_doubled_or_a_step_is_full(tmp_path: Path) -> None:
+    node = Node(tmp_path, bytes(3 * STEP), 1, STEP)
+    try:
+        told = []
+        for here in range(PIECE // 4, 3 * STEP + 1, PIECE // 4):
+            node.come(here)
+            node.loop.run_once(0)
+            for _ in range(4):
+                node.loop.run_once(0.001)
+            told += [len(node.got)] if told[-1:] != [len(node.got)] else []
+        assert told == [PIECE // 4, PIECE // 2, PIECE, 2 * PIECE, STEP, 2 * STEP, 3 * STEP]
+    finally:
+        node.close()
+
+
+def test_steps_are_long_where_every_processor_is_busy_anyway() -> None:
+    processors = len(os.sched_getaffinity(0))
+    assert step(0) == step(8 * processors) == STEP < step(8 * processors + 1) == LONG_STEP
 
 
 def test_an_image_that_will_not_come_sends_the_fetcher_elsewhere(node: Node) -> None:
