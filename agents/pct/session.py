@@ -32,9 +32,11 @@ _LOOKS_S = 1.5
 _PID = "{pid}"
 #: The near end of pdb (agents/yodio/yodpdb.py), which may be in an archive: given to its interpreter as a descriptor.
 _VISITOR = "/dev/fd/3"
+#: Without its pager: a script that gives commands has nobody who presses a key, and greetings alone may fill a screen.
+_GDB = ["gdb", "-q", "-iex", "set debuginfod enabled off", "-iex", "set pagination off", "-p", _PID]
 #: The debuggers that are known by name: what is run, and what to install where it is not there.
 TOOLS = {
-    "gdb": (["gdb", "-q", "-iex", "set debuginfod enabled off", "-p", _PID], "gdb"),
+    "gdb": (_GDB, "gdb"),
     "strace": (["strace", "-f", "-tt", "-p", _PID], "strace"),
     "py-spy": (["py-spy", "top", "--pid", _PID], "py-spy (pip install py-spy beside yod)"),
 }

@@ -67,6 +67,14 @@ def test_gdb_on_a_rank_of_another_node(yods: PrivateMesh, begin: Begin, places: 
 
 
 @needs_gdb
+def test_a_script_of_gdb_commands_is_asked_for_no_key(yods: PrivateMesh, begin: Begin, places: str) -> None:
+    launcher = begin("-sz", "2", places)
+    wait_until(lambda: pid_of(yods, launcher, 1), "it runs")
+    told = yods.run("mesh", "debug", launcher, "1", input="info signals\nprint 6 * 7\nquit\ny\n", check=True)
+    assert "SIGVTALRM" in told.stdout and "$1 = 42" in told.stdout and "<RET>" not in told.stdout
+
+
+@needs_gdb
 def test_who_vanishes_leaves_the_rank_running(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
     launcher = begin("-sz", "2", places)
     rank = pid_of(yods, launcher, 1)
