@@ -25,28 +25,58 @@ def keep(state: str, *, alone: bool = False) -> str:
 
     ``alone``: nothing lives that could run what else is kept there.
     """
-    files = list(_files())
-    name = _name(files)
-    place = f"{state}/{PLACE}/{name}"
-    if not os.path.isdir(place):
-        _make(place, files)
-    mark = f"{state}/{PLACE}/{_CURRENT}"
-    if not os.path.islink(mark) or os.readlink(mark) != name:
-        os.symlink(name, f"{mark}.new")
-        os.replace(f"{mark}.new", mark)
+    kept = f"{state}/{PLACE}"
+    try:
+        files = list(_files())
+        name = _name(files)
+        place = f"{kept}/{name}"
+        if not _is_whole(place, files):
+            shutil.rmtree(place, ignore_errors=True)
+            _make(place, files)
+        _mark(kept, name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{kept}/{_CURRENT}")  # the daemons will run the installed one: nobody is to be told otherwise
+        raise
     if alone:
-        for other in set(os.listdir(f"{state}/{PLACE}")) - {name, _CURRENT}:
-            shutil.rmtree(f"{state}/{PLACE}/{other}", ignore_errors=True)
+        _remove_others(kept, name)
     return place
+
+
+def _is_whole(place: str, files: list[tuple[str, str, os.stat_result]]) -> bool:
+    """Whether all of it is there: a copy may have lost its bytes in a power cut, or files to who tidies up."""
+    try:
+        return all(os.stat(f"{place}/{name}").st_size == stat.st_size for name, _, stat in files if _is_source(name))
+    except OSError:
+        return False
+
+
+def _mark(kept: str, name: str) -> None:
+    mark = f"{kept}/{_CURRENT}"
+    if os.path.islink(mark) and os.readlink(mark) == name:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{mark}.new")  # of one that was killed in between
+    os.symlink(name, f"{mark}.new")
+    os.replace(f"{mark}.new", mark)
+
+
+def _remove_others(kept: str, name: str) -> None:
+    for other in set(os.listdir(kept)) - {name, _CURRENT}:
+        path = f"{kept}/{other}"
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def runs_another(state: str) -> bool:
     """Whether the daemons run another program than the one that is installed now."""
     try:
-        name = os.readlink(f"{state}/{PLACE}/{_CURRENT}")
+        return os.readlink(f"{state}/{PLACE}/{_CURRENT}") != _name(list(_files()))
     except OSError:
-        return False  # they run the installed one
-    return name != _name(list(_files()))
+        return False  # they run the installed one, or that is being changed right now
 
 
 def _files() -> Iterator[tuple[str, str, os.stat_result]]:
@@ -69,9 +99,13 @@ def _name(files: list[tuple[str, str, os.stat_result]]) -> str:
     """What tells one version from another: sources alone, for byte-code comes by itself."""
     digest = hashlib.sha256()
     for name, _, stat in sorted(files, key=lambda file: file[0]):
-        if "/__pycache__/" not in name:
+        if _is_source(name):
             digest.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ino}\n".encode())
     return digest.hexdigest()[:_LETTERS]
+
+
+def _is_source(name: str) -> bool:
+    return "/__pycache__/" not in name
 
 
 def _make(place: str, files: list[tuple[str, str, os.stat_result]]) -> None:

@@ -87,3 +87,43 @@ def test_where_no_link_can_be_made_it_is_copied(tmp_path: Path, monkeypatch: pyt
     assert Path(linked, name).read_bytes() == Path(copied, name).read_bytes()
     assert Path(linked).stat().st_mode & 0o077 == Path(linked).parent.stat().st_mode & 0o077 == 0
     assert not kept_program.runs_another(str(tmp_path))
+
+
+def test_what_a_killed_one_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    kept = tmp_path / kept_program.PLACE
+    kept.mkdir()
+    (kept / "current.new").symlink_to("nowhere")
+    (kept / "0123456789abcdef.77").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").touch()
+    (kept / "link").symlink_to(elsewhere)
+    place = Path(kept_program.keep(str(tmp_path), alone=True))
+    assert {one.name for one in kept.iterdir()} == {place.name, "current"}
+    assert (elsewhere / "mine").exists() and not kept_program.runs_another(str(tmp_path))
+
+
+def test_one_that_lost_files_is_made_anew(tmp_path: Path) -> None:
+    place = Path(kept_program.keep(str(tmp_path)))
+    for name in ("agents/pct/launch.py", "db/machine.py"):
+        (place / name).unlink()
+        (place / name).touch()  # as a copy may stand there after a power cut
+    assert kept_program.keep(str(tmp_path)) == str(place)
+    assert (place / "db/machine.py").read_bytes() == (ROOT / "db/machine.py").read_bytes()
+
+
+def test_where_nothing_can_be_kept_no_other_version_is_told_of(tmp_path: Path) -> None:
+    Path(kept_program.keep(str(tmp_path))).rename(tmp_path / "gone")
+    mark = tmp_path / kept_program.PLACE / "current"
+    mark.unlink()
+    mark.symlink_to("0123456789abcdef")
+    assert kept_program.runs_another(str(tmp_path))
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(os, "mkdir", _no_space)
+        with pytest.raises(OSError, match="no space"):
+            kept_program.keep(str(tmp_path))
+    assert not kept_program.runs_another(str(tmp_path)), "the daemons run what is installed"
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(28, "no space left on device")
