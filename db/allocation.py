@@ -19,7 +19,7 @@ from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesi
 from db.folded import fold, unfold
 from db.free import Machine, Placed
 from db.free_ids import FreeIds
-from db.idle import Idle
+from db.idle import Idle, first
 from db.waiting import in_front
 
 #: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
@@ -170,7 +170,7 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
         if side is not None and machine.side_of_partition(demand.partition) not in (None, side):
             raise Denied(f"partition {demand.partition} is on another side of the machine than {demand.login}")
     else:
-        free = machine.free(demand.user, service=_names_processors(demand), side=side)
+        free = machine.free(demand.user, service=names_processors(demand), side=side)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -182,7 +182,8 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
     return free
 
 
-def _names_processors(demand: Demand) -> bool:
+def names_processors(demand: Demand) -> bool:
+    """Whether it, or a line of it, has a list."""
     segments = demand.shape.segments if demand.shape is not None else ()
     return demand.wanted is not None or any(segment.wanted is not None for segment in segments)
 
@@ -201,6 +202,15 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
             machine.hopeful.add(demand.request_key)  # who waits asks again and again
             raise
         raise NotEnough(error.message, hint, free=error.free, never=True) from None
+
+
+def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
+    """Whether there is enough for this request in a picture of what may be, asked as in ``_never``."""
+    try:
+        _decide(machine, demand, getattr(choose, "idle", first))
+    except NotEnough:
+        return False
+    return True
 
 
 def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
@@ -237,7 +247,7 @@ def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
     A placement that may say no to free processors has an ``idle``, which tells whether it would; others never do.
     """
     try:
-        _decide(Idle(machine), demand, getattr(choose, "idle", _first))
+        _decide(Idle(machine), demand, getattr(choose, "idle", first))
     except NotEnough as error:
         if error.never:
             return error.hint
@@ -249,10 +259,6 @@ def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
         shared = "" if demand.at_least else f"; --overcommit shares {'it' if error.free == 1 else 'them'}"
         return f"there {'is' if error.free == 1 else 'are'} {error.free}{where} at most{shared}"
     return ""
-
-
-def _first(free: Sequence[int], count: int) -> Sequence[int]:
-    return free[:count]
 
 
 def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:

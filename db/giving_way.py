@@ -5,57 +5,90 @@ None is told to end in vain: either those that can go make room for the whole re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from db.allocation import Demand, candidates
+from db.allocation import Choose, Demand, could_be_met, names_processors
 from db.connection import Store, Transaction
 from db.counted import counted
 from db.folded import unfold
 from db.free import Machine
+from db.free_ids import FreeIds
 
 
 class Nice(NamedTuple):
-    """A launcher of low priority. ``end_by``: it has been told to end until then; None: it has not."""
+    """A launcher of low priority. ``end_by``: it has been told to end until then; None: it has not.
+
+    ``devices``: which it has, by node id and name.
+    """
 
     launcher: int
     end_by: float | None
     processors: list[int]
+    devices: Mapping[str, Mapping[str, Sequence[int]]] = {}
+
+
+class Vacated(Machine):
+    """The picture as it will be when these launchers have ended: for one decision, while the picture stands."""
+
+    def __init__(self, machine: Machine, ending: Sequence[Nice]) -> None:
+        super().__init__()
+        vars(self).update(vars(machine))
+        self._ending = ending
+
+    def free(
+        self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
+    ) -> FreeIds:
+        """What ``user`` may be given then."""
+        flags = bytearray(super().free(user, batch, interactive, service, side).flags)
+        for one in (one for launcher in self._ending for one in launcher.processors):
+            if self.may_have(one, user, service, side):
+                flags.extend(bytes(max(0, one + 1 - len(flags))))
+                flags[one] = 1
+        return FreeIds(bytes(flags))
+
+    def left_on(self, node: int, name: str) -> int:
+        """How much of a resource nobody has on a node then."""
+        back = (len(one.devices.get(str(node), {}).get(name, ())) for one in self._ending)
+        return super().left_on(node, name) + sum(back)
 
 
 _NICE = (
-    "SELECT l.id, l.end_by, l.processors FROM launcher l JOIN `partition` p ON p.id = l.`partition`"
+    "SELECT l.id, l.end_by, l.processors, l.resources FROM launcher l JOIN `partition` p ON p.id = l.`partition`"
     " WHERE l.nice = 1 AND l.ended_at IS NULL AND p.batch_job IS NULL ORDER BY l.id DESC"
 )
 
 
-def choose(short: int, useful: Callable[[Sequence[int]], int], nice: Sequence[Nice]) -> list[Nice]:
-    """Those that are to end now for ``short`` processors more, the youngest first; pure.
-
-    ``useful`` counts the processors of a list that the request could take. What ends already is counted first.
-    """
-    short -= sum(useful(one.processors) for one in nice if one.end_by is not None)
-    chosen: list[Nice] = []
-    for one in nice:
-        if short <= 0:
-            break
-        count = useful(one.processors) if one.end_by is None else 0
-        if count:
-            chosen.append(one)
-            short -= count
-    return chosen if short <= 0 else []
+def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list[Nice]:
+    """Those that are to end now, the youngest first: with what ends already ``enough``, and every one needed; pure."""
+    going = [one for one in nice if one.end_by is not None]
+    others = [one for one in nice if one.end_by is None]
+    if not others or enough(going) or not enough(going + others):
+        return []
+    count = bisect_left(range(len(others)), True, lo=1, key=lambda few: enough(going + others[:few]))
+    chosen = others[:count]
+    for one in chosen[-2::-1]:
+        fewer = [other for other in chosen if other is not one]
+        if enough(going + fewer):
+            chosen = fewer
+    return chosen
 
 
-def could(store: Store, machine: Machine, demand: Demand) -> int:
-    """How many processors that the request could take belong to launchers of low priority."""
+def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int:
+    """How many processors that the request could take launchers of low priority have, where they would go for it."""
     if demand.partition is not None or demand.nice:
         return 0
     machine.refresh(store)
+    nice = _read(store.read(_NICE))
+    if not nice or not could_be_met(Vacated(machine, nice), demand, choose):
+        return 0
     useful = _useful(machine, demand)
-    return sum(useful(one.processors) for one in _read(store.read(_NICE)))
+    return sum(useful(one.processors) for one in nice)
 
 
-def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float) -> list[Nice]:
+def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, choose: Choose) -> list[Nice]:
     """Every launcher that is to end for this request or another: written down, not told yet.
 
     A request inside a batch partition, or of low priority itself, has nobody end.
@@ -64,14 +97,14 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float) ->
         return []
     machine.refresh(store)
     nice = _read(store.read(_NICE))
-    if not _choose(machine, demand, nice):
+    if not _pick(machine, demand, nice, choose):
         return [one for one in nice if one.end_by is not None]
 
     def work(t: Transaction) -> list[Nice]:
         if not machine.is_current(t):
             machine.refresh_inside(t)
         nice = _read(t.rows(_NICE))
-        chosen = _choose(machine, demand, nice)
+        chosen = _pick(machine, demand, nice, choose)
         for one in chosen:
             until = t.now + grace_s
             much = counted(demand.size, "processor")
@@ -91,25 +124,28 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float) ->
     return store.run(work)
 
 
-def _choose(machine: Machine, demand: Demand, nice: Sequence[Nice]) -> list[Nice]:
-    short = (demand.at_least or demand.size) - len(candidates(machine, demand))
-    return choose(max(1, short), _useful(machine, demand), nice)
+def _pick(machine: Machine, demand: Demand, nice: Sequence[Nice], choose: Choose) -> list[Nice]:
+    useful = _useful(machine, demand)
+    devices = demand.resources or (demand.shape is not None and demand.shape.per_task)
+    those = [one for one in nice if devices or useful(one.processors)]
+    return pick(lambda ending: could_be_met(Vacated(machine, ending), demand, choose), those)
 
 
 def _read(rows: Sequence[Sequence[object]]) -> list[Nice]:
-    return [Nice(row[0], row[1], unfold(row[2])) for row in rows]  # type: ignore[arg-type]
+    return [Nice(row[0], row[1], unfold(row[2]), json.loads(row[3])) for row in rows]  # type: ignore[arg-type]
 
 
 def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
     out = set(demand.exclude)
     listed = None if demand.wanted is None else set(demand.wanted)
     side = machine.side_of(demand.login) if demand.login else None
+    service = names_processors(demand)
 
     def useful(ids: Sequence[int]) -> int:
         return sum(
             one not in out
             and (listed is None or one in listed)
-            and machine.may_have(one, demand.user, service=listed is not None, side=side)
+            and machine.may_have(one, demand.user, service=service, side=side)
             for one in ids
         )
 

@@ -7,6 +7,8 @@ Flux: somebody is expected to mend them. Who may have what (modes, reservations,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from db.free import Machine
 from db.free_ids import FreeIds
 
@@ -35,3 +37,8 @@ class Idle(Machine):
     def left_on(self, node: int, name: str) -> int:
         """How much of a resource a node has."""
         return self._totals.get(node, {}).get(name, 0)
+
+
+def first(free: Sequence[int], count: int) -> Sequence[int]:
+    """A choice where it only matters whether there are so many."""
+    return free[:count]

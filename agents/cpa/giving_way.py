@@ -41,7 +41,10 @@ class GivingWay:
         """An allocate that is first in its line found too few processors: have others end, if that would help."""
         operations = self._operations
         demand = operations.demand(uid, message)
-        ending = self._guard(lambda: giving_way.make_room(operations.store, operations.machine, demand, self._grace_s))
+        choose = operations.choose_for(message)
+        ending = self._guard(
+            lambda: giving_way.make_room(operations.store, operations.machine, demand, self._grace_s, choose)
+        )
         now = time.monotonic()
         self._told = {launcher: at for launcher, at in self._told.items() if now - at < AGAIN_S}
         for one in ending:
@@ -52,7 +55,8 @@ class GivingWay:
     def hint(self, uid: int, message: Message) -> str:
         """What somebody is told who does not wait, though launches of low priority would give way; else empty."""
         operations = self._operations
-        count = giving_way.could(operations.store, operations.machine, operations.demand(uid, message))
+        demand, choose = operations.demand(uid, message), operations.choose_for(message)
+        count = giving_way.could(operations.store, operations.machine, demand, choose)
         if not count:
             return ""
         return f"{count} are used by launches of low priority, which end for those who wait: --wait-for-nodes S"

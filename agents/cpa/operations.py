@@ -67,7 +67,7 @@ class Operations:
 
     def _allocate(self, uid: int, message: Message) -> Answer:
         demand = self.demand(uid, message)
-        granted = allocation.allocate(self.store, self.machine, demand, self._choose(message))
+        granted = allocation.allocate(self.store, self.machine, demand, self.choose_for(message))
         reply = {
             "launcher": granted.launcher,
             "cookie": granted.cookie,
@@ -140,13 +140,14 @@ class Operations:
             "command": "",
         }
         demand = self.demand(uid, {**message, **whoever})
-        nodes, devices = allocation.consider(self.store, self.machine, demand, self._choose(message))
+        nodes, devices = allocation.consider(self.store, self.machine, demand, self.choose_for(message))
         reply: Message = {"nodes": as_messages(nodes), **_sizes(demand)}
         if devices:
             reply["resources"] = devices
         return Answer(reply)
 
-    def _choose(self, message: Message) -> allocation.Choose:
+    def choose_for(self, message: Message) -> allocation.Choose:
+        """The placement that an allocate names, on this machine."""
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
         return Choosing(placement.find(name), self._topology)
@@ -235,7 +236,7 @@ class Operations:
                 exclude=exclude,
                 login=message.get("login", self.login),
             ),
-            self._choose(message),
+            self.choose_for(message),
         )
         reply = {
             "partition": made.partition,

@@ -10,13 +10,15 @@ from db import allocation, ending, giving_way, partitions
 from db.connection import Store
 from db.errors import NotEnough
 from db.free import Machine
-from db.giving_way import Nice, choose
+from db.giving_way import Nice, pick
+from db.machine import NodeSpec, define_machine, node_up
 from db.partitions import PartitionDemand
-from tests.support.stores import demand, first, give_back, key, take
+from db.shaping import Segment, Shape
+from tests.support.stores import LOGIN, demand, first, give_back, key, take
 
 
 def going(store: Store, machine: Machine, size: int, **more: object) -> list[int]:
-    return [one.launcher for one in giving_way.make_room(store, machine, demand(size, **more), 300.0)]
+    return [one.launcher for one in giving_way.make_room(store, machine, demand(size, **more), 300.0, first)]
 
 
 def test_the_youngest_that_are_enough_are_told_once(store: Store, machine: Machine) -> None:
@@ -42,8 +44,31 @@ def test_nobody_ends_in_vain(store: Store, machine: Machine) -> None:
     take(store, machine, 4, nice=True)
     take(store, machine, 12)
     assert going(store, machine, 5) == []
-    assert giving_way.could(store, machine, demand(5)) == 4
+    assert giving_way.could(store, machine, demand(5), first) == 0
+    assert giving_way.could(store, machine, demand(4), first) == 4
     assert going(store, machine, 4) != []
+
+
+def test_nobody_ends_for_who_could_not_use_what_it_leaves(store: Store, machine: Machine) -> None:
+    regular = take(store, machine, 4)
+    nice = [take(store, machine, 4, nice=True) for _ in range(3)]
+    in_vain = Shape(segments=[Segment(4, regular.processors), Segment(2, None)])
+    assert giving_way.could(store, machine, demand(6, shape=in_vain), first) == 0
+    assert going(store, machine, 6, shape=in_vain) == [], "a line's list is somebody else's"
+    assert going(store, machine, 4, shape=Shape(nodes=4)) == [], "one on each node"
+    listed = Shape(segments=[Segment(1, nice[0].processors), Segment(1, None)])
+    assert going(store, machine, 2, shape=listed) == [nice[0].launcher], "the one that has what is listed, not the last"
+
+
+def test_the_one_that_has_the_device_ends(store: Store) -> None:
+    define_machine(store, "test", "b1", LOGIN, [NodeSpec(1, "n0", [0, 1, 2], resources={"gpu": 1})])
+    node_up(store, "n0", "b1", 1, "/run/x", "1")
+    machine, task = Machine(), Shape(per_task={"gpu": 1})
+    nice = take(store, machine, 1, nice=True, shape=task)
+    take(store, machine, 1, nice=True)
+    assert going(store, machine, 1, shape=task) == [nice.launcher]
+    give_back(store, nice)
+    assert take(store, machine, 1, shape=task).processors
 
 
 def test_who_has_nobody_end(store: Store, machine: Machine) -> None:
@@ -64,7 +89,7 @@ def test_one_that_has_ended_gives_nothing(store: Store, machine: Machine) -> Non
     with pytest.raises(NotEnough):
         take(store, machine, 1)
     ending.finish(store, nice.launcher, nice.cookie, 0)
-    assert going(store, machine, 1) == [] and giving_way.could(store, machine, demand(1)) == 0
+    assert going(store, machine, 1) == [] and giving_way.could(store, machine, demand(1), first) == 0
 
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=8))
@@ -74,16 +99,14 @@ def test_enough_and_no_more(short: int, launchers: list[tuple[bool, int]]) -> No
         nice.append(Nice(number, 1.0 if ends else None, list(range(at, at + count))))
         at += count
 
-    def useful(ids: Sequence[int]) -> int:
-        return len(ids)
+    def enough(ending: Sequence[Nice]) -> bool:
+        return sum(len(one.processors) for one in ending) >= short
 
-    chosen = choose(short, useful, nice)
-    coming = sum(len(one.processors) for one in nice if one.end_by is not None)
-    there = sum(len(one.processors) for one in nice)
+    chosen = pick(enough, nice)
+    coming = [one for one in nice if one.end_by is not None]
     assert all(one.end_by is None and one.processors for one in chosen)
-    freed = coming + sum(len(one.processors) for one in chosen)
-    if there < short:
+    if not enough(nice):
         assert not chosen
     else:
-        assert freed >= short
-        assert not chosen or freed - len(chosen[-1].processors) < short
+        assert enough(coming + chosen)
+        assert not any(enough(coming + [other for other in chosen if other is not one]) for one in chosen)

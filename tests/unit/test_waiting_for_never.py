@@ -223,7 +223,7 @@ def test_who_waits_could_be_served_and_who_is_refused_could_not(ground: Store, k
     )
     possible = could_be_met(machine, message, tasks)
     try:
-        allocate(ground, operations.machine, asked, operations._choose(message))
+        allocate(ground, operations.machine, asked, operations.choose_for(message))
     except NotEnough as error:
         assert error.never is not possible, (error.message, error.hint)
         assert error.hint
