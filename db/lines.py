@@ -24,15 +24,16 @@ def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
     if short is None:
         return first.processors()
     moved = _Matching(_places(machine, shape, free), machine, shape).match()
-    if moved is None:
-        line = shape.segments[short.line]
-        source = line.source or f"program {short.line + 1} of the load file"
-        raise shaping.not_enough(machine, shape, short.room, line.tasks, source)
-    again = _Dealt(machine, shape, free)
-    for number, tasks in moved.items():
-        again.give(number, tasks)
-    again.others(choose)
-    return again.processors()
+    if moved is not None:
+        again = _Dealt(machine, shape, free)
+        for number, tasks in moved.items():
+            again.give(number, tasks)
+        short = again.others(choose)  # a placement may say no to what is free
+        if short is None:
+            return again.processors()
+    line = shape.segments[short.line]
+    source = line.source or f"program {short.line + 1} of the load file"
+    raise shaping.not_enough(machine, shape, short.room, line.tasks, source)
 
 
 class _Short(NamedTuple):

@@ -165,3 +165,9 @@ def test_most_on_a_node() -> None:
     picture = Picture([4, 4], [])
     ids = decide(picture, Shape(most={0: 1}), range(8), 4, first, listed=False)
     assert Counter(map(picture.node_of, ids)) == {0: 1, 1: 3}
+
+
+def test_lines_whose_placement_says_no_are_not_served_in_part() -> None:
+    shape = Shape(segments=[Segment(1, [0]), Segment(2, None)])
+    with pytest.raises(NotEnough, match="2 ranks with a processor each asked for"):
+        lines.decide(Picture([2, 2], [0, 0]), shape, range(4), lambda _free, _count: None)
