@@ -242,7 +242,7 @@ def _cookie(partition: int | None) -> str | None:
     if partition is None:
         return None
     cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
-    if cookie is None:
+    if cookie is None or not cookie.isascii():
         told = f"this is inside partition {partition}, without the right to launch there (REDMESH_ALLOCATION_COOKIE)"
         raise ConsoleError(told, "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE")
     return cookie
