@@ -21,8 +21,8 @@ from agents.pct.network import PATIENCE_S, need_believed, wanted
 from agents.pct.pieces import HEAD, PIECE, Reader, head
 from agents.pct.places import launch_socket
 from agents.pct.spares import handed
-from agents.wire.control import control
-from agents.wire.errors import AgentError, Refusal
+from agents.wire.control import control, encode
+from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
 
@@ -62,10 +62,14 @@ class Courier:
             ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
             if not ready or fetcher in ready:
                 return  # it has what it wanted, or wants no more: a fetcher says one thing only
-            if not reader.read():
+            try:
+                if not reader.read():
+                    return
+                while reader.pending:
+                    reader.read()
+            except WireError as error:  # cut short: said, so that it is not taken for a link that broke
+                self._say(encode({"re": 1, "error": error.as_message()}))
                 return
-            while reader.pending:
-                reader.read()
 
     def close(self) -> None:
         """Let go of the launch child and its file."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: Seconds for a PCT to say what became of a launch child; one that does not is at fault itself.
 ANSWER_S = 2.0
 _KILLED = "the node is not blamed: somebody meant the launch, or the kernel wanted memory (dmesg)"
+_CUT = "a file that it read was cut short meanwhile, or its disk fails (dmesg); the node is not blamed"
 _LONGEST = 300  # characters of last words
 _KEPT = 64  # fates
 _UNPLACED_S = 3.0  # for which a death that belongs to no known launch may be the one that somebody asks for
@@ -81,7 +82,8 @@ class Fates:
             number = os.WTERMSIG(status)
             if number in (signal.SIGKILL, signal.SIGTERM):
                 return {"message": f"its launch child was killed ({_name(number)})", "hint": _KILLED}
-            return {"message": f"its launch child died of {_name(number)}", "hint": hint}
+            told = f"its launch child died of {_name(number)}"
+            return {"message": told, "hint": _CUT if number == signal.SIGBUS else hint}
         if os.WEXITSTATUS(status) == FAULT:
             return {"message": "its launch child met a fault of its own" + (words and f": {words}"), "hint": hint}
         return {"message": f"its launch child ended with status {os.WEXITSTATUS(status)}", "hint": hint}

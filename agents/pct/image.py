@@ -70,6 +70,20 @@ class InTheWay(ImageError):
     fault = "launch"
 
 
+class Missing(ImageError):
+    """An image that those who should have it have no more: not the fault of the node that asked them."""
+
+    code = "missing"
+    fault = "launch"
+
+
+class Malformed(ImageError):
+    """What the launcher or another node says of an image makes no sense: not this node's fault."""
+
+    code = "malformed"
+    fault = "launch"
+
+
 class NoRoom(ImageError):
     """The RAM disk is too full: the image goes by the parallel file system."""
 
@@ -125,11 +139,11 @@ class Store:
         another image of the same name.
         """
         if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
-            raise ImageError("the digest of the image is no SHA-256")
+            raise Malformed("the digest of the image is no SHA-256")
         if not 0 < size < 1 << 48:
-            raise ImageError(f"an image of {size} bytes")
+            raise Malformed(f"an image of {size} bytes")
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise ImageError(f"{name!r} cannot name a file")
+            raise Malformed(f"{name!r} cannot name a file")
         directory = os.path.join(self.directory, folder) if folder else self.directory
         if folder:
             own_directory(directory)
@@ -262,10 +276,10 @@ class Arriving:
 
     def _expect(self, offset: int, count: int) -> None:
         if self.state != "mine":
-            raise ImageError("a chunk of an image that nobody here writes")
+            raise Malformed("a chunk of an image that nobody here writes")
         if offset != self.received or offset + count > self.size:
             self.abandon()
-            raise ImageError(f"a chunk of {count} bytes at {offset}, where {self.received} of {self.size} have arrived")
+            raise Malformed(f"a chunk of {count} bytes at {offset}, where {self.received} of {self.size} have arrived")
 
     def _keep(self, data: memoryview) -> None:
         self._hash.update(data)
@@ -276,6 +290,8 @@ class Arriving:
                 data = data[written:]
         except OSError as error:
             self.abandon()
+            if error.errno == errno.EFAULT:  # of a mapped file, its other end
+                raise Missing(f"{self.path}: the file it is copied from was cut short") from None
             raise _failed(self._part, error) from None
 
     def finish(self) -> str:

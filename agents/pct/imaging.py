@@ -264,13 +264,14 @@ class Images:
             lambda: image.received,
             lambda offset, data: self._write(image, offset, data),
             lambda lent, offset, count: self._copy(image, lent, offset, count),
-            lambda reason: self._broken(image, ImageError(self._standing(image, reason))),
+            lambda reason, answered: self._broken(image, image.missing(reason, answered)),
             self._step,
         )
 
     def _look_at_launcher(self, image: Image) -> None:
         # Slow, or stopped by its user, it is nobody's fault: who has no time for a launch loses it when its time is up.
-        if image.machine.state is State.FETCHING:
+        # So is one that copies to the parallel file system what found no room here.
+        if image.machine.state in (State.FETCHING, State.CROWDED):
             if time.monotonic() - image.grew_at > _STARVED_S:
                 self.starve()
             self._around.loop.after(_STARVED_S / 2, lambda: self._look_at_launcher(image))
@@ -291,9 +292,6 @@ class Images:
         if self._addresses:
             return self._addresses[place]
         return launch_socket(self._around.run, self._names[place], self._around.load.launcher)
-
-    def _standing(self, image: Image, reason: str) -> str:
-        return f"{image.name}: {image.received} of {image.size} bytes have come, and no more from any node: {reason}"
 
     def _look_later(self, image: Image) -> None:
         image.looks += 1
@@ -317,6 +315,8 @@ class Images:
             self._broken(image, error)
 
     def _tell_full(self, image: Image) -> None:
+        if self._around.is_root and image.arriving is None:
+            self._look_at_launcher(image)
         self._around.send_up(
             control({"op": "no_room", "node": self._around.node, "number": image.number, "message": image.trouble})
         )
@@ -336,7 +336,7 @@ class Images:
         if not image.file and image.arriving is not None:
             image.file = image.arriving.path
         self._servings.push(image.number)
-        self._check()
+        self._decided()
 
     def _fail(self, image: Image) -> None:
         self._failed = True
@@ -417,7 +417,7 @@ class Images:
             return
         number = request["number"]
         image = self._images[number] if 0 <= number < len(self._images) else None
-        if image is not None and image.comparing is not None and image.arriving is None:
+        if image is not None and self._comes_later(image):
             self._parked.append((session, request))
             return
         try:
@@ -439,6 +439,11 @@ class Images:
             grain = FAR_GRAIN if "node" in request else self._step
             self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received, grain))
 
+    def _comes_later(self, image: Image) -> bool:
+        if image.machine.state in (State.ASKED, State.CROWDED) and self._around.is_root:
+            return True  # there is nobody else to ask
+        return image.comparing is not None and image.arriving is None
+
     def clear(self) -> None:
         """Remove what is ours; the host's copy too when nobody else has it.
 
@@ -458,8 +463,6 @@ class Images:
             self._hold()
             self._store.remove()
             self._store = None
-        if self._around.is_root:
-            self._remove_elsewhere()
 
     def _hold(self) -> None:
         for image in self._images:
@@ -474,10 +477,8 @@ class Images:
         self.clear()
         while self._memory:
             os.close(self._memory.pop())
-
-    def _remove_elsewhere(self) -> None:
-        # The launcher does it too; this is for one that was killed.
-        for path in self._elsewhere:
+        # Only now: others may run it when our ranks have ended. The launcher does it too; this is for a killed one.
+        for path in self._elsewhere if self._around.is_root else ():
             try:
                 os.unlink(path)
                 os.rmdir(os.path.dirname(path))

@@ -1,8 +1,9 @@
 """A file that another process writes, as whoever was handed its descriptor reads it: in place.
 
 Its owner may cut it short at any time, and a touch of a mapped page that is no more ends a process. So the pages of a
-piece are asked for before they are touched, by a call that fails instead; and where the kernel does not know that
-call (before 5.14), pieces are read into memory of our own.
+piece are asked for before they are touched, by a call that fails instead; what is cut in the moment between the two
+still ends us, which is told as what it is (agents/pct/fates.py). Where the kernel does not know that call (before
+5.14), or the file cannot be mapped, pieces are read into memory of our own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: MADV_POPULATE_READ, which Python has no name for before 3.14.
 _POPULATE = 22
+#: The kernel does not know it; the file system does not map (FUSE, some of the network), or may not so much.
+_NOT_IN_PLACE = (errno.EINVAL, errno.ENODEV, errno.ENOMEM)
 
 
 class Lent:
@@ -35,18 +38,20 @@ class Lent:
         """
         if self._buffer is None:
             end = offset + count
-            if end > len(self._view):
-                self._look()
             start = offset - offset % mmap.PAGESIZE
             try:
+                if end > len(self._view):
+                    self._look()
                 if self._map is not None and offset < len(self._view):
                     self._map.madvise(_POPULATE, start, min(end, len(self._view)) - start)
                 return self._view[offset:end]
             except OSError as error:
                 if error.errno == errno.EFAULT:
                     return memoryview(b"")
-                if error.errno != errno.EINVAL:
+                if error.errno not in _NOT_IN_PLACE:
                     raise
+            except ValueError:  # Python's own look at the file found it shorter than ours
+                return memoryview(b"")
         return self._read(offset, count)
 
     def _look(self) -> None:

@@ -39,7 +39,8 @@ GATHERED = 16 << 10, 128 << 10
 
 class Pull:
     """Fetches one image. ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and
-    ``on_file(file, offset, count)`` from a file, and says how much it found; ``on_end(reason)``."""
+    ``on_file(file, offset, count)`` from a file, and says how much it found; ``on_end(reason, answered)``: whether some
+    source lives and has it not."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Pull:
         received: Callable[[], int],
         on_piece: OnPiece,
         on_file: OnFile,
-        on_end: Callable[[str], None],
+        on_end: Callable[[str, bool], None],
         step: int = STEP,
     ) -> None:
         self._loop, self._sources, self._address, self._request = loop, sources, address, request
@@ -63,7 +64,7 @@ class Pull:
         self._gathers = 1
         self._moved = 0.0
         self._had = -1  # bytes, when the last source was asked
-        self._reason = ""
+        self._reason, self._answered = "", False
         self._life = 0
         loop.after(0, self._next)
         loop.after(LOOK_S, self._look)
@@ -91,11 +92,12 @@ class Pull:
         self._drop()
         if self._received() > self._had >= 0:
             self._sources.renew()
+            self._answered = False
         self._had = self._received()
         place = self._sources.next()
         if place < 0:
             self._over = True
-            self._on_end(self._reason or "nobody has it")
+            self._on_end(self._reason or "nobody has it", self._answered)
             return
         self._moved = time.monotonic()
         self._connect(self._address(place), self._moved + APPEAR_S, self._life)
@@ -165,6 +167,7 @@ class Pull:
         except OSError as error:
             self._pass_over(error.strerror or str(error))
         except WireError as error:
+            self._answered = True
             self._pass_over(error.message)
 
     def _take(self, offset: int, data: memoryview) -> None:
@@ -192,6 +195,7 @@ class Pull:
             check_hello(message)
             self._greeted = True
         elif "error" in message:
+            self._answered = True
             self._pass_over(AgentError.from_message(message["error"]).message)
         else:
             self._size = int(message.get("size", 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from agents.pct.image import ImageError, Missing
 from agents.pct.image_states import ImageMachine, State
 from agents.wire.control import to_bytes
 
@@ -61,3 +62,11 @@ class Image:
         if self.machine.state is State.HERE:
             return self.size
         return self.arriving.received if self.arriving is not None else 0
+
+    def missing(self, reason: str, answered: bool) -> ImageError:
+        """No source has more of it; ``answered``: one that lives says so itself.
+
+        Then the files there are gone or cut short. They are the user's, who may have done that: no node's fault.
+        """
+        told = f"{self.name}: {self.received} of {self.size} bytes have come, and no more from any node: {reason}"
+        return Missing(told, "does something remove its files in the RAM disk?") if answered else ImageError(told)

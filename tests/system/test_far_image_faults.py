@@ -6,6 +6,7 @@ The data tree is a chain, h1 to h2 to h3; h4 is there for another try. A row of 
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -140,3 +141,31 @@ def test_something_happens(mesh: FarMesh, large: str, what: str, how: str, role:
     else:
         assert decided[0] - began < WITHIN_S
         assert any(one.name in decided[1] for one in mesh.hosts), "it names a node"
+
+
+@pytest.fixture
+def elsewhere(mesh: FarMesh) -> Iterator[str]:
+    """A directory that every host has."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="redmesh-t-") as folder:
+        mesh.env["PARALLEL_FILE_SYSTEM"] = folder
+        yield folder
+        del mesh.env["PARALLEL_FILE_SYSTEM"]
+
+
+@pytest.mark.parametrize("full", [(0,), (0, 2)], ids=["root", "root and leaf"])
+def test_a_root_without_room_is_waited_for_and_what_it_placed_stays_for_all(
+    mesh: FarMesh, elsewhere: str, full: tuple[int, ...]
+) -> None:
+    """Those below it gave up in milliseconds and were blamed; and it took the file away when its own ranks ended."""
+    program = mesh.home / "late"
+    program.write_bytes(b"#!/bin/sh\n[ $YOD_RANK -lt 2 ] || sleep 2; [ -e $0 ]; exit\n" + os.urandom(SIZE))
+    program.chmod(0o755)
+    for at in full:
+        mesh.hosts[at].run("sh", "-c", "head -c 50000000 /dev/zero > /dev/shm/fill")
+    try:
+        done = mesh.run("yod", "-bcast", "always", "-sz", "6", str(program))
+    finally:
+        for at in full:
+            mesh.hosts[at].run("rm", "/dev/shm/fill")
+    assert done.returncode == 0 and f"goes by the parallel file system, {elsewhere}" in done.stderr, done.stderr
+    assert not os.listdir(elsewhere) and set(mesh.states().values()) == {"up"}

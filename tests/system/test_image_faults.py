@@ -3,6 +3,7 @@
 Beside test_far_image_faults.py, where hosts are cut off too; each row of the table that ``-s`` shows is a test.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -95,4 +96,23 @@ def test_a_launcher_that_its_user_stops_is_waited_for(private: PrivateMesh, huge
     finally:
         watched.end(60.0)
     assert watched.process.returncode == 0 and not watched.decided(), watched.said
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+
+
+@pytest.mark.parametrize("how", ["removed", "cut short"])
+@pytest.mark.parametrize("per", ["node", "host"])
+def test_a_user_in_its_own_way_takes_no_node_out(private: PrivateMesh, huge: Path, per: str, how: str) -> None:
+    """Files in the RAM disk are the user's: gone or cut while they are passed on, they ended four nodes' service."""
+    watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
+    mine = private.run_dir.name
+    try:
+        while watched.process.poll() is None:
+            for path in (*STORE.glob(f"launch-*-{mine}-*/huge*"), *STORE.glob(f"images/{SIZE}-*")):
+                with contextlib.suppress(OSError):
+                    path.unlink() if how == "removed" else os.truncate(path, 4096)
+            time.sleep(0.002)
+    finally:
+        watched.end(60.0)
+    print(f"| {per} | {how} | {watched.said} | {watched.process.returncode} |")
+    assert not any("trying other nodes" in line for _, line in watched.said), watched.said
     assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}

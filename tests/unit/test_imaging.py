@@ -150,7 +150,8 @@ def pulled(tmp_path: Path) -> Iterator[object]:
             if len(got) == len(data):
                 loop.stop()
 
-        def end(reason: str) -> None:
+        def end(reason: str, answered: bool) -> None:
+            assert not answered, "none of these sources says that it has it not"
             ended.append(reason)
             loop.stop()
 

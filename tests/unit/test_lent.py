@@ -86,6 +86,15 @@ def test_one_that_nobody_may_read_is_an_error(tmp_path: Path, kernel: str) -> No
         handed.piece(0, 10)
 
 
+def test_one_that_cannot_be_mapped_is_read() -> None:
+    path = Path("/sys/devices/system/cpu/online")  # as some network file systems: a size, and no mapping
+    whole = path.read_bytes()
+    with path.open("rb") as file, pytest.raises(OSError, match="No such device"):
+        mmap.mmap(file.fileno(), path.stat().st_size, prot=mmap.PROT_READ)
+    with contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
+        assert bytes(handed.piece(0, PAGE)) == whole
+
+
 def test_a_piece_stays_good_behind_its_files_end(file: tuple[Path, Lent]) -> None:
     _, handed = file
     piece = handed.piece(0, PAGE)

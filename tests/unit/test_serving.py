@@ -21,7 +21,7 @@ from agents.pct.pieces import LONG_STEP, PIECE, STEP, Reader, notice, read_piece
 from agents.pct.places import launch_socket
 from agents.pct.pulling import Pull
 from agents.pct.serving import FAR_GRAIN, Serving, Servings
-from agents.wire.control import control
+from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
 from agents.wire.messages import PCT, hello
@@ -39,7 +39,7 @@ class Node:
         self.got, self.pieces, self.reasons = bytearray(), 0, []  # type: ignore[var-annotated]
         self.pull = Pull(
             self.loop, Sources([0], 1), lambda _place: self.path, {"number": 0, "digest": "d"},
-            lambda: len(self.got), self._take, self._take_file, self.reasons.append,
+            lambda: len(self.got), self._take, self._take_file, lambda *why: self.reasons.append(why),
         )  # fmt: skip
 
     def _on_request(self, session: Session, op: str, message: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def test_an_image_that_will_not_come_sends_the_fetcher_elsewhere(node: Node) -> 
     node.turn(lambda: len(node.got) == PIECE)
     node.servings.stop(0)
     node.turn(lambda: node.reasons)
-    assert node.reasons == ["it stands still"], "what had brought something was asked once more"
+    assert node.reasons == [("it stands still", False)], "what had brought something was asked once more"
 
 
 def test_a_file_that_is_cut_short_is_no_source(node: Node) -> None:
@@ -134,7 +134,7 @@ def test_a_file_that_is_cut_short_is_no_source(node: Node) -> None:
     os.truncate(node.file, PIECE)
     node.come(2 * PIECE)
     node.turn(lambda: node.reasons)
-    assert node.reasons == ["the file of an image is shorter than was told"] and len(node.got) == PIECE
+    assert node.reasons == [("the file of an image is shorter than was told", True)] and len(node.got) == PIECE
 
 
 def test_a_notice_without_a_file_is_refused() -> None:
@@ -232,7 +232,7 @@ def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
     assert at == len(whole)
 
 
-def test_a_courier_whose_file_is_empty_before_it_looks_leaves_it(tmp_path: Path) -> None:
+def test_a_courier_whose_file_is_empty_before_it_looks_says_so_and_leaves_it(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"")
     child, source = socket.socketpair()
     out, far = socket.socketpair()
@@ -240,9 +240,10 @@ def test_a_courier_whose_file_is_empty_before_it_looks_leaves_it(tmp_path: Path)
         courier = Courier(Stream(out), source, {"number": 3, "offset": 0})  # type: ignore[arg-type]
         child.sendall(control(hello("child")))
         socket.send_fds(child, [notice(3, 5000)], [image.fileno()])
-        with pytest.raises(WireError, match="shorter"):
-            courier.carry()
+        courier.carry()
         courier.close()
+        (_, _), (kind, said) = _frames(far, 2)
+    assert kind == CONTROL and "shorter" in decode(said)["error"]["message"], "who fetches sees that the link is well"
 
 
 class Reading(Stream):
