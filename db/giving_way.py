@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from db.allocation import Choose, Demand, could_be_met, names_processors
+from db.allocation import Choose, Demand, candidates, could_be_met, names_processors
 from db.connection import Store, Transaction
 from db.counted import counted
 from db.folded import unfold
@@ -55,6 +55,8 @@ class Vacated(Machine):
         return super().left_on(node, name) + sum(back)
 
 
+#: How often is asked who could stay after all: on ten thousand processors each costs milliseconds.
+QUESTIONS = 100
 _NICE = (
     "SELECT l.id, l.end_by, l.processors, l.resources FROM launcher l JOIN `partition` p ON p.id = l.`partition`"
     " WHERE l.nice = 1 AND l.ended_at IS NULL AND p.batch_job IS NULL ORDER BY l.id DESC"
@@ -62,18 +64,30 @@ _NICE = (
 
 
 def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list[Nice]:
-    """Those that are to end now, the youngest first: with what ends already ``enough``, and every one needed; pure."""
+    """Those that are to end now, the youngest first: with what ends already ``enough``, none of them needless; pure."""
     going = [one for one in nice if one.end_by is not None]
     others = [one for one in nice if one.end_by is None]
     if not others or enough(going) or not enough(going + others):
         return []
     count = bisect_left(range(len(others)), True, lo=1, key=lambda few: enough(going + others[:few]))
-    chosen = others[:count]
-    for one in chosen[-2::-1]:
-        fewer = [other for other in chosen if other is not one]
-        if enough(going + fewer):
-            chosen = fewer
-    return chosen
+    left = iter(range(QUESTIONS))
+    return _needed(lambda ending: next(left, None) is not None and enough(ending), going, others[:count], asked=True)
+
+
+def _needed(
+    enough: Callable[[Sequence[Nice]], bool], given: list[Nice], among: list[Nice], *, asked: bool
+) -> list[Nice]:
+    """A part of ``among`` that is enough with ``given``, and no less would be: by halves, for most may be needless.
+
+    ``asked``: it is known that ``given`` alone is not.
+    """
+    if not among or (not asked and enough(given)):
+        return []
+    if len(among) == 1:
+        return among
+    young, old = among[: len(among) // 2], among[len(among) // 2 :]
+    of_old = _needed(enough, given + young, old, asked=False)
+    return _needed(enough, given + of_old, young, asked=not of_old) + of_old
 
 
 def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int:
@@ -128,7 +142,15 @@ def _pick(machine: Machine, demand: Demand, nice: Sequence[Nice], choose: Choose
     useful = _useful(machine, demand)
     devices = demand.resources or (demand.shape is not None and demand.shape.per_task)
     those = [one for one in nice if devices or useful(one.processors)]
-    return pick(lambda ending: could_be_met(Vacated(machine, ending), demand, choose), those)
+    there = len(candidates(machine, demand._replace(resources={})))  # who ends may leave the devices
+    counts = {one.launcher: useful(one.processors) for one in those}
+
+    def enough(ending: Sequence[Nice]) -> bool:
+        if there + sum(counts[one.launcher] for one in ending) < (demand.at_least or demand.size):
+            return False  # quickly told
+        return could_be_met(Vacated(machine, ending), demand, choose)
+
+    return pick(enough, those)
 
 
 def _read(rows: Sequence[Sequence[object]]) -> list[Nice]:

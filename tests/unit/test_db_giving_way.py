@@ -110,3 +110,15 @@ def test_enough_and_no_more(short: int, launchers: list[tuple[bool, int]]) -> No
     else:
         assert enough(coming + chosen)
         assert not any(enough(coming + [other for other in chosen if other is not one]) for one in chosen)
+
+
+def test_of_many_only_the_one_that_matters_ends() -> None:
+    nice = [Nice(number, None, [number]) for number in range(400, 0, -1)]
+    asked = []
+
+    def enough(ending: Sequence[Nice]) -> bool:
+        asked.append(len(ending))
+        return {3, 200} <= {one.launcher for one in ending}
+
+    assert [one.launcher for one in pick(enough, nice)] == [200, 3]
+    assert len(asked) < 50
