@@ -110,15 +110,17 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
     if demand.partition is not None or demand.nice:
         return []
     machine.refresh(store)
-    nice = _read(store.read(_NICE))
-    if not _pick(machine, demand, nice, choose):
-        return [one for one in nice if one.end_by is not None]
+    seen = _read(store.read(_NICE))
+    picked = _pick(machine, demand, seen, choose)
+    if not picked:
+        return [one for one in seen if one.end_by is not None]
 
     def work(t: Transaction) -> list[Nice]:
-        if not machine.is_current(t):
+        nice, chosen = seen, picked
+        if not machine.is_current(t):  # nothing may have moved since, and then nothing is asked under the lock
             machine.refresh_inside(t)
-        nice = _read(t.rows(_NICE))
-        chosen = _pick(machine, demand, nice, choose)
+            nice = _read(t.rows(_NICE))
+            chosen = _pick(machine, demand, nice, choose)
         for one in chosen:
             until = t.now + grace_s
             much = counted(demand.size, "processor")
