@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 #: Seconds for the load to arrive, to leave after a kill.
 LOAD_S, LEAVE_S = 10.0, 2.0
+_TERMINATED = 128 + signal.SIGTERM
 
 
 class Launch(Hearing):
@@ -435,6 +436,10 @@ class Launch(Hearing):
 
     def _on_terminate(self) -> None:
         self._host.log.write("terminated", launcher=self._launcher)
+        if self._machine.state is State.LOADING:
+            self._leave(_TERMINATED)  # its PCT tells whoever loses the link
+        if self._machine.state in (State.STARTING, State.HELD):  # those above would wait for it
+            self._fail(LoadFailed(f"{self._host.node}: its launch child was ended by SIGTERM", "launch"))
         self._terminate()
 
     def _terminate(self) -> None:

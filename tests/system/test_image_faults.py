@@ -49,9 +49,10 @@ def stored(mesh: PrivateMesh, node: str = "") -> list[int]:
     return [int(place[2]) for place in places if place[4] == mesh.run_dir.name and node in ("", place[5])]
 
 
+SIGNALS = {"stopped": signal.SIGSTOP, "killed": signal.SIGKILL, "terminated": signal.SIGTERM}
 CASES = [
     *(("node", what, how) for what in ("launch child", "pct") for how in ("stopped", "killed")),
-    ("host", "launch child", "stopped"),
+    ("host", "launch child", "stopped"), ("node", "launch child", "terminated"),
 ]  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def test_something_happens(private: PrivateMesh, huge: Path, per: str, what: str
     try:
         child = wait_until(lambda: stored(private, node), "it begins to arrive", 15.0, 0.002)[0]
         victim = pct if what == "pct" else child
-        os.kill(victim, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        os.kill(victim, SIGNALS[how])
         began = time.monotonic()
         ended = watched.end(60.0)
     finally:
