@@ -40,7 +40,7 @@ class Server:
 
     def install(self) -> None:
         subprocess.run(
-            [INSTALLER, "--no-defaults", *self._user(), f"--datadir={self._data()}", "--skip-test-db"],
+            [INSTALLER, "--no-defaults", *self._user(), *self._places(), "--skip-test-db"],
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ class Server:
                     program,
                     "--no-defaults",
                     *self._user(),
-                    f"--datadir={self._data()}",
+                    *self._places(),
                     f"--socket={self.socket}",
                     f"--pid-file={self.directory}/pid",
                     "--skip-networking",
@@ -122,8 +122,9 @@ class Server:
                 self.process.kill()
                 self.process.wait()
 
-    def _data(self) -> str:
-        return os.path.join(self.directory, "data")
+    def _places(self) -> list[str]:
+        # A server that begins removes what others have in /tmp of temporary tables.
+        return [f"--datadir={self.directory}/data", f"--tmpdir={self.directory}"]
 
     def _user(self) -> list[str]:
         return ["--user=root"] if os.geteuid() == 0 else []
