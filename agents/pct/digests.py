@@ -40,15 +40,11 @@ class Digests:
             own_directory(base)
             own_directory(self._shared)
 
-    def of(self, path: str) -> Tuple[str, int]:
-        """Digest and size of the file at ``path``. OSError when it cannot be read, ImageError when it changes."""
-        found: Tuple[str, int] = _to_the_end(self.steps(path))
-        return found
-
     def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
-        """The same for who has other things to do: between two steps of some milliseconds, how long to wait.
+        """Digest and size of the file at ``path``, for who has other things to do: between two steps of some
+        milliseconds, how long to wait. What is known, and a small file, is there at once.
 
-        What is known, and a small file, is there at the first.
+        OSError when it cannot be read, ImageError when it changes.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -117,6 +113,7 @@ class Digests:
 
 
 def _to_the_end(steps: Generator[float, None, Any]) -> Any:
+    # for who has nothing else to do meanwhile; the others wait in their loop (steps, in_place_steps)
     while True:
         try:
             time.sleep(next(steps))

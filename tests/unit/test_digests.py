@@ -25,6 +25,11 @@ def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
         yield start
 
 
+def digest_of(known: Digests, path: str) -> tuple[str, int]:
+    found: tuple[str, int] = digests._to_the_end(known.steps(path))
+    return found
+
+
 def aged(path: Path, data: bytes, mode: int = 0o755) -> str:
     path.write_bytes(data)
     path.chmod(mode)
@@ -54,18 +59,18 @@ def test_a_file_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypat
     ram = str(tmp_path / "ram") if shared else ""
     path = aged(tmp_path / "job", b"one")
     known = Digests(ram)
-    known.of(path)
-    known.of(path)
+    digest_of(known, path)
+    digest_of(known, path)
     assert len(read) == 2  # too fresh: a change within the clock's tick would not show in its times
     monkeypatch.setattr(digests, "_SETTLED_NS", -1)
     for _ in range(3):
-        assert known.of(path) == (hashlib.sha256(b"one").hexdigest(), 3)
+        assert digest_of(known, path) == (hashlib.sha256(b"one").hexdigest(), 3)
     assert len(read) == 3
-    assert Digests(ram).of(path)[0] == hashlib.sha256(b"one").hexdigest()
+    assert digest_of(Digests(ram), path)[0] == hashlib.sha256(b"one").hexdigest()
     assert len(read) == (3 if shared else 4)
     status = os.stat(path)
     wait_until(lambda: _rewritten(path, b"two", status), "its ctime moves on")
-    assert known.of(path)[0] == hashlib.sha256(b"two").hexdigest()
+    assert digest_of(known, path)[0] == hashlib.sha256(b"two").hexdigest()
 
 
 def _rewritten(path: str, data: bytes, before: os.stat_result) -> bool:
@@ -80,7 +85,7 @@ def test_many_of_one_host_compute_a_digest_once(tmp_path: Path) -> None:
     program = (
         "import sys; from agents.pct import digests; real = digests._sha256; digests._SETTLED_NS = -1\n"
         "def loud(fd):\n    print('read', end=''); return real(fd)\n"
-        "digests._sha256 = loud; digests.Digests(sys.argv[1]).of(sys.argv[2])"
+        "digests._sha256 = loud; digests._to_the_end(digests.Digests(sys.argv[1]).steps(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "ram"), path]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
@@ -101,7 +106,7 @@ def test_a_cache_that_stands_still_is_not_waited_for_for_ever(tmp_path: Path, mo
 
     fork(take)
     began = time.monotonic()
-    assert known.of(path)[1] == 3 and time.monotonic() - began < 5
+    assert digest_of(known, path)[1] == 3 and time.monotonic() - began < 5
 
 
 def test_a_large_file_is_read_in_steps_between_which_others_have_their_turn(tmp_path: Path) -> None:
@@ -126,5 +131,5 @@ def test_who_stops_reading_gives_his_turn_on(tmp_path: Path) -> None:
     next(steps)
     steps.close()
     began = time.monotonic()
-    assert Digests(str(tmp_path / "ram")).of(str(path))[1] == 2 * digests._SLICE
+    assert digest_of(Digests(str(tmp_path / "ram")), str(path))[1] == 2 * digests._SLICE
     assert time.monotonic() - began < digests._TURN_S
