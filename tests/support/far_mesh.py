@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.mesh import PrivateMesh, Run
 
+ROOT = str(Path(__file__).resolve().parents[2])
 #: Short times, so that a test of what follows a silence does not take a minute.
 QUICK = {"suspect_s": 3.0, "down_s": 6.0, "failed_s": 2.0}
 
@@ -81,7 +83,19 @@ def _name(pid: int) -> str:
         return ""
 
 
-Mesh = TypeVar("Mesh", bound=FarMesh)
+class TlsMesh(PrivateMesh):
+    """A mesh of this machine whose nodes are reached as if they were on others (tests/support/far_up.py)."""
+
+    def __init__(self, processors: int, nodes: int) -> None:
+        super().__init__(processors, nodes, PYTHONPATH=ROOT)
+
+    def up(self, *options: str) -> Run:
+        processors, nodes, _ = self.size
+        size = ("--processors", str(processors), "--nodes", str(nodes))
+        return self.run(sys.executable, "-m", "tests.support.far_up", *size, *options, check=True)
+
+
+Mesh = TypeVar("Mesh", bound=PrivateMesh)
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from agents.link.client import Client
 from agents.pct import processes
 from agents.wire.errors import AgentError
 from console.deploy.trust import authority
+from tests.support.far_mesh import ROOT, TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
-ROOT = str(Path(__file__).resolve().parents[2])
 #: ``mesh trust rotate`` that waits half a second for a node.
 IMPATIENT = """
 import sys
@@ -31,12 +31,8 @@ sys.exit(console.cli.mesh.main(["trust", "rotate"]))
 
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[PrivateMesh]:
-    mesh = PrivateMesh(processors=6, nodes=3, PYTHONPATH=ROOT)
-    try:
-        mesh.run(sys.executable, "-m", "tests.support.far_up", "--processors", "6", "--nodes", "3", check=True)
+    with while_up(TlsMesh(processors=6, nodes=3)) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 def _free(mesh: PrivateMesh) -> None:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from agents.wire import keys
 from db.connection import open_store
+from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
-from tests.system.test_other_login import OTHER_LOGIN, ROOT, OtherLogin
+from tests.system.test_other_login import OTHER_LOGIN, OtherLogin
 
 
 @pytest.fixture
 def mesh() -> Iterator[PrivateMesh]:
-    mesh = PrivateMesh(processors=4, nodes=2, PYTHONPATH=ROOT)
-    try:
-        mesh.run(sys.executable, "-m", "tests.support.far_up", "--processors", "4", "--nodes", "2", check=True)
+    with while_up(TlsMesh(processors=4, nodes=2)) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 @pytest.fixture

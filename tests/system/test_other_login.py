@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,11 @@ from agents.link.client import Client, Unreachable
 from agents.link.trust import Trust, use
 from agents.wire.errors import AgentError
 from console.deploy.trust import Authority, authority, identity, write_private
+from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
 OTHER_LOGIN = "login2"
-ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class OtherLogin:
@@ -63,12 +62,8 @@ class OtherLogin:
 
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[PrivateMesh]:
-    mesh = PrivateMesh(processors=4, nodes=2, PYTHONPATH=ROOT)
-    try:
-        mesh.run(sys.executable, "-m", "tests.support.far_up", "--processors", "4", "--nodes", "2", check=True)
+    with while_up(TlsMesh(processors=4, nodes=2)) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 @pytest.fixture(scope="module")
