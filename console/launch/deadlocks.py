@@ -6,6 +6,7 @@ A snapshot cannot prove a deadlock; what it can tell is who waits where, and who
 from __future__ import annotations
 
 from agents.pct import merged, rank_sets
+from console.counted import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _TORCH_CALLS = frozenset(
     ("barrier", "monitored_barrier", "all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "reduce_scatter",
      "all_gather_into_tensor", "reduce_scatter_tensor", "gather", "scatter", "recv", "send")
 )  # fmt: skip
+#: How the reasons of ranks end that are missing because they have exited (agents/pct/snapshot.py, stacks.py).
+_ENDED = ("it has ended", "its process has ended")
 
 
 class Wait:
@@ -42,27 +45,44 @@ class Wait:
         return f"{_ranks(self.ranks)} in {self.name}" + (f" ({self.place})" if self.place else "")
 
 
-def hints(tree: merged.Tree, everybody: int, missing: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """``{"kind", "text", "ranks"}`` of each; ``everybody`` are the ranks that were looked at."""
+def hints(
+    tree: merged.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1
+) -> list[dict[str, str]]:
+    """``{"kind", "text", "ranks"}`` of each hint. ``everybody``: all ranks of the launch; ``asked``: those whose
+    stacks were asked for (-1: all).
+
+    A rank that was not asked for, or whose stack could not be taken, may be in any call: it may be the one that sends.
+    """
     waits = list(_waits(tree))
     if not waits:
         return []
-    unknown = 0
-    ended = 0
+    unknown, ended = everybody & ~asked, 0
     for one in missing:
-        ranks = rank_sets.read(one["ranks"])
-        if "has ended" in one["why"]:
-            ended |= ranks
+        if one["why"].endswith(_ENDED):
+            ended |= rank_sets.read(one["ranks"])
         else:
-            unknown |= ranks
-    waiting = 0
-    for wait in waits:
-        waiting |= wait.ranks
-    elsewhere = everybody & ~waiting & ~unknown & ~ended
+            unknown |= rank_sets.read(one["ranks"])
+    waiting = _all_of(waits)
+    unknown &= ~waiting  # of a rank whose calls are known in part the one that it waits in is
+    looked_at = everybody & ~unknown & ~ended
+    elsewhere = looked_at & ~waiting
     told = [*_different(waits, elsewhere | unknown), *_never_came(tree, waits, elsewhere, ended)]
     if not told and not (elsewhere | unknown):
         told = list(_nobody_sends(waits, ended))
-    return [{"kind": kind, "text": text, "ranks": rank_sets.text(ranks)} for kind, text, ranks in told]
+    about = _about(looked_at, everybody & ~ended) if unknown else ""
+    return [{"kind": kind, "text": about + text, "ranks": rank_sets.text(ranks)} for kind, text, ranks in told]
+
+
+def _about(looked_at: int, running: int) -> str:
+    """Whom a hint speaks of, where not every rank was looked at."""
+    return f"of the {counted(rank_sets.count(looked_at), 'rank')} looked at (of {rank_sets.count(running)} that run): "
+
+
+def _all_of(waits: list[Wait]) -> int:
+    ranks = 0
+    for wait in waits:
+        ranks |= wait.ranks
+    return ranks
 
 
 def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]:
@@ -71,9 +91,7 @@ def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]
     names = {wait.name for wait in waits}
     if not collective or len(names) < 2:
         return
-    ranks = 0
-    for wait in waits:
-        ranks |= wait.ranks
+    ranks = _all_of(waits)
     text = "; ".join(str(wait) for wait in waits)
     who = collective[0]
     if others:
@@ -101,9 +119,7 @@ def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int
     """All that are left wait for each other in point-to-point calls of one direction."""
     for kind, verb in (("receive", "nobody sends"), ("send", "nobody receives")):
         if all(wait.kind == kind for wait in waits):
-            ranks = 0
-            for wait in waits:
-                ranks |= wait.ranks
+            ranks = _all_of(waits)
             gone = f" ({_ranks(ended)} ended)" if ended else ""
             if kind == "receive" or rank_sets.count(ranks) > 1:
                 yield "deadlock", "; ".join(str(wait) for wait in waits) + f": {verb}{gone}", ranks

@@ -88,13 +88,14 @@ def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
     """A yod's event ``stacks`` as the object for programs. KeyError, TypeError, ValueError, IndexError for none."""
     tree = merged.read(event["calls"])
     size = int(event["ranks"])
-    everybody = wanted & ((1 << size) - 1)
+    everybody = (1 << size) - 1
+    asked = wanted & everybody
     missing = [{"ranks": str(ranks), "node": str(node), "why": str(why)} for ranks, node, why in event["missing"]]
     told = in_tree(tree)
     for one in missing:
         told |= rank_sets.read(one["ranks"])
-    if everybody & ~told:
-        missing.append({"ranks": rank_sets.text(everybody & ~told), "node": "", "why": "it has ended"})
+    if asked & ~told:
+        missing.append({"ranks": rank_sets.text(asked & ~told), "node": "", "why": "it has ended"})
     at = float(event["taken_at"])
     return {
         "launcher": int(event["launcher"]),
@@ -103,7 +104,7 @@ def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
         "took_s": float(event["took_s"]),
         "missing": missing,
         "tree": nested(event["calls"]),
-        "hints": hints(tree, everybody, missing),
+        "hints": hints(tree, everybody, missing, asked=asked),
     }
 
 

@@ -265,6 +265,12 @@ def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) ->
     shown = [line for line in said.stdout.splitlines() if "deadlock.c" in line]
     assert len(shown) == 4 and all(f"\n{line}\n" in page for line in shown)
     assert said.stderr.strip() in page
+    one = taken(yods, launcher, "--ranks", "1")
+    assert paths(one["tree"])["main/wait_for_news/PMPI_Recv"] == "1" and one["missing"] == []
+    assert one["hints"] == [], "ranks that were not looked at may send"
+    (hint,) = taken(yods, launcher, "--ranks", "0-1")["hints"]
+    assert (hint["kind"], hint["ranks"]) == ("different-calls", "0-1")
+    assert hint["text"].startswith("of the 2 ranks looked at (of 4 that run): rank 0 in MPI_Barrier")
 
 
 def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Begin) -> None:

@@ -21,7 +21,9 @@ def compute(line: int) -> list[merged.Call]:
     return [MAIN, ("relax", "ring.c", line, "c")]
 
 
-def told(ranks: dict[str, list[merged.Call]], missing: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
+def told(
+    ranks: dict[str, list[merged.Call]], missing: dict[str, str] | None = None, not_asked: str = ""
+) -> list[tuple[str, str, str]]:
     tree: merged.Tree = {}
     everybody = 0
     for which, stack in ranks.items():
@@ -30,7 +32,8 @@ def told(ranks: dict[str, list[merged.Call]], missing: dict[str, str] | None = N
     gone = [{"ranks": which, "node": "n0", "why": why} for which, why in (missing or {}).items()]
     for one in gone:
         everybody |= rank_sets.read(one["ranks"])
-    return [(one["kind"], one["text"], one["ranks"]) for one in hints(tree, everybody, gone)]
+    asked, everybody = everybody, everybody | rank_sets.read(not_asked)
+    return [(one["kind"], one["text"], one["ranks"]) for one in hints(tree, everybody, gone, asked=asked)]
 
 
 def test_some_in_a_barrier_and_one_receiving() -> None:
@@ -59,6 +62,36 @@ def test_one_has_ended() -> None:
 def test_one_that_could_not_be_read_is_no_reason() -> None:
     assert told({"0-2": at(52, "MPI_Barrier")}, {"3": "it is traced by process 9"}) == []
     assert told({"0-2": at(52, "MPI_Recv")}, {"3": "it is traced by process 9"}) == []
+
+
+def test_hints_speak_only_of_ranks_that_were_looked_at() -> None:
+    assert told({"1": at(40, "MPI_Recv")}, not_asked="0,2-7") == [], "ranks that nobody looked at may send"
+    assert told({"0-1": at(40, "MPI_Ssend")}, not_asked="2-3") == []
+    assert told({"0-1": at(52, "MPI_Barrier")}, not_asked="2-3") == []
+    ((kind, text, ranks),) = told({"0-1": at(52, "MPI_Bcast"), "2": at(40, "MPI_Recv")}, not_asked="3-7")
+    assert (kind, ranks) == ("different-calls", "0-2"), "whether anybody computes is not known"
+    assert text.startswith("of the 3 ranks looked at (of 8 that run): ranks 0-1 in MPI_Bcast (ring.c:52); rank 2")
+    ((kind, text, ranks),) = told(
+        {"0-1": at(52, "MPI_Barrier"), "2": compute(12)}, {"3": "no answer in time", "4": "it has ended"}, "5"
+    )[:1]
+    assert (kind, ranks) == ("not-arrived", "2")
+    assert text.startswith("of the 3 ranks looked at (of 5 that run): ranks 0-1 in MPI_Barrier"), text
+    found = told({"0-1": at(52, "MPI_Barrier"), "2": at(40, "MPI_Recv")}, {"3": "it is traced by strace 9"})
+    assert [(kind, ranks) for kind, _, ranks in found] == [("different-calls", "0-2")]
+    assert found[0][1].startswith("of the 3 ranks looked at (of 4 that run): "), "one that cannot be read counts too"
+
+
+def test_a_rank_that_is_seen_to_wait_was_looked_at() -> None:
+    no_python = {"0-1": "Python's own calls: py-spy found none"}
+    ((kind, text, ranks),) = told({"0": at(52, "PMPI_Barrier"), "1": at(40, "PMPI_Recv")}, no_python)
+    assert (kind, ranks) == ("deadlock", "0-1") and text.startswith("rank 0 in MPI_Barrier")
+
+
+def test_a_reason_that_only_mentions_an_end_is_none() -> None:
+    stack = {"0-2": at(52, "MPI_Barrier")}
+    assert told(stack, {"3": "gdb: the thread has ended its wait"}) == [], "rank 3 has not ended"
+    ((_, text, _),) = told(stack, {"3": "no calls found; its process has ended"})
+    assert text.endswith("rank 3 has ended and will not come")
 
 
 def test_a_ring_in_which_nobody_sends() -> None:
