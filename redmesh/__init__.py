@@ -1,7 +1,7 @@
 """Redmesh from Python: ``redmesh.run(["./heat"], size=16).text`` (docs/python.md)."""
 
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
-from redmesh.events import Aborted, Allocated, End, Event, Exit, Lost, Output, Result, Started
+from redmesh.events import Aborted, Allocated, BadExit, End, Event, Exit, Lost, Output, Result, SameEnd, Started
 from redmesh.launching import PIPE, Launch, attach, launch, run, stacks
 
 TYPE_CHECKING = False
@@ -12,6 +12,7 @@ __all__ = [
     "PIPE",
     "Aborted",
     "Allocated",
+    "BadExit",
     "End",
     "Event",
     "Exit",
@@ -22,6 +23,7 @@ __all__ = [
     "Output",
     "RedmeshError",
     "Result",
+    "SameEnd",
     "Started",
     "attach",
     "debug_here",

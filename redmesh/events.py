@@ -49,7 +49,10 @@ class Output(Event):
 
 @dataclass(frozen=True, slots=True)
 class Exit(Event):
-    """``rank`` ended: with ``status``, or of ``signal`` if that is not 0; ``by_yod``: yod had sent that signal."""
+    """``rank`` ended: with ``status``, or of ``signal`` if that is not 0; ``by_yod``: yod had sent that signal.
+
+    ``core``: the kernel wrote a core dump.
+    """
 
     rank: int
     node: str
@@ -57,6 +60,33 @@ class Exit(Event):
     signal: int
     elapsed_s: float
     by_yod: bool
+    core: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SameEnd:
+    """Ranks that ended alike, on ``nodes``: with ``status``, or of ``signal`` if that is not 0. ``text`` says it."""
+
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    status: int
+    signal: int
+    core: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadExit(Event):
+    """Ranks exited badly while others, ``running`` of ``size``, run on; the command ``stop`` would end these.
+
+    Each of those ranks has an :class:`Exit` of its own besides, which came first.
+    """
+
+    launcher: int
+    ends: tuple[SameEnd, ...]
+    running: int
+    size: int
+    stop: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +141,9 @@ def read_event(fields: dict[str, Any]) -> Event:
         return Output(*whole, fields["rank"], fields["stream"], base64.b64decode(fields["data"]))
     if kind == "exit":
         keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod")
-        return Exit(*whole, *(fields[key] for key in keys))
+        return Exit(*whole, *(fields[key] for key in keys), fields.get("core", False))
+    if kind == "bad_exit":
+        return _bad_exit(fields, whole)
     if kind == "allocated":
         nodes = tuple((node["name"], tuple(node["processors"])) for node in fields["nodes"])
         return Allocated(*whole, fields["launcher"], fields["size"], nodes)
@@ -124,3 +156,11 @@ def read_event(fields: dict[str, Any]) -> Event:
     if kind == "end":
         return End(*whole, fields["exit_status"], fields["elapsed_s"])
     return Event(*whole)
+
+
+def _bad_exit(fields: dict[str, Any], whole: tuple[str, float, dict[str, Any]]) -> BadExit:
+    ends = tuple(
+        SameEnd(tuple(end["ranks"]), tuple(end["nodes"]), end["status"], end["signal"], end["core"], end["text"])
+        for end in fields["ends"]
+    )
+    return BadExit(*whole, fields["launcher"], ends, fields["running"], fields["size"], fields["stop"])

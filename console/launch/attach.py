@@ -116,6 +116,8 @@ class Attached:
             if text != self._told:  # what yod said stands in a spool too, beside the event that made it
                 self._front.status(text)
             self._told = text
+        elif name == "bad_exit":
+            self._tell_bad_exit(event)
         elif name == "held":
             self._front.status(f"held at its first instruction; yod --release {self._launcher} lets it run")
         elif name == "backtrace":
@@ -124,6 +126,12 @@ class Attached:
             self._front.output_ended()
             self._tell_stacks()
             self._status = int(event["exit_status"]) & 0xFF
+
+    def _tell_bad_exit(self, event: dict[str, Any]) -> None:
+        from console.launch.bad_exits import lines
+
+        for line in lines(event, str(event["stop"]) if self._live is not None else ""):
+            self._front.status(line)
 
     def _stack(self, event: dict[str, Any]) -> None:
         if self._traces is None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop, Timer
     from console.launch.authority import Authority
+    from console.launch.bad_exits import BadExits
     from console.launch.cargo import Cargo
     from console.launch.feeder import Feeder
     from console.launch.front import Front
@@ -82,6 +83,7 @@ class Engine(Dealings):
         self._cargo: Cargo | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
+        self._bad_exits: BadExits | None = None
         self._rca, self._cpa = rca, cpa
         self._doing = self._table()
 
@@ -147,6 +149,7 @@ class Engine(Dealings):
             Do.GRACE: self._start_grace,
             Do.SAY: self._say,
             Do.STATUS: self.front.status,
+            Do.ANNOUNCE: self._announce,
             Do.TELL: self.stream.emit,
             Do.LEAVE: self._loop.stop,
         }
@@ -416,6 +419,13 @@ class Engine(Dealings):
             self.front.complain(message, hint)
             text = message.encode("utf-8", "replace").decode()  # it may name a file whose bytes are no text
             self.stream.emit({"event": "note", "node": "", "text": text})
+
+    def _announce(self, ranks: list[int]) -> None:
+        if self._bad_exits is None:
+            from console.launch.bad_exits import BadExits, tell
+
+            self._bad_exits = BadExits(self.launch, self._loop.after, lambda event: tell(self, event))
+        self._bad_exits.add(ranks)
 
     def _report(self) -> None:
         if self._reported:

@@ -97,6 +97,7 @@ class Do(Enum):
     GRACE = "grace"  # seconds until GRACE_OVER
     SAY = "say"  # an error, always told
     STATUS = "status"  # a line for people who wait, not told with -quiet and -batch
+    ANNOUNCE = "announce"  # ranks that exited badly while others run
     TELL = "tell"  # an event for the stream
     LEAVE = "leave"
 

@@ -59,16 +59,24 @@ class Launch(Forming):
         return State.RUNNING
 
     def _exits(self, exits: list[list[Any]]) -> State:
-        bad = False
+        bad = []
         for rank, status, seconds in exits:
             end = self.ranks.ended(rank, status, seconds, killed=self.killed or self.terminated)
             if end is None:
                 continue
-            bad = bad or (end.bad and not end.by_yod)
+            if end.bad and not end.by_yod:
+                bad.append(rank)
             self._do(Do.TELL, end.as_event(rank, self.ranks.node_of(rank)))
         if bad:
+            if self.announces_bad_exits:
+                self._do(Do.ANNOUNCE, bad)
             self._after_bad_exit()
         return State.RUNNING
+
+    @property
+    def announces_bad_exits(self) -> bool:
+        """Whether a rank that exits badly is news: others run on, and yod is not ending them."""
+        return not (self.bad_exit_ends or self.terminated or self.killed or self.ranks.all_ended)
 
     def _after_bad_exit(self) -> None:
         if self.bad_exit_ends and not self.ranks.all_ended and not (self.terminated or self.killed):
@@ -86,9 +94,15 @@ class Launch(Forming):
 
     def _lost(self, nodes: list[Any], reason: str) -> State:
         self._lose(nodes, reason)
-        self._do(Do.SAY, self.ranks.lost_line(nodes, reason), "")
+        self._do(Do.SAY, self.ranks.lost_line(nodes, reason), self._still_running())
         self._after_bad_exit()
         return State.RUNNING
+
+    def _still_running(self) -> str:
+        if not self.announces_bad_exits:
+            return ""
+        count, size = self.ranks.running, self.ranks.size
+        return f"{count} of {size} ranks still {'runs' if count == 1 else 'run'}: yod -signal TERM {self.launcher} ends the launch"
 
     def _lose(self, nodes: list[Any], reason: str) -> None:
         self.processor_error, self.reason = True, reason

@@ -15,12 +15,25 @@ LOST_STATUS = 128 + 9
 
 
 class End:
-    """How one rank ended. ``by_yod``: it died of a signal that yod had sent to end it. ``lost``: its node went."""
+    """How one rank ended. ``by_yod``: it died of a signal that yod had sent to end it. ``lost``: its node went.
 
-    __slots__ = ("by_yod", "elapsed_s", "lost", "signal", "status")
+    ``core``: the kernel wrote a core dump.
+    """
 
-    def __init__(self, status: int, signal: int, elapsed_s: float, *, by_yod: bool = False, lost: bool = False) -> None:
+    __slots__ = ("by_yod", "core", "elapsed_s", "lost", "signal", "status")
+
+    def __init__(
+        self,
+        status: int,
+        signal: int,
+        elapsed_s: float,
+        *,
+        by_yod: bool = False,
+        lost: bool = False,
+        core: bool = False,
+    ) -> None:
         self.status, self.signal, self.elapsed_s, self.by_yod, self.lost = status, signal, elapsed_s, by_yod, lost
+        self.core = core
 
     @property
     def bad(self) -> bool:
@@ -42,6 +55,7 @@ class End:
             "node": node,
             "status": self.status,
             "signal": self.signal,
+            "core": self.core,
             "elapsed_s": round(self.elapsed_s, 6),
             "by_yod": self.by_yod,
         }
@@ -85,7 +99,8 @@ class Ranks:
             return None
         number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
         status = os.WEXITSTATUS(wait_status) if os.WIFEXITED(wait_status) else 0
-        end = End(status, number, float(seconds), by_yod=killed and number in (9, 15))
+        core = bool(number) and os.WCOREDUMP(wait_status)
+        end = End(status, number, float(seconds), by_yod=killed and number in (9, 15), core=core)
         self._note(rank, end)
         return end
 
@@ -129,6 +144,11 @@ class Ranks:
             [at, [rank for rank in node.ranks if rank not in self.ends]] for at, node in enumerate(self.plan.nodes)
         ]
         return [entry for entry in found if entry[1]]
+
+    @property
+    def running(self) -> int:
+        """How many have not ended."""
+        return self.size - len(self.ends)
 
     def lost_line(self, nodes: list[Any], reason: str) -> str:
         """One line for people about lost nodes."""

@@ -6,6 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from console.launch.machine import Launch
@@ -50,23 +51,29 @@ def _split(name: str) -> tuple[str, str]:
     return head, name[len(head) :]
 
 
-def completion_rows(ranks: Ranks, *, whole: bool = False) -> list[str]:
-    """How every rank ended, a line for all ranks that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
+def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
+    """The ranks ``which``, those that ended alike together."""
+    alike: dict[tuple[str, bool], list[int]] = {}
+    for rank in which:
+        end = ranks.ends[rank]
+        alike.setdefault((_words(end), end.lost), []).append(rank)
+    return list(alike.values())
+
+
+def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: bool = False) -> list[str]:
+    """How these ranks (None: all) ended, a line for all that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
 
     A list that would fill the screen is cut short, with how many it names, unless ``whole``.
     """
-    alike: dict[tuple[str, bool], list[int]] = {}
-    for rank in sorted(ranks.ends):
-        end = ranks.ends[rank]
-        alike.setdefault((_words(end), end.lost), []).append(rank)
     rows = []
-    for (words, lost), which in alike.items():
-        nodes = list(dict.fromkeys(ranks.node_of(rank) for rank in which))
-        seconds = "" if lost else ", " + _seconds([ranks.ends[rank].elapsed_s for rank in which])
-        who, where = fold_ranks(which), fold_names(nodes)
+    for alike in same_ends(ranks, sorted(ranks.ends) if which is None else which):
+        end = ranks.ends[alike[0]]
+        nodes = list(dict.fromkeys(ranks.node_of(rank) for rank in alike))
+        seconds = "" if end.lost else ", " + _seconds([ranks.ends[rank].elapsed_s for rank in alike])
+        who, where = fold_ranks(alike), fold_names(nodes)
         if not whole:
-            who, where = _cut(who, f"{len(which)} ranks"), _cut(where, f"{len(nodes)} nodes")
-        rows.append(f"rank {who} on {where}: {words}{seconds}")
+            who, where = cut_short(who, f"{len(alike)} ranks"), cut_short(where, f"{len(nodes)} nodes")
+        rows.append(f"rank {who} on {where}: {_words(end)}{seconds}")
     return rows
 
 
@@ -89,7 +96,8 @@ def completion_lines(ranks: Ranks) -> list[str]:
     return lines
 
 
-def _cut(folded: str, how_many: str) -> str:
+def cut_short(folded: str, how_many: str) -> str:
+    """A folded list that fits into a line: its beginning, and how many there are in all."""
     if len(folded) <= _LONGEST:
         return folded
     return f"{folded[: folded.rindex(',', 0, _LONGEST)]},… ({how_many})"
@@ -106,6 +114,8 @@ def _words(end: End) -> str:
 
     name = signal_name(end.signal)
     text = signal.strsignal(end.signal) if end.signal < signal.NSIG else ""
+    if end.core:
+        text = f"{text}, core dumped" if text else "core dumped"
     ended = f"{name} ({text})" if text else name
     return f"{ended} from yod" if end.by_yod else ended
 

@@ -271,6 +271,7 @@ class ConsoleApp(PromptApp):
     def _run_changed(self, watch: Watch) -> None:
         run = watch.run
         self.runs_changed.publish(run.launcher)
+        self._tell_bad_exit(watch)
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
             watch.saw_it_run = False
             took = f" after {elapsed(run.elapsed_s)}" if run.elapsed_s else ""
@@ -280,6 +281,16 @@ class ConsoleApp(PromptApp):
             )  # fmt: skip
             if self.preferences.bell:
                 self.bell()
+
+    def _tell_bad_exit(self, watch: Watch) -> None:
+        """Of ranks that exit badly while nobody looks at their launch."""
+        run, told = watch.run, watch.bad_exits_told
+        watch.bad_exits_told = run.bad_exits
+        if run.bad_exits > told and run.live and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
+            self.notify(
+                f"{run.name or 'launcher'} ({run.launcher}): {run.last_bad_exit}",
+                severity="error", markup=False, timeout=8,
+            )  # fmt: skip
 
     def close_run(self, launcher: int) -> None:
         """Closes a launch's tab; the launch goes on."""

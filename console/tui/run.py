@@ -4,6 +4,7 @@ import enum
 from typing import Any, NamedTuple
 
 from agents.wire.control import Message
+from console.launch.bad_exits import lines as bad_exit_lines
 from console.launch.report import fold_names, fold_ranks
 from console.launch.sanitise import clean
 from console.launch.signals import signal_name
@@ -103,6 +104,8 @@ class Run:
         self.elapsed_s: float | None = None
         self.takes_input = False  # from observers
         self.held = False  # at its first instruction
+        self.bad_exits = 0  # announcements of ranks that exited badly while others ran
+        self.last_bad_exit = ""
         self.traces = Traces()
         self.traced: set[int] = set()  # ranks whose stack is known
         self._resize(size)
@@ -130,6 +133,11 @@ class Run:
         """How many ranks are in each state; states with none are left out."""
         return {state: n for state in RankState if (n := self.states.count(state))}
 
+    @property
+    def ended_badly(self) -> int:
+        """How many ranks exited badly, of a signal, or with their node."""
+        return sum(map(self.states.count, (RankState.FAILED, RankState.SIGNALLED, RankState.LOST)))
+
     def take(self, event: Message) -> None:
         """Takes one event of the stream. What it does not know, or cannot read, it leaves alone."""
         kind = event.get("event")
@@ -150,6 +158,7 @@ class Run:
         self.ends.clear()
         self.output.clear()
         self.held = False
+        self.bad_exits, self.last_bad_exit = 0, ""
         self.traces = Traces()
         self.traced = set()
 
@@ -237,6 +246,13 @@ class Run:
     def _aborted(self, event: Message) -> None:
         self.output.note(clean(str(event["text"])))
 
+    def _bad_exit(self, event: Message) -> None:
+        told = [clean(line) for line in bad_exit_lines(event, str(event["stop"]))]
+        for line in told:
+            self.output.note(line)
+        self.bad_exits += 1
+        self.last_bad_exit = told[0]
+
     def _held(self, event: Message) -> None:
         del event
         self.held = True
@@ -275,6 +291,7 @@ _HANDLERS: dict[str, Any] = {
     "note": Run._note,
     "gives_way": Run._note,
     "aborted": Run._aborted,
+    "bad_exit": Run._bad_exit,
     "held": Run._held,
     "released": Run._released,
     "backtrace": Run._backtrace,

@@ -29,6 +29,7 @@ class Watch:
         self.run = run
         self.trouble = ""
         self.saw_it_run = False  # since we came: its end is news
+        self.bad_exits_told = 0  # announcements of the run that a note was made of
         self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
@@ -38,7 +39,7 @@ class Watch:
         self._received = 0  # bytes of the stream: where the spool goes on
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Feeds the run until its stream ends; ``changed`` is called when its phase does."""
+        """Feeds the run until its stream ends; ``changed`` is called when its phase does, and when ranks exited badly."""
         self.run.restart()
         self.trouble = ""
         self._received = 0
@@ -99,11 +100,11 @@ class Watch:
 
     def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
         self.saw_it_run = self.saw_it_run or (self.run.live and self._attachment is not None)
-        before, held = self.run.phase, self.run.held
+        before = (self.run.phase, self.run.held, self.run.bad_exits)
         self._stamp()
         for kind, payload in batch:
             self._take(kind, payload)
-        if self.run.phase is not before or self.run.held is not held:
+        if before != (self.run.phase, self.run.held, self.run.bad_exits):
             changed()
 
     def _take(self, kind: int, payload: bytes) -> None:

@@ -4,13 +4,17 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from redmesh.events import BadExit, read_event
 from tests.support.mesh import PrivateMesh
+from tests.support.terminals import Typist
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
@@ -79,6 +83,94 @@ def test_exit_statuses(yods: PrivateMesh, script: str, status: int, row: str) ->
     assert row in done.stderr
     assert bool(row) or not done.stderr
     assert yods.run("yod", "-sz", "4", "-quiet", "sh", "-c", script).stderr == ""
+
+
+@pytest.fixture
+def dies(yods: PrivateMesh) -> Iterator[list[str]]:
+    """A program of which rank 1 dies, and the others run until there is a file ``end``."""
+    (yods.work / "end").unlink(missing_ok=True)
+    yield ["sh", "-c", "[ $YOD_RANK = 1 ] && kill -SEGV $$; until [ -e end ]; do sleep 0.02; done"]
+    (yods.work / "end").touch()
+
+
+def test_a_dead_rank_is_announced_while_others_run(yods: PrivateMesh, dies: list[str]) -> None:
+    yod = yods.start("yod", "-sz", "4", *dies, stderr=subprocess.PIPE, text=True)
+    assert yod.stderr is not None
+    first = yod.stderr.readline()
+    assert yod.poll() is None, "it is told while the others run"
+    (yods.work / "end").touch()
+    rest = yod.communicate(timeout=20)[1]
+    assert re.fullmatch(
+        r"yod: rank 1 on n0: SIGSEGV \(Segmentation fault.*\), \d\.\d s; rank 0,2-3 still run"
+        r" \(yod -signal TERM \d+ ends them\)\n",
+        first,
+    ), first
+    assert yod.returncode == 139 and rest.count("SIGSEGV") == 1, "and in the table at the end, once"
+
+
+def test_the_command_that_an_announcement_names_ends_the_launch(yods: PrivateMesh, dies: list[str]) -> None:
+    yod = yods.start("yod", "-sz", "2", *dies, stderr=subprocess.PIPE, text=True)
+    assert yod.stderr is not None
+    named = re.search(r"\((yod -signal TERM \d+) ends it\)", yod.stderr.readline())
+    assert named
+    yods.run(*named[1].split(), check=True)
+    yod.communicate(timeout=20)
+    assert yod.returncode == 139
+
+
+def test_on_a_terminal_the_way_to_end_it_is_ctrl_c(yods: PrivateMesh, dies: list[str]) -> None:
+    typist = Typist(["yod", "-sz", "2", *dies], yods.env, yods.work)
+    try:
+        said = typist.read("(^C ends it)")
+        assert "rank 1 on n0: SIGSEGV" in said and "rank 0 still runs" in said
+        typist.type("\x03")
+        typist.read("interrupted: SIGTERM went to every rank")
+        assert typist.wait() == 139
+    finally:
+        typist.close()
+
+
+@pytest.mark.parametrize("word", ["-quiet", "-batch", "-kill"])
+def test_who_wants_no_status_lines_or_ends_the_others_gets_no_announcement(yods: PrivateMesh, word: str) -> None:
+    script = "[ $YOD_RANK = 1 ] && exit 3; trap '' TERM; sleep 0.4"
+    done = yods.run("yod", word, "-sz", "2", "sh", "-c", script)
+    assert done.returncode == 3 and "still run" not in done.stderr, done.stderr
+
+
+def test_ranks_that_end_together_are_told_once(yods: PrivateMesh) -> None:
+    done = yods.run("yod", "-sz", "8", "sh", "-c", "exit 3")
+    assert done.stderr.count("rank") == 1 and "still run" not in done.stderr, done.stderr
+
+
+def test_a_dead_rank_is_an_event(yods: PrivateMesh, dies: list[str]) -> None:
+    yod = yods.start("yod", "-json", "-quiet", "-sz", "4", *dies, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert yod.stdout is not None
+    events = [{}]
+    while events[-1].get("event") != "bad_exit":
+        events.append(json.loads(yod.stdout.readline()))
+    (yods.work / "end").touch()
+    _, said = yod.communicate(timeout=20)
+    told = events[-1]
+    (end,) = told["ends"]
+    assert (end["ranks"], end["nodes"], end["status"], end["signal"]) == ([1], ["n0"], 0, 11)
+    assert (told["running"], told["size"], told["still"]) == (3, 4, "0,2-3")
+    assert told["stop"] == f"yod -signal TERM {told['launcher']}" and said == b""
+    typed = read_event(told)
+    assert isinstance(typed, BadExit) and typed.ends[0].ranks == (1,) and typed.running == 3
+
+
+def test_a_dead_rank_of_a_detached_launch_is_in_its_spool(yods: PrivateMesh, dies: list[str]) -> None:
+    launcher = yods.run("yod", "-detach", "-sz", "2", *dies, check=True).stdout.strip()
+    attached = yods.start("yod", "--attach", launcher, stderr=subprocess.PIPE, text=True)
+    assert attached.stderr is not None
+    said = attached.stderr.readline()
+    assert "yod: rank 1 on n0: SIGSEGV" in said and f"rank 0 still runs (yod -signal TERM {launcher} ends it)" in said
+    (yods.work / "end").touch()
+    attached.communicate(timeout=20)
+    assert attached.returncode == 139
+    wait_until(lambda: not (yods.run_dir / f"yod-{launcher}.sock").exists(), "it is over")
+    later = yods.run("yod", "--attach", launcher)
+    assert "rank 1 on n0: SIGSEGV" in later.stderr and "yod -signal" not in later.stderr, "nothing is left to end"
 
 
 def test_verbose_tells_when_all_went_well(yods: PrivateMesh) -> None:

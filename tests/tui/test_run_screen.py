@@ -348,6 +348,27 @@ async def test_a_line_for_the_ranks(tmp_path: Path) -> None:
         assert [one["data"] for one in yod.heard if one["op"] == "input"] == ["yes\n", "no\n"]
 
 
+async def test_ranks_that_exit_badly_are_told_while_others_run(tmp_path: Path) -> None:
+    def dies(rank: int) -> None:
+        text = f"rank {rank} on n0: SIGSEGV (Segmentation fault), 0.5 s"
+        end = {"ranks": [rank], "nodes": ["n0"], "status": 0, "signal": 11, "core": False, "text": text}
+        yod.exit(rank, signal=11)
+        yod.event("bad_exit", launcher=1, ends=[end], running=6, size=8, still="0-1,4-7", stop="yod -signal TERM 1")
+
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        dies(2)
+        await until(pilot, lambda: "rank 2 on n0: SIGSEGV" in screen_text(app), "the note")
+        await until(pilot, lambda: "1 of 8 ranks ended badly" in screen_text(app), "the heading")
+        await pilot.press("m")
+        await until(pilot, lambda: app.current_mode == "mesh", "another tab")
+        dies(3)
+        await until(pilot, lambda: "solve (1): rank 3 on n0: SIGSEGV" in screen_text(app).replace("\n", " "), "a message")
+
+
 async def test_a_held_launch_is_released(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):

@@ -50,6 +50,22 @@ def test_like_ends_are_folded_and_the_bad_come_first() -> None:
     assert rows == [("2", "exit 3", 3.0, 3.0), ("4-5", "SIGTERM (by yod)", 5.0, 6.0), ("0-1,3", "exit 0", 1.0, 4.0)]
 
 
+def test_ranks_that_exit_badly_are_noted_while_others_run() -> None:
+    run = started()
+    ended(run, 1, signal=11)
+    text = "rank 1 on n0: SIGSEGV \x1b[2J, 0.5 s"
+    ends = [{"ranks": [1], "nodes": ["n0"], "status": 0, "signal": 11, "core": False, "text": text}]
+    event = {"launcher": 7, "ends": ends, "running": 3, "size": 4, "still": "0,2-3", "stop": "yod -signal TERM 7"}
+    run.take({"event": "bad_exit", "at": 2.0, **event})
+    note = "rank 1 on n0: SIGSEGV ␛[2J, 0.5 s; rank 0,2-3 still run (yod -signal TERM 7 ends them)"
+    assert [line.text for line in run.output.lines(0)] == [note] and run.last_bad_exit == note
+    assert (run.phase, run.bad_exits, run.ended_badly) == (Phase.RUNNING, 1, 1)
+    run.take({"event": "bad_exit", "at": 2.0})
+    assert "could not be read" in list(run.output.lines(0))[-1].text and run.bad_exits == 1
+    run.restart()
+    assert (run.bad_exits, run.last_bad_exit) == (0, "")
+
+
 def test_a_rank_that_has_ended_is_not_lost_later() -> None:
     run = started()
     ended(run, 2)

@@ -1,11 +1,13 @@
 """The launcher's machine: every transition, and what must hold for any sequence of events."""
 
+import heapq
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console.launch.bad_exits import BadExits, lines
 from console.launch.forming import Do, Event, State
 from console.launch.machine import TRANSITIONS, Launch
 from console.launch.plan import Plan, place
@@ -260,6 +262,96 @@ def test_a_bad_exit_ends_the_job_only_with_kill() -> None:
         assert ((Do.SIGNAL, 15, None) in actions) is ends
         play([(E.EXITS, [[r, ENDED_BY_15, 0.1] for r in (1, 2, 3)]), *END], launch)
         assert launch.exit_status == (3 if ends else 143)
+
+
+def test_ranks_that_exit_badly_are_announced_while_others_run() -> None:
+    def announced(events: list[Any], *, ends: bool = False) -> list[Any]:
+        return [action[1] for action in play([*RUN, *events], Launch(bad_exit_ends=ends))[0] if action[0] is Do.ANNOUNCE]
+
+    assert announced([(E.EXITS, exits(EXIT_3, ENDED_BY_11, 0))]) == [[0, 1]]
+    assert announced([(E.EXITS, exits(EXIT_3, 0, 0, 0))]) == [], "the completion table tells of all at once"
+    assert announced([(E.EXITS, exits(0, 0))]) == []
+    assert announced([(E.EXITS, exits(EXIT_3))], ends=True) == [], "then yod ends the others"
+    assert announced([E.INTERRUPT, (E.EXITS, exits(EXIT_3, ENDED_BY_11))]) == [], "what comes of ^C is no news"
+    assert announced([E.KILL, (E.EXITS, exits(ENDED_BY_9))]) == []
+
+
+def test_a_lost_node_says_what_still_runs() -> None:
+    launch = Launch(bad_exit_ends=False)
+    actions, _ = play([*RUN, LOST], launch)
+    (hint,) = [action[2] for action in actions if action[0] is Do.SAY]
+    assert hint == "2 of 4 ranks still run: yod -signal TERM 7 ends the launch"
+
+
+class Clock:
+    """Timers in the order of their time, which passes when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._calls: list[tuple[float, int, Any]] = []
+
+    def after(self, seconds: float, call: Any) -> None:
+        heapq.heappush(self._calls, (self.now + seconds, len(self._calls), call))
+
+    def pass_until(self, at: float) -> None:
+        while self._calls and self._calls[0][0] <= at:
+            self.now, _, call = heapq.heappop(self._calls)
+            call()
+        self.now = at
+
+
+def dying(clock: Clock, size: int, told: list[dict[str, Any]]) -> tuple[Launch, BadExits]:
+    launch = Launch(bad_exit_ends=False)
+    everybody = [[rank, 900 + rank, 0 if rank < size // 2 else 1] for rank in range(size)]
+    play([(E.ALLOCATED, plan_of(size), 7), (E.READY, everybody), E.CONFIRMED], launch)
+    return launch, BadExits(launch, clock.after, told.append, lambda: clock.now)
+
+
+def die(launch: Launch, announcer: BadExits, rank: int, status: int) -> None:
+    for action in launch.handle(E.EXITS, [[rank, status, 0.5]]):
+        if action[0] is Do.ANNOUNCE:
+            announcer.add(action[1])
+
+
+def test_ranks_that_die_together_are_one_line() -> None:
+    clock, told = Clock(), []  # type: tuple[Clock, list[dict[str, Any]]]
+    launch, announcer = dying(clock, 8, told)
+    for rank in (1, 2, 5):
+        die(launch, announcer, rank, ENDED_BY_11)
+    clock.pass_until(1000.2)
+    (event,) = told
+    assert [(end["ranks"], end["nodes"], end["signal"], end["core"]) for end in event["ends"]] == [
+        ([1, 2, 5], ["n0", "n1"], 11, False)
+    ]
+    assert lines(event, "^C") == [
+        "rank 1-2,5 on n0-n1: SIGSEGV (Segmentation fault), 0.5 s; rank 0,3-4,6-7 still run (^C ends them)"
+    ]
+    for rank in (0, 3, 4, 6, 7):
+        die(launch, announcer, rank, ENDED_BY_11)
+    clock.pass_until(1010.0)
+    assert len(told) == 1, "all have ended: the completion table tells it"
+
+
+def test_ten_thousand_ranks_that_die_one_by_one_are_no_flood() -> None:
+    clock, told = Clock(), []  # type: tuple[Clock, list[dict[str, Any]]]
+    launch, announcer = dying(clock, 10_000, told)
+    for rank in range(9_999):
+        die(launch, announcer, rank, (rank % 200 + 1) << 8)
+        clock.pass_until(clock.now + 0.02)
+        assert rank < 6 or told, "the first ones are told at once"
+    clock.pass_until(clock.now + 60)
+    shown = [line for event in told for line in lines(event, "^C")]
+    assert 5 < len(shown) < 80 and len(told) < 16 and max(map(len, shown)) < 250, (len(shown), len(told))
+    named = [rank for event in told for end in event["ends"] for rank in end["ranks"]]
+    assert sorted(named) == list(range(9_999)), "each is announced, once"
+
+
+def test_a_core_dump_is_named() -> None:
+    clock, told = Clock(), []  # type: tuple[Clock, list[dict[str, Any]]]
+    launch, announcer = dying(clock, 4, told)
+    die(launch, announcer, 1, 11 | 0x80)
+    clock.pass_until(1001.0)
+    assert told[0]["ends"][0]["core"] and "SIGSEGV (Segmentation fault, core dumped)" in told[0]["ends"][0]["text"]
 
 
 def test_kill_after_the_grace_when_a_rank_does_not_listen() -> None:

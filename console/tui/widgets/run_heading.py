@@ -20,6 +20,8 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
         what, style = "held at the first instruction", "$warning"
     elif run.phase is Phase.RUNNING and run.started_at is not None:
         what = f"running {elapsed(max(0.0, now - run.started_at))}"
+        if run.bad_exits:
+            what, style = f"{what}, {run.ended_badly:,} of {several(run.size, 'rank')} ended badly", "$error"
     elif run.phase is Phase.GONE and trouble:
         what = trouble
     right = Content.assemble(("  ", ""), (what, style))
