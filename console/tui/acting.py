@@ -82,6 +82,7 @@ VERBS = {
 
 def target(machine: Machine, cells: Iterable[int]) -> Target:
     """What these cells come to."""
+    cells = [cell for cell in cells if 0 <= cell < machine.cells]
     rows = [machine.processors[cell] for cell in cells]
     nodes = sorted({machine.node_of(cell) for cell in cells})
     on = {row.launcher for row in rows}

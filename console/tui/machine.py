@@ -202,7 +202,7 @@ class Machine:
         self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
         held = self._take_partitions(picture)
         self._take_events(picture)
-        known = all(row.id in self._cell_of for row in picture.processors)
+        known = all(self._has(row) for row in picture.processors)
         nodes_known = all(node.id in self._node_index for node in picture.nodes)
         if picture.whole or not known or not nodes_known:
             return self._replace(picture)
@@ -223,6 +223,11 @@ class Machine:
         if held:
             cells.update(cell for cell, row in enumerate(self.processors) if row.partition in held)
         return Changed(False, {cell for cell in cells if self._look(cell)}, launchers)
+
+    def _has(self, row: Processor) -> bool:
+        """Whether the processor is known, and where it was."""
+        cell = self._cell_of.get(row.id)
+        return cell is not None and self.processors[cell][:3] == row[:3]
 
     def _take_events(self, picture: Picture) -> None:
         if picture.whole:
@@ -299,8 +304,9 @@ class Machine:
         self.shapes += 1
         return Changed(True, set(), launchers or True)
 
-    def _shape(self) -> tuple[str, list[tuple[int, str]], list[int]]:
-        return self.topology, [(node.id, node.name) for node in self.nodes], [row.id for row in self.processors]
+    def _shape(self) -> tuple[str, list[tuple[int, str]], list[tuple[int, int]]]:
+        nodes = [(node.id, node.name) for node in self.nodes]
+        return self.topology, nodes, [(row.id, row.node) for row in self.processors]
 
     def _look(self, cell: int) -> bool:
         """Works out how a cell looks; True when that changed."""
@@ -361,9 +367,10 @@ class Machine:
         """Index into ``nodes`` of the cell's node."""
         return self._node_index[self.processors[cell].node]
 
-    def node_index(self, node: int) -> int:
-        """Index into ``nodes`` of a node's id. KeyError."""
-        return self._node_index[node]
+    def cells_of_node(self, node: int) -> range:
+        """The cells of a node's id; none for a node that is gone."""
+        index = self._node_index.get(node)
+        return range(0) if index is None else self.node_cells(index)
 
     def node_cells(self, index: int) -> range:
         """The cells of a node."""

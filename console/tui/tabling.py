@@ -62,7 +62,7 @@ def _nodes_of(row: Launcher, machine: Machine) -> str:
 
 
 def _busy(node: Node, machine: Machine) -> tuple[int, int]:
-    cells = machine.node_cells(machine.node_index(node.id))
+    cells = machine.cells_of_node(node.id)
     return sum(machine.processors[cell].launcher is not None for cell in cells), len(cells)
 
 
@@ -185,17 +185,19 @@ class Rows:
         self._machine = machine
         self._matches: Callable[[str], bool] = lambda _: True
         self._kept: dict[int, _Kept] = {}
+        self._filtered_anew = False  # the rows are those of another filter until they are refreshed
 
     def set_filter(self, text: str) -> None:
         """Another filter. FilterError, and then the one before stays."""
         self._matches = matcher(text)
         self.filter = text
-        self._kept.clear()
+        self._filtered_anew = True
 
     def refresh(self) -> None:
         """Takes in what has changed in the machine."""
         kept: dict[int, _Kept] = {}
-        before = self._kept
+        before = {} if self._filtered_anew else self._kept
+        self._filtered_anew = False
         for key, row in (*self.extra, *self.table.rows(self._machine)):
             old = before.get(key)
             kept[key] = old if old is not None and old.row is row else self._keep(row)
@@ -285,7 +287,7 @@ def cells_of(table: Table, row: Any, machine: Machine) -> list[int]:
     if table is PARTITIONS:
         return [cell for cell, one in enumerate(machine.processors) if one.partition == row.id]
     if table is NODES:
-        return list(machine.node_cells(machine.node_index(row.id)))
+        return list(machine.cells_of_node(row.id))
     launcher = launcher_of(table, row)
     if launcher is not None and launcher in machine.launchers:
         return machine.cells_of_launcher(launcher)

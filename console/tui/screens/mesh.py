@@ -260,11 +260,11 @@ class MeshScreen(Doing):
 
     def action_expression(self) -> None:
         """By an expression, which is tried while it is typed."""
-        before = self._map.selected_cells
+        before = set(self._map.selected)
 
         def told(text: str) -> str:
             if not text.strip():
-                self._map.select(before)
+                self._map.select_processors(before)
                 return "free, busy, stale …, node[1-8], c3-*, 0..15, user=ada, launcher=7, job=4242 with & | ! ( )"
             try:
                 cells = choose(text, self.console.machine, os.getuid())
@@ -275,7 +275,7 @@ class MeshScreen(Doing):
 
         def answered(text: str | None) -> None:
             if not (text or "").strip():
-                self._map.select(before)
+                self._map.select_processors(before)
 
         self.app.push_screen(Entry("select", told, placeholder="node[1-8] & free"), answered)
 

@@ -140,7 +140,7 @@ class RunScreen(Saving, Framed):
     @on(CellGrid.Moved)
     def _moved(self, event: CellGrid.Moved) -> None:
         run, rank = self._run, event.cell
-        if rank < run.size:
+        if 0 <= rank < run.size:
             end = run.ends.get(rank)
             what = _WORDS[RankState(run.states[rank])]
             if end is not None:
@@ -342,6 +342,8 @@ class RunScreen(Saving, Framed):
     def _ended_so(self, event: LineList.Chosen) -> None:
         """The stacks of the ranks that ended like that."""
         ranks = self._completion.ranks(event.key)
+        if not ranks:
+            return
         lines = [clean(row) for row in self._run.traces.rows(ranks)]
         if lines:
             self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))

@@ -147,7 +147,7 @@ class CellGrid(ScrollView, can_focus=True):
     def action_move(self, where: str) -> None:
         """Moves the cursor: left, right, up, down, first, last, page_up, page_down."""
         cell = self.cursor
-        if cell not in self._layout:
+        if cell not in self._layout or not self.cells:
             return
         last = self.cells - 1
         if where in ("up", "down"):

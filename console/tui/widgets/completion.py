@@ -36,8 +36,8 @@ class Completion(LineList):
         self.set_keys(list(range(len(self._rows))))
 
     def ranks(self, key: int) -> frozenset[int]:
-        """The ranks of a row."""
-        return self._rows[key].members
+        """The ranks of a row; none where the launch is attached to anew and has no such row any more."""
+        return self._rows[key].members if key < len(self._rows) else frozenset()
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """Glyph, what happened, which ranks, where, how long."""

@@ -114,7 +114,7 @@ class Details(Widget):
     def _of_ranks(self, node: Node) -> list[Fact]:
         """Which ranks of which launchers are on the node."""
         machine = self._machine
-        cells = machine.node_cells(machine.node_index(node.id))
+        cells = machine.cells_of_node(node.id)
         mine = {machine.processors[cell].id for cell in cells}
         facts: list[Fact] = []
         for number in dict.fromkeys(machine.processors[cell].launcher for cell in cells):
@@ -129,9 +129,10 @@ class Details(Widget):
         if self._ranks[0] != launcher.ranks:
             try:
                 ranks = json.loads(launcher.ranks)
-            except ValueError:
+            except (ValueError, RecursionError):
                 ranks = []
-            self._ranks = (launcher.ranks, ranks if isinstance(ranks, list) else [])
+            numbers = ranks if isinstance(ranks, list) else []
+            self._ranks = (launcher.ranks, [at if isinstance(at, int) else -1 for at in numbers])
         return self._ranks[1]
 
     def _of_launcher(self, launcher: Launcher, *, short: bool) -> list[Fact]:

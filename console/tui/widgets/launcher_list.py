@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.binding import BindingType
 
 from console.tui.actions.registry import bindings
-from console.tui.machine import HUES, Machine, hue
+from console.tui.machine import HUES, Launcher, Machine, hue
 from console.tui.widgets.line_list import LineList
 from console.tui.words import elapsed
 
@@ -28,14 +28,16 @@ class LauncherList(LineList):
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
+        self._launchers: dict[int, Launcher] = {}  # those listed: the machine's may have gone before a line is painted
 
     def update_launchers(self) -> None:
         """Shows the launchers the machine has now."""
-        self.set_keys(sorted(self._machine.launchers))
+        self._launchers = dict(self._machine.launchers)
+        self.set_keys(sorted(self._launchers))
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
-        launcher = self._machine.launchers[key]
+        launcher = self._launchers[key]
         quiet = base + self.look("line-list--quiet")
         if launcher.state == "pending":
             badge, style = "+", self.look("launcher-list--pending")

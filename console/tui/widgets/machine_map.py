@@ -22,6 +22,9 @@ from console.tui.widgets.cell_grid import CellGrid
 _WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))
 
 
+_NOTHING = Chart(TIGHTEST, [], [])
+
+
 class MachineMap(CellGrid):
     """Draws :class:`Machine`; never changes it. The grid's cells are tiles of the chart in view."""
 
@@ -44,7 +47,7 @@ class MachineMap(CellGrid):
         self._machine = machine
         self._structure = Structure(machine)
         self._topology = machine.topology
-        self._chart = Chart(TIGHTEST, [], [])
+        self._laid_out = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # what it is a chart of
         self._looks: dict[int, tuple[str, str, str]] = {}  # of tiles drawn; worked out anew where they change
         self.place: Place = MACHINE
@@ -67,13 +70,21 @@ class MachineMap(CellGrid):
             self._structure, self._topology = Structure(self._machine), self._machine.topology
         wanted = (self.place, width, height, self.whole, self._machine.shapes)
         if wanted == self._charted:
-            return self._chart
+            return self._laid_out
         self._charted = wanted
-        self._chart = self._structure.chart(self.place, width, height, whole=self.whole)
-        if not self._chart.members and self.place != MACHINE:  # the cabinet or the node is gone
+        self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
+        if not self._laid_out.members and self.place != MACHINE:  # the cabinet or the node is gone
             self.place = MACHINE
-            self._chart = self._structure.chart(self.place, width, height, whole=self.whole)
-        return self._chart
+            self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
+        return self._laid_out
+
+    @property
+    def _chart(self) -> Chart:
+        """The chart in view; an empty one from when nodes or processors came or went until it is laid out anew.
+
+        Cells are numbers that stand for other processors then, or for none.
+        """
+        return self._laid_out if self._charted and self._charted[-1] == self._machine.shapes else _NOTHING
 
     def appearance(self, cell: int) -> tuple[str, str]:
         """Glyph and style of a processor; of several that differ what is worst, else what most are."""
@@ -167,7 +178,7 @@ class MachineMap(CellGrid):
     def show(self, place: Place, cell: int | None = None) -> None:
         """Goes to a place, the cursor on that cell."""
         self.place = place
-        if cell is not None:
+        if cell is not None and 0 <= cell < self._machine.cells:
             self._processor = self._machine.processors[cell].id
         self.rebuild()
         self.post_message(self.Selected())
@@ -175,12 +186,12 @@ class MachineMap(CellGrid):
     @property
     def cell(self) -> int | None:
         """The machine's cell under the cursor, the first of its tile."""
-        return self._chart.members[self.cursor][0] if self.cursor < self.cells else None
+        return self._chart.members[self.cursor][0] if 0 <= self.cursor < self.cells else None
 
     @property
     def under(self) -> list[int]:
         """All cells of the tile under the cursor."""
-        return list(self._chart.members[self.cursor]) if self.cursor < self.cells else []
+        return list(self._chart.members[self.cursor]) if 0 <= self.cursor < self.cells else []
 
     @property
     def path(self) -> str:
@@ -211,7 +222,7 @@ class MachineMap(CellGrid):
     def watch_cursor(self, before: int, after: int) -> None:
         """The label of the node left behind is drawn again too; a range follows."""
         super().watch_cursor(before, after)
-        if after < self.cells:
+        if 0 <= after < self.cells:
             self._processor = self._machine.processors[self._chart.members[after][0]].id
             for tile in (before, after):
                 if tile < self.cells:
@@ -292,7 +303,17 @@ class MachineMap(CellGrid):
     def select(self, cells: Iterable[int]) -> None:
         """Selects exactly these cells."""
         self._anchor = None
-        self._select({self._machine.processors[cell].id for cell in cells})
+        self._select(self._processors(cells))
+
+    def select_processors(self, processors: set[int]) -> None:
+        """Selects exactly these, as far as there still are any."""
+        self._anchor = None
+        self._select({one for one in processors if self._machine.cell_of(one) is not None})
+
+    def _processors(self, cells: Iterable[int]) -> set[int]:
+        """Their ids; what is no cell any more has none."""
+        processors = self._machine.processors
+        return {processors[cell].id for cell in cells if 0 <= cell < len(processors)}
 
     def _select(self, processors: set[int]) -> None:
         changed = processors ^ self.selected
@@ -311,7 +332,7 @@ class MachineMap(CellGrid):
     def toggle(self, cells: Iterable[int]) -> None:
         """Selects these, or unselects them when they all are selected."""
         self._anchor = None
-        ids = {self._machine.processors[cell].id for cell in cells}
+        ids = self._processors(cells)
         self._select(self.selected - ids if ids <= self.selected else self.selected | ids)
 
     @property
@@ -334,10 +355,10 @@ class MachineMap(CellGrid):
         self._stretch()
 
     def _stretch(self) -> None:
-        assert self._anchor is not None
+        if self._anchor is None or not max(self._anchor, self.cursor) < self.cells:
+            return
         tiles = self._between(self._anchor, self.cursor)
-        members = (cell for tile in tiles for cell in self._chart.members[tile])
-        self._select(self._before | {self._machine.processors[cell].id for cell in members})
+        self._select(self._before | self._processors(cell for tile in tiles for cell in self._chart.members[tile]))
 
     def _between(self, one: int, other: int) -> Iterable[int]:
         """In a row of nodes all in order; where the machine's shape is drawn the rectangle on the screen."""

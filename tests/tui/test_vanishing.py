@@ -1,0 +1,141 @@
+"""Launchers, nodes and processors that go between a change and the next time something is drawn, or between two keys."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from console.tui.app import ConsoleApp
+from console.tui.screens.launch import LaunchScreen
+from db.machine import NodeSpec, define_machine, node_up
+from tests.support.console import Keyboard, opened, screen_text, until
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.scripted_yod import ScriptedYod
+
+SEED = int(os.environ.get("REDMESH_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+FUZZ_S = float(os.environ.get("REDMESH_FUZZ_S", "8"))
+
+
+def redefine(database: FixedDatabase, nodes: int, slots: int) -> None:
+    """The machine has other nodes and processors from now on; what ran is gone."""
+    specs = [
+        NodeSpec(i + 1, f"n{i}", range(i * slots, (i + 1) * slots), address=f"/run/x/n{i}.sock") for i in range(nodes)
+    ]
+    boot = f"b{time.monotonic_ns()}"
+    define_machine(database.store, "main", boot, "login1", specs)
+    for spec in specs:
+        node_up(database.store, spec.name, boot, 1, spec.address, "0.1.0")
+
+
+async def test_a_launch_ends_while_its_tab_is_shown_and_the_map_comes_back_resized(tmp_path: Path) -> None:
+    """The list of launchers was painted before it heard that one had gone: KeyError."""
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        yod.hello("./solve", 2)
+        yod.started(["n0"] * 2)
+        await pilot.press("a")
+        await until(pilot, lambda: app.current_mode == "run-1", "the run's tab")
+        database.end(1)
+        await until(pilot, lambda: 1 not in app.machine.launchers, "it is gone")
+        await pilot.resize_terminal(120, 40)
+        await pilot.press("m")
+        await until(pilot, lambda: "launchers (3)" in screen_text(app), "the map without it")
+
+
+@pytest.mark.parametrize("tab", ["1", "2", "3", "4", "n"])
+async def test_the_machine_shrinks_behind_another_tab(tmp_path: Path, tab: str) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("end", "v", "G", tab)  # the cursor, and a range, on what will be gone
+        redefine(database, 1, 2)
+        await until(pilot, lambda: app.machine.cells == 2, "a smaller machine")
+        await pilot.resize_terminal(100, 30)
+        app.action_show("mesh")
+        await until(pilot, lambda: "1 node, 2 processors" in screen_text(app), "the map of it")
+        await pilot.press("end", "space", "enter", "escape")
+
+
+async def test_the_map_is_asked_before_it_has_heard_of_a_smaller_machine(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("end")
+        shown = app.screen.query_one("#map")
+        redefine(database, 1, 2)
+        app.machine.apply(await app._reader.read())  # as the reader does; nobody was told yet
+        assert app.machine.cells == 2
+        assert (shown.cell, shown.under, shown.launcher) == (None, [], None)
+        shown._strips.clear()
+        for y in range(shown.size.height):
+            shown.render_line(y)
+        shown.action_move("down")
+        shown.action_extend("left")
+        shown.repaint({0, 1, 31})
+        assert app.screen.target().processors == [] and app.screen.facts() == {}
+        shown.rebuild()
+        assert shown.cells == 2 and shown.cursor < 2
+
+
+def keys_of(app: ConsoleApp) -> list[str]:
+    """What may be pressed on the screen in front without starting, ending or writing anything."""
+    quits = {"q", "ctrl+q", "ctrl+c", "ctrl+r", "ctrl+z", "ctrl+p"}
+    if isinstance(app.screen, LaunchScreen):
+        quits |= {"enter", "ctrl+t", "ctrl+y"}
+    bound = {key for _, binding, *_ in app.screen.active_bindings.values() for key in [binding.key]}
+    return sorted((bound | {"m", "1", "2", "3", "4", "tab", "escape", "up", "down", "x", "7"}) - quits)
+
+
+async def meddle(choice: random.Random, database: FixedDatabase, app: ConsoleApp, pilot: Keyboard) -> str:
+    """One thing happens: a key, another size, a launch begins or ends, the machine is another."""
+    what = choice.choices(("key", "resize", "put", "end", "machine", "down"), (60, 8, 10, 12, 2, 3))[0]
+    nodes = max(1, len(app.machine.nodes) - 1)
+    if what == "key":
+        key = choice.choice(keys_of(app))
+        await app._press_keys([key])
+        return f"key {key}"
+    if what == "resize":
+        size = choice.choice([(80, 24), (100, 30), (120, 40), (200, 60), (40, 12), (60, 50)])
+        await pilot.resize_terminal(*size)
+        return f"resize {size}"
+    if what == "put":
+        free = [row.id for row in app.machine.processors if row.launcher is None][: choice.randint(1, 6)]
+        if free:
+            database.put(Row(tuple(free), "./new", state=choice.choice(["busy", "pending"])))
+    elif what == "end" and app.machine.launchers:
+        database.end(choice.choice(sorted(app.machine.launchers)))
+    elif what == "machine":
+        redefine(database, choice.randint(1, 6), choice.randint(1, 8))
+    elif what == "down":
+        database.down(f"n{choice.randrange(nodes)}")
+    return what
+
+
+async def test_random_keys_sizes_launches_and_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("TMUX", raising=False)
+    with capsys.disabled():
+        print(f" seed {SEED} ", end="", flush=True)
+    choice = random.Random(SEED)
+    database = busy_machine(tmp_path)
+    done: list[str] = []
+    try:
+        async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+            app.read_only = True
+            yod.hello("./solve", 6)
+            yod.started(["n0"] * 6)
+            until_s = time.monotonic() + FUZZ_S
+            while time.monotonic() < until_s and app._exception is None:
+                done.append(await meddle(choice, database, app, pilot))
+                if choice.random() < 0.3:
+                    await pilot.pause(choice.choice([0, 0, 0.02, 0.3]))
+    except BaseException as error:
+        raise AssertionError(f"seed {SEED}, after {done[-30:]}") from error
+    assert len(done) > 20
