@@ -141,7 +141,7 @@ def read_event(fields: dict[str, Any]) -> Event:
         return Output(*whole, fields["rank"], fields["stream"], base64.b64decode(fields["data"]))
     if kind == "exit":
         keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod")
-        return Exit(*whole, *(fields[key] for key in keys), fields.get("core", False))
+        return Exit(*whole, *(fields[key] for key in keys), core=fields.get("core", False))
     if kind == "bad_exit":
         return _bad_exit(fields, whole)
     if kind == "allocated":

@@ -45,9 +45,7 @@ class Wait:
         return f"{_ranks(self.ranks)} in {self.name}" + (f" ({self.place})" if self.place else "")
 
 
-def hints(
-    tree: merged.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1
-) -> list[dict[str, str]]:
+def hints(tree: merged.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1) -> list[dict[str, str]]:
     """``{"kind", "text", "ranks"}`` of each hint. ``everybody``: all ranks of the launch; ``asked``: those whose
     stacks were asked for (-1: all).
 

@@ -102,7 +102,8 @@ class Launch(Forming):
         if not self.announces_bad_exits:
             return ""
         count, size = self.ranks.running, self.ranks.size
-        return f"{count} of {size} ranks still {'runs' if count == 1 else 'run'}: yod -signal TERM {self.launcher} ends the launch"
+        verb = "runs" if count == 1 else "run"
+        return f"{count} of {size} ranks still {verb}: yod -signal TERM {self.launcher} ends the launch"
 
     def _lose(self, nodes: list[Any], reason: str) -> None:
         self.processor_error, self.reason = True, reason

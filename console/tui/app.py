@@ -10,19 +10,21 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.text import Text
+from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
 from textual.signal import Signal
+from textual.worker import WorkerFailed
 
 from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
 from console.launch.spool import spool_path
-from console.tui import hangup
+from console.tui import crash, hangup
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
 from console.tui.clipboard import MOST, by_tmux, sequence
@@ -86,7 +88,10 @@ class ConsoleApp(PromptApp):
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
         self.trouble = ""  # why the picture is old; empty while it is not
+        self.crash_line = ""  # what people are told of a crash of ours
+        self._crash_told = False
         self.read_only = False
+        self.guard: crash.TerminalGuard | None = None
         self.replaying = False  # what is shown is a recording: nothing in it can be acted on
         self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
@@ -306,19 +311,36 @@ class ConsoleApp(PromptApp):
         self.runs_changed.publish(launcher)
         self.set_timer(1.0, lambda: bool(gc.collect()))  # its screen holds itself, and up to 16 Mi characters
 
-    def _fatal_error(self) -> None:
-        """A fault of ours: the traceback goes into the log, and people get a line (Textual would print it all)."""
-        text = traceback.format_exc()
-        path = os.path.join(self.settings.state_dir, "log", "console.log")
-        try:
-            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            where = f"the details are in {path}"
-        except OSError as error:
-            where = f"{path} cannot be written: {error.strerror}"
-        last = clean(text.strip().rpartition("\n")[2])
-        self._exit_renderables.append(Text(f"mesh console: a fault of the console itself: {last} ({where})"))
+    def _handle_exception(self, error: Exception) -> None:
+        """A fault of ours: a report has the traceback, and people get a line (Textual would print it all)."""
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error  # Pilot raises it
+            self._exception_event.set()
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        what = crash.fault(clean("".join(traceback.format_exception_only(cause)).strip().rpartition("\n")[2]))
+        self._crash(what, lambda: crash.write_report(self.settings.state_dir, what, cause))
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """The same for what Textual would print: a fault in the thread that reads keys."""
+        self._return_code = 1
+        page = Console(file=StringIO(), width=200, color_system=None)
+        page.print(*renderables)
+        text = page.file.getvalue()  # type: ignore[attr-defined]
+        what = crash.fault(clean(text.strip().rpartition("\n")[2]))
+        self._crash(what, lambda: crash.write_text(self.settings.state_dir, what, text))
+
+    def _crash(self, what: str, write: Callable[[], str]) -> None:
+        """Ends the application; what goes wrong after the first fault is not told."""
+        if not self.crash_line:
+            self.crash_line = crash.told(what, write())
         self._close_messages_no_wait()
+
+    def _print_error_renderables(self) -> None:
+        """Prints the line of a crash, which a long path does not break."""
+        if self.crash_line and not self._crash_told:
+            self._crash_told = True
+            print(self.crash_line, file=sys.stderr, flush=True)
 
     # actions
 
@@ -408,9 +430,34 @@ def run(
         )
     if theme and theme not in NAMES:
         raise ConsoleError(f"no theme is called {theme!r}", f"there are {', '.join(NAMES)}", exit_status=2)
-    app = make(settings)
+    guard = None if served else crash.TerminalGuard(settings.state_dir)
+    try:
+        return _run(make(settings), guard, read_only=read_only, theme=theme)
+    finally:
+        if guard is not None:
+            guard.stand_down()
+
+
+def _run(app: ConsoleApp, guard: crash.TerminalGuard | None, *, read_only: bool, theme: str) -> int:
+    app.guard = guard
     app.read_only = app.read_only or read_only
     if theme:
         app.theme = f"redmesh-{theme}"
-    app.run()
+    try:
+        app.run()
+    except ConsoleError:
+        raise
+    except (Exception, KeyboardInterrupt) as error:  # outside of what Textual looks after
+        if guard is not None:
+            guard.put_back()
+        if isinstance(error, KeyboardInterrupt):
+            status = 130
+        else:
+            what = crash.fault(clean("".join(traceback.format_exception_only(error)).strip()))
+            line = crash.told(what, crash.write_report(app.settings.state_dir, what, error))
+            print(line, file=sys.__stderr__, flush=True)
+            status = 1
+        if guard is not None:
+            guard.stand_down()
+        os._exit(status)  # a thread of Textual's may read keys for ever
     return app.return_code or 0

@@ -37,5 +37,7 @@ def leave(app: ConsoleApp) -> None:
     """Quits. A terminal that is gone cannot be put back as it was, so then there is nothing to wait for."""
     if gone():
         app.keep_session()
+        if app.guard is not None:
+            app.guard.stand_down()
         os._exit(129)
     app.exit(return_code=129)

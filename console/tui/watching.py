@@ -39,7 +39,7 @@ class Watch:
         self._received = 0  # bytes of the stream: where the spool goes on
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Feeds the run until its stream ends; ``changed`` is called when its phase does, and when ranks exited badly."""
+        """Feeds the run until its stream ends; ``changed`` is called with its phase, and when ranks exit badly."""
         self.run.restart()
         self.trouble = ""
         self._received = 0

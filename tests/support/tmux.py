@@ -1,7 +1,9 @@
 """A tmux of its own: keys into a real terminal, and what stands on it."""
 
 import itertools
+import os
 import subprocess
+import termios
 
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
@@ -58,6 +60,24 @@ class Tmux:
     def resize(self, columns: int, lines: int) -> None:
         """Another size of the terminal."""
         self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
+
+    @property
+    def pid(self) -> int:
+        """The process of the shell in the window; the command is its child."""
+        return int(self._tmux("display", "-p", "#{pane_pid}"))
+
+    @property
+    def modes(self) -> str:
+        """What a program may have left switched on, and whether the terminal edits lines and echoes."""
+        flags = "alternate=#{alternate_on} cursor=#{cursor_flag} wrap=#{wrap_flag} mouse=#{mouse_any_flag}"
+        told = self._tmux("display", "-p", f"{flags} tty=#{{pane_tty}}").split()
+        terminal = os.open(told.pop().removeprefix("tty="), os.O_RDWR | os.O_NOCTTY)
+        try:
+            local = termios.tcgetattr(terminal)[3]
+        finally:
+            os.close(terminal)
+        names = {"echo": termios.ECHO, "lines": termios.ICANON, "signals": termios.ISIG}
+        return " ".join([*told, *(f"{name}={bool(local & flag):d}" for name, flag in names.items())])
 
     def close(self) -> None:
         """Ends the server and what runs in it."""

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agents.pct import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
 
 PROGRAM = """
 import os, signal, sys, time
@@ -63,6 +66,42 @@ def test_from_the_map_to_the_completion_table(console: tuple[PrivateMesh, Tmux])
     tmux.until("8 of 8 free")
     tmux.press("q")
     tmux.until("ended with 0")
+    assert tmux.modes == USABLE
+
+
+#: A terminal as a program should leave it.
+USABLE = "alternate=0 cursor=1 wrap=1 mouse=0 echo=1 lines=1 signals=1"
+
+
+@pytest.mark.parametrize("fault", ["row", signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
+    console: tuple[PrivateMesh, Tmux], fault: str | signal.Signals
+) -> None:
+    mesh, tmux = console
+    mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True)
+    tmux.until("launchers (1)", "python3 pro")
+    assert "alternate=1" in tmux.modes and "echo=0" in tmux.modes
+    (console_pid,) = processes.children(tmux.pid)
+    (guard,) = [pid for pid in processes.children(console_pid) if processes.state(pid)]
+    if isinstance(fault, signal.Signals):
+        os.kill(console_pid, fault)
+        status = 128 + fault
+    else:  # a row that no daemon writes: times that are none
+        with sqlite3.connect(mesh.state / "mesh.db", timeout=20) as database:
+            database.execute("UPDATE mesh SET counter = counter + 1")
+            database.execute("UPDATE launcher SET started_at = 'noon', changed = (SELECT counter FROM mesh)")
+        database.close()
+        status = 1
+    screen = tmux.until(f"ended with {status}", "mesh console: ", "console-crash-")
+    assert "Traceback" not in screen and ".py" not in screen
+    assert screen.count("mesh console: ") == 1, "one line"
+    assert tmux.modes == USABLE
+    (report,) = mesh.state.glob("console-crash-*.txt")
+    text = report.read_text()
+    assert report.stat().st_mode & 0o777 == 0o600 and "Textual " in text and "Python " in text
+    expected = {"row": "TypeError", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
+    assert expected.get(fault, "killed") in text
+    wait_until(lambda: not processes.state(guard), "the guard has gone")
 
 
 def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(

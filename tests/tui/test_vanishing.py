@@ -1,4 +1,4 @@
-"""Launchers, nodes and processors that go between a change and the next time something is drawn, or between two keys."""
+"""Launchers, nodes and processors that vanish between a change and the next time something is drawn."""
 
 from __future__ import annotations
 

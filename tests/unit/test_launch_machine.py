@@ -266,7 +266,8 @@ def test_a_bad_exit_ends_the_job_only_with_kill() -> None:
 
 def test_ranks_that_exit_badly_are_announced_while_others_run() -> None:
     def announced(events: list[Any], *, ends: bool = False) -> list[Any]:
-        return [action[1] for action in play([*RUN, *events], Launch(bad_exit_ends=ends))[0] if action[0] is Do.ANNOUNCE]
+        actions, _ = play([*RUN, *events], Launch(bad_exit_ends=ends))
+        return [action[1] for action in actions if action[0] is Do.ANNOUNCE]
 
     assert announced([(E.EXITS, exits(EXIT_3, ENDED_BY_11, 0))]) == [[0, 1]]
     assert announced([(E.EXITS, exits(EXIT_3, 0, 0, 0))]) == [], "the completion table tells of all at once"
