@@ -140,8 +140,9 @@ def read_event(fields: dict[str, Any]) -> Event:
     if kind == "output":
         return Output(*whole, fields["rank"], fields["stream"], base64.b64decode(fields["data"]))
     if kind == "exit":
-        keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod")
-        return Exit(*whole, *(fields[key] for key in keys), core=fields.get("core", False))
+        keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod", "core")
+        facts = {"core": False, **fields}  # a yod of before does not tell it
+        return Exit(*whole, *(facts[key] for key in keys))
     if kind == "bad_exit":
         return _bad_exit(fields, whole)
     if kind == "allocated":
