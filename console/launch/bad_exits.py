@@ -103,8 +103,11 @@ def bad_exit_event(ranks: Ranks, which: list[int], launcher: int) -> dict[str, A
     }  # fmt: skip
 
 
-def lines(event: dict[str, Any], stop: str) -> list[str]:
-    """A ``bad_exit`` event for people; ``stop``: what ends the launch where they read it, "" for nothing."""
+def lines(event: dict[str, Any], stop: str, *, apart: bool = False) -> list[str]:
+    """A ``bad_exit`` event for people; ``stop``: what ends the launch where they read it, "" for nothing.
+
+    ``apart``: what still runs has a line of its own, where lines are short.
+    """
     ends = event["ends"]
     found = [str(end["text"]) for end in ends[:_ROWS]]
     if len(ends) > _ROWS:
@@ -112,4 +115,4 @@ def lines(event: dict[str, Any], stop: str) -> list[str]:
         found.append(f"and {counted(more, 'rank')} more that ended otherwise")
     verbs, them = ("runs", "it") if event["running"] == 1 else ("run", "them")
     still = f"rank {event['still']} still {verbs}" + (f" ({stop} ends {them})" if stop else "")
-    return [f"{found[0]}; {still}"] if len(found) == 1 else [*found, still]
+    return [f"{found[0]}; {still}"] if len(found) == 1 and not apart else [*found, still]

@@ -247,11 +247,11 @@ class Run:
         self.output.note(clean(str(event["text"])))
 
     def _bad_exit(self, event: Message) -> None:
-        told = [clean(line) for line in bad_exit_lines(event, str(event["stop"]))]
-        for line in told:
-            self.output.note(line)
+        stop = str(event["stop"])
+        for line in bad_exit_lines(event, stop, apart=True):
+            self.output.note(clean(line))
         self.bad_exits += 1
-        self.last_bad_exit = told[0]
+        self.last_bad_exit = clean(bad_exit_lines(event, stop)[0])
 
     def _held(self, event: Message) -> None:
         del event

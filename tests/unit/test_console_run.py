@@ -58,7 +58,7 @@ def test_ranks_that_exit_badly_are_noted_while_others_run() -> None:
     event = {"launcher": 7, "ends": ends, "running": 3, "size": 4, "still": "0,2-3", "stop": "yod -signal TERM 7"}
     run.take({"event": "bad_exit", "at": 2.0, **event})
     note = "rank 1 on n0: SIGSEGV ␛[2J, 0.5 s; rank 0,2-3 still run (yod -signal TERM 7 ends them)"
-    assert [line.text for line in run.output.lines(0)] == [note] and run.last_bad_exit == note
+    assert "; ".join(line.text for line in run.output.lines(0)) == note == run.last_bad_exit, "a line each"
     assert (run.phase, run.bad_exits, run.ended_badly) == (Phase.RUNNING, 1, 1)
     run.take({"event": "bad_exit", "at": 2.0})
     assert "could not be read" in list(run.output.lines(0))[-1].text and run.bad_exits == 1
