@@ -8,11 +8,13 @@ from pathlib import Path
 
 #: How long a command may take on an idle machine, beyond the time that its program runs.
 DEADLINE_S = 45.0
+#: The load average says more than the time that a process really waits for a core.
+MOST_SLOWDOWN = 4.0
 
 
 def slowdown() -> float:
-    """By how much everything is slower than on an idle machine: the load for each core, 1 at least."""
-    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    """By how much everything is slower than on an idle machine: the load for each core, within bounds."""
+    return min(MOST_SLOWDOWN, max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0))))
 
 
 class Command:
