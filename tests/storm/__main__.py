@@ -52,6 +52,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--setting", default="all", help=f"all, or some of: {','.join(SETTINGS)}")
     parser.add_argument("--seed", type=int, default=0, help="repeat the choices of a storm (default: a new seed)")
     parser.add_argument("--faults", default="", help="only these faults or families; --list names them")
+    parser.add_argument("--without", default="", help="none of these faults or families")
     parser.add_argument("--every", type=float, default=0.8, metavar="S", help="seconds between faults (default: 0.8)")
     parser.add_argument("--report", type=Path, help="where the log goes (default: /var/tmp/redmesh-storm-SEED)")
     parser.add_argument("--list", action="store_true", help="print the table of faults")
@@ -59,13 +60,17 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def chosen_faults(words: str) -> list[Fault]:
-    """The faults that ``--faults`` names; all of them when it names none."""
-    wanted = [word for word in words.split(",") if word]
-    unknown = set(wanted) - set(FAMILIES) - {fault.name for fault in FAULTS}
+def chosen_faults(options: argparse.Namespace) -> list[Fault]:
+    """The faults that ``--faults`` names (all of them when it names none), but for those of ``--without``."""
+    wanted, unwanted = ([word for word in words.split(",") if word] for words in (options.faults, options.without))
+    unknown = {*wanted, *unwanted} - set(FAMILIES) - {fault.name for fault in FAULTS}
     if unknown:
         sys.exit(f"storm: no fault or family is called {', '.join(sorted(unknown))} (--list names them)")
-    return [fault for fault in FAULTS if not wanted or fault.name in wanted or fault.family in wanted]
+    return [
+        fault
+        for fault in FAULTS
+        if (not wanted or {fault.name, fault.family} & set(wanted)) and not {fault.name, fault.family} & set(unwanted)
+    ]
 
 
 def chosen_settings(words: str) -> list[str]:
@@ -139,7 +144,7 @@ def inside(options: argparse.Namespace) -> int:
                 SETTINGS[name],
                 journal,
                 chance,
-                chosen_faults(options.faults),
+                chosen_faults(options),
                 Path(work),
                 kind == "root",
                 options.every,
@@ -201,7 +206,7 @@ def main() -> int:
         signal.signal(signal.SIGHUP, interrupt)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return inside(options)
-    chosen_faults(options.faults)
+    chosen_faults(options)
     chosen_settings(options.setting)
     options.seed = options.seed or random.randrange(1, 1 << 30)
     options.report = (options.report or Path(f"/var/tmp/redmesh-storm-{options.seed}")).resolve()
