@@ -34,7 +34,7 @@ done
 mount -t tmpfs -o mode=1777 storm /tmp || exit 125
 n=3
 for keep in "$PROJECT" "$REPORT" "$WORK"; do
-    case $keep in /tmp/*) mkdir -p "$keep"; mount --bind "/proc/self/fd/$n" "$keep" || exit 125; n=$((n+1));; esac
+    case $keep in /tmp/*) mkdir -p "$keep"; mount -c --bind "/proc/self/fd/$n" "$keep" || exit 125; n=$((n+1));; esac
 done
 exec 3<&- 4<&- 5<&-
 "$@" &

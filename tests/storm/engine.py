@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.storm import world
 from tests.storm.commands import DEADLINE_S, Command, slowdown
-from tests.storm.faults import Fault, Strike
+from tests.storm.faults import Fault, Strike, Unbegun
 from tests.storm.journal import Journal
 from tests.storm.launches import Kind, Launch, Outcome, RankFiles
 from tests.storm.settings import Setting
@@ -29,7 +29,7 @@ STRETCH_S = (20.0, 40.0)
 #: What a fault's effect may take beyond its heal: nodes that failed come back, daemons register again.
 AFTERMATH_S = 8.0
 #: How long a mesh may take until all is in order again, on an idle machine.
-SETTLED_S = 25.0
+SETTLED_S, SETTLED_AFTER_VIOLATION_S = 25.0, 8.0
 LAUNCHES_AT_ONCE, SURVIVORS = 5, 2
 #: The longest that a detached launch goes without a yod between two processes that stand for it.
 HANDED_OVER_S = 2.0
@@ -41,7 +41,9 @@ PROBES = (
     ("pingd",),
     ("mesh", "history", "--json"),
 )
-#: A waiting launch must outlive these; everything else is refused with them while the database is away.
+#: What a launch says that waits in line: from then on it must outlive every restart of the database.
+_IN_LINE = re.compile(r"waiting for processors \(")
+#: What a request hears while the database is away.
 _DATABASE_WORDS = re.compile(r"database|lost connection|mysql|mariadb|sqlite", re.IGNORECASE)
 #: What an immediate launch hears from a machine that is full.
 _NO_ROOM = re.compile(r"asked for, \d+ (is|are) free|waiting for processors")
@@ -102,6 +104,7 @@ class Storm:
         self._looked = self._probed = self._struck = -1e9
         self._processors: dict[int, set[int]] = {}
         self._told: set[str] = set()
+        self._settled_s = SETTLED_S
         self._up: Command | None = None
         self._quiet = False
 
@@ -199,6 +202,8 @@ class Storm:
         while self.journal.now() < until and len(self.journal.violations) == before:
             self.tick()
             time.sleep(STEP_S)
+        # a mesh that has failed already is not waited for so long
+        self._settled_s = SETTLED_S if len(self.journal.violations) == before else SETTLED_AFTER_VIOLATION_S
 
     def tick(self) -> None:
         """One step: look, judge, heal, strike, launch."""
@@ -319,19 +324,22 @@ class Storm:
                 self._violate("output lost", f"{what}: {missing}", launch)
         elif launch.outcome is Outcome.REFUSED:
             waits = launch.kind is Kind.WAITING
-            if waits and _DATABASE_WORDS.search(said):
+            in_line = _IN_LINE.search(said)
+            needed = Unbegun.FAILS if in_line else Unbegun.REFUSED
+            if in_line and _DATABASE_WORDS.search(said):
                 self._violate("waiting launch refused", what, launch)
-            elif (waits or not _NO_ROOM.search(said)) and not self._load_may_have_failed(launch):
+            elif (waits or not _NO_ROOM.search(said)) and not self._excused(launch, needed):
                 self._violate("refused without a cause", what, launch)
         elif launch.outcome is Outcome.CUT_SHORT:
             self._violate("ended untouched", what, launch)
         else:
             self._violate("wrong status", what, launch)
 
-    def _load_may_have_failed(self, launch: Launch) -> bool:
+    def _excused(self, launch: Launch, needed: Unbegun) -> bool:
+        """Whether a fault that may do this to launches which have not begun lasted while this one was asked for."""
         now = self.journal.now()
         return any(
-            one.fault.loads_may_fail and (one.healed_at is None or one.healed_at + AFTERMATH_S > launch.asked_at)
+            one.fault.unbegun >= needed and (one.healed_at is None or one.healed_at + AFTERMATH_S > launch.asked_at)
             for one in [*self._active, *self._past]
             if one.began < now
         )
@@ -366,9 +374,9 @@ class Storm:
             return
         self.counts["faults"] += 1
         now = self.journal.now()
-        if alone and not fault.loads_may_fail:
+        if alone and fault.unbegun is Unbegun.GOES_ON:
             # nobody restarts what this killed, until the next mesh up
-            fault = _with_loads(fault)
+            fault = replace(fault, unbegun=Unbegun.REFUSED)
         self._active.append(Active(fault, strike, now, now + strike.for_s))
         touched = [launch.token for launch in strike.may_end]
         self.journal.write(
@@ -513,7 +521,7 @@ class Storm:
         wanted = [one for one in self.living() if last or not one.survivor or self.random.random() < 0.2]
         for launch in wanted:
             self.files.stop(launch)
-        ended = self._wait(lambda: all(one.over for one in wanted), SETTLED_S)
+        ended = self._wait(lambda: all(one.over for one in wanted), self._settled_s)
         if ended:
             return
         for launch in wanted:
@@ -534,7 +542,7 @@ class Storm:
         return found
 
     def _see_no_orphans(self) -> None:
-        if self._wait(lambda: not self._orphans(), SETTLED_S / 2):
+        if self._wait(lambda: not self._orphans(), self._settled_s / 2):
             return
         for launch, process in self._orphans():
             words = " ".join(process.words)
@@ -572,7 +580,7 @@ class Storm:
         begun = time.monotonic()
         try:
             while disorder := self._disorder():
-                if time.monotonic() - begun > SETTLED_S * slowdown():
+                if time.monotonic() - begun > self._settled_s * slowdown():
                     self._fail("books", disorder)
                 self.tick()
                 time.sleep(0.3)
@@ -587,7 +595,7 @@ class Storm:
         """The whole rest of the machine can be used."""
         size = self.setting.processors - sum(one.size for one in self.living())
         launch = self._launch(Kind.ATTACHED, size, 0.1)
-        if not self._wait(lambda: launch.over, SETTLED_S):
+        if not self._wait(lambda: launch.over, self._settled_s):
             self._fail("hung", f"{launch.token} on all {size} free processors does not end: {launch.command.err()}")
         if launch.outcome is not Outcome.WELL:
             said = launch.command.err()[-500:]
@@ -668,10 +676,6 @@ class Storm:
 def _is_rank(process: world.Process) -> bool:
     """Whether it is a rank, or was forked by one; else it is a yod, whose command line has the same words."""
     return not any(Path(word).name == "yod" for word in process.words[:12])
-
-
-def _with_loads(fault: Fault) -> Fault:
-    return replace(fault, loads_may_fail=True)
 
 
 def _numbers(folded: str) -> set[int]:

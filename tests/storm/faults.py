@@ -13,6 +13,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,14 @@ SQLITE, EVERY = frozenset({"sqlite", "ssh"}), frozenset({"sqlite", "mariadb", "s
 STOPPED_S = 2.0
 #: Longer than ``mesh up`` waits for a mesh (console/deploy/personal.py), so that it gives up.
 LONGER_THAN_UP_S = 19.0
+
+
+class Unbegun(IntEnum):
+    """What a fault may do to launches that have not begun."""
+
+    GOES_ON = 0
+    REFUSED = 1  # a new request may be refused; one that waits in line waits on
+    FAILS = 2  # and so may the load of one that has its processors
 
 
 @dataclass
@@ -56,8 +65,8 @@ class Fault:
     heals: str
     strike: Callable[[Storm], Strike | None]
     settings: frozenset[str] = EVERY
-    #: A launch that has not begun may be refused, or its load may fail, while the fault lasts.
-    loads_may_fail: bool = True
+    #: What may become of a launch that has not begun while the fault lasts.
+    unbegun: Unbegun = Unbegun.FAILS
     weight: float = 1.0
     #: Two faults of one resource never last at the same time.
     resource: str = ""
@@ -479,55 +488,62 @@ def _reboot(storm: Storm) -> Strike | None:
 
 NOTHING, ITS, ON_NODE = "nothing", "the launch that is struck", "launches with ranks on the node"
 _RESTARTED, _ADOPTED, _GOES_ON = "the keeper starts it again", "mesh up", "SIGCONT within 2 s"
+_GO_ON, _REFUSED = Unbegun.GOES_ON, Unbegun.REFUSED
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("kill-keeper", "daemons", "a keeper", NOTHING, _ADOPTED, _kill_keeper, weight=2, loads_may_fail=False),
+    Fault("kill-keeper", "daemons", "a keeper", NOTHING, _ADOPTED, _kill_keeper, weight=2, unbegun=_GO_ON),
     Fault("kill-pct", "daemons", "a PCT", NOTHING, _RESTARTED, _kill("pct"), weight=3),
-    Fault("kill-cpa", "daemons", "a CPA", NOTHING, _RESTARTED, _kill("cpa"), weight=2, loads_may_fail=False),
-    Fault("kill-rca", "daemons", "the RCA", NOTHING, _RESTARTED, _kill("rca"), weight=2, loads_may_fail=False),
+    Fault("kill-cpa", "daemons", "a CPA", NOTHING, _RESTARTED, _kill("cpa"), weight=2, unbegun=_REFUSED),
+    Fault("kill-rca", "daemons", "the RCA", NOTHING, _RESTARTED, _kill("rca"), weight=2, unbegun=_GO_ON),
     Fault("kill-pcts", "daemons", "every PCT at once", NOTHING, _RESTARTED, _kill_pcts),
     Fault("stop-keeper", "daemons", "a keeper", NOTHING, _GOES_ON, _stop("keeper")),
     Fault("stop-pct", "daemons", "a PCT", NOTHING, _GOES_ON, _stop("pct"), weight=2),
-    Fault("stop-cpa", "daemons", "a CPA", NOTHING, _GOES_ON, _stop("cpa"), loads_may_fail=False),
-    Fault("stop-rca", "daemons", "the RCA", NOTHING, _GOES_ON, _stop("rca"), loads_may_fail=False),
+    Fault("stop-cpa", "daemons", "a CPA", NOTHING, _GOES_ON, _stop("cpa"), unbegun=_REFUSED),
+    Fault("stop-rca", "daemons", "the RCA", NOTHING, _GOES_ON, _stop("rca"), unbegun=_GO_ON),
     Fault("kill-keeper-pct", "daemons", "keeper and PCT", NOTHING, _ADOPTED, _kill_several("keeper", "pct")),
-    Fault("kill-keeper-cpa", "daemons", "keeper and CPA", NOTHING, _ADOPTED, _kill_several("keeper", "cpa")),
-    Fault("kill-keeper-rca", "daemons", "keeper and RCA", NOTHING, _ADOPTED, _kill_several("keeper", "rca")),
+    Fault("kill-keeper-cpa", "daemons", "keeper and CPA", NOTHING, _ADOPTED, _kill_several("keeper", "cpa"),
+          unbegun=_REFUSED),
+    Fault("kill-keeper-rca", "daemons", "keeper and RCA", NOTHING, _ADOPTED, _kill_several("keeper", "rca"),
+          unbegun=_REFUSED),
     Fault(
         "kill-every-daemon", "daemons", "keepers, CPAs, RCA, PCTs at once", NOTHING, _ADOPTED,
         _kill_several("keeper", "cpa", "rca", "pct", every=True),
     ),
     Fault("kill-launch-child", "launches", "a launch child", ITS, "not at all", _kill_launch_child, weight=2),
     Fault("stop-launch-child", "launches", "a launch child", NOTHING, _GOES_ON, _stop_launch_child, weight=2),
-    Fault("kill-rank", "launches", "a process of a rank", ITS, "not at all", _kill_rank, loads_may_fail=False),
-    Fault("kill-yod", "launches", "a yod", ITS, "the RCA cleans up", _kill_yod, weight=3, loads_may_fail=False),
-    Fault("stop-yod", "launches", "a yod", NOTHING, _GOES_ON, _stop_yod, weight=2, loads_may_fail=False),
-    Fault("signal-yod", "launches", "a yod: INT, TERM or HUP", ITS, "not at all", _signal_yod, loads_may_fail=False),
-    Fault("detach-yod", "launches", "a yod: SIGQUIT", NOTHING, "the launch goes on", _detach_yod, loads_may_fail=False),
-    Fault("kill-observer", "launches", "yod --attach", NOTHING, "not at all", _kill_observer, loads_may_fail=False),
+    Fault("kill-rank", "launches", "a process of a rank", ITS, "not at all", _kill_rank, unbegun=_GO_ON),
+    Fault("kill-yod", "launches", "a yod", ITS, "the RCA cleans up", _kill_yod, weight=3, unbegun=_GO_ON),
+    Fault("stop-yod", "launches", "a yod", NOTHING, _GOES_ON, _stop_yod, weight=2, unbegun=_GO_ON),
+    Fault("signal-yod", "launches", "a yod: INT, TERM or HUP", ITS, "not at all", _signal_yod, unbegun=_GO_ON),
+    Fault("detach-yod", "launches", "a yod: SIGQUIT", NOTHING, "the launch goes on", _detach_yod, unbegun=_GO_ON),
+    Fault("kill-observer", "launches", "yod --attach", NOTHING, "not at all", _kill_observer, unbegun=_GO_ON),
     Fault("kill-node", "launches", "PCT and launch children of a node", ON_NODE, _ADOPTED, _kill_whole_node(False)),
     Fault("kill-node-keeper", "launches", "the same and the keeper", ON_NODE, _ADOPTED, _kill_whole_node(True)),
     Fault("move-database", "database", "mesh.db", NOTHING, "moved back within 3 s", _move_database, SQLITE,
+          unbegun=_REFUSED,
           weight=2, resource="database"),
     Fault("lock-database", "database", "mesh.db", NOTHING, "unlocked within 2 s", _lock_database, SQLITE,
+          unbegun=_REFUSED,
           weight=2, resource="database"),
-    Fault("kill-server", "database", "mariadbd", NOTHING, "started again", _kill_server, MARIADB, weight=2,
+    Fault("kill-server", "database", "mariadbd", NOTHING, "started again", _kill_server, MARIADB,
+          unbegun=_REFUSED, weight=2,
           resource="database"),
     Fault("restart-server", "database", "mariadbd", NOTHING, "started again", _restart_server, MARIADB,
+          unbegun=_REFUSED,
           resource="database"),
-    Fault("stop-server", "database", "mariadbd", NOTHING, "SIGCONT within 5 s", _stop_server, MARIADB,
+    Fault("stop-server", "database", "mariadbd", NOTHING, "SIGCONT within 5 s", _stop_server, MARIADB, unbegun=_REFUSED,
           resource="database"),
     Fault("kill-connections", "database", "the database's connections", NOTHING, "made anew", _kill_connections,
-          MARIADB, weight=2, resource="database"),
+          MARIADB, unbegun=_REFUSED, weight=2, resource="database"),
     Fault("fill-disk", "disks", "file system of state, run or RAM disk", NOTHING, "emptied within 3 s", _fill_disk,
           weight=3, resource="disk"),
     Fault("remove-run", "directories", "rm -rf of the run directory", NOTHING, "daemons make it again", _remove_run,
           resource="run"),
-    Fault("up-beside", "commands", "mesh up beside the mesh", NOTHING, "not needed", _up_beside, loads_may_fail=False,
+    Fault("up-beside", "commands", "mesh up beside the mesh", NOTHING, "not needed", _up_beside, unbegun=_GO_ON,
           weight=2),
     Fault("up-killed", "commands", "keeper killed; mesh up killed", NOTHING, _ADOPTED, _up_killed),
     Fault("down-refused", "commands", "mesh down without --force", NOTHING, "not needed", _down_refused,
-          loads_may_fail=False),
+          unbegun=_GO_ON),
     Fault("up-without-database", "commands", "keeper killed, database away, mesh up", NOTHING, "database back; mesh up",
           _start_without_database(False), weight=0.5, resource="database"),
     Fault("yod-without-database", "commands", "keeper, CPAs killed, database away, yod", NOTHING,

@@ -14,9 +14,10 @@ from typing import Any
 from tests.storm import world
 from tests.storm.world import Process
 from tests.support.far_mesh import FarMesh
-from tests.support.hosts import NamespaceHost, NamespaceHosts, can_have_namespaces
+from tests.support.hosts import NOT_ROOT, NamespaceHost, NamespaceHosts, can_have_namespaces
 from tests.support.mariadb import Server, find_server
 from tests.support.mesh import PrivateMesh
+from tests.support.stores import NO_SERVER
 
 #: Sizes of the small disks; the largest thing in the state directory is a copy of the program, 5 MB.
 STATE_SIZE, RUN_SIZE, RAM_DISK_SIZE = "48m", "4m", "32m"
@@ -162,7 +163,7 @@ class MariadbSetting(Setting):
 
     def __init__(self, small_disks: bool) -> None:
         if find_server() is None:
-            raise Unavailable("MariaDB is not installed (Debian: mariadb-server)")
+            raise Unavailable(NO_SERVER)
         self.server = Server(tempfile.mkdtemp(prefix="rm-sql-"))
         self.server.install()
         self.server.start()
@@ -203,7 +204,7 @@ class SshSetting(Setting):
 
     def __init__(self, small_disks: bool) -> None:
         if not can_have_namespaces():
-            raise Unavailable("hosts in network namespaces need root, iproute2, openssh-server")
+            raise Unavailable(NOT_ROOT)
         self.hosts = NamespaceHosts(len(self.nodes))
         super().__init__(small_disks)
 

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """A process that lives: the words of its command line, and its parent."""
+    """A process that lives: the words of its command line, its parent, and its name as the kernel has it."""
 
     pid: int
     words: tuple[str, ...]
     parent: int
+    name: str
 
 
 _MODULE = {"agents.keeper": "keeper", "agents.cpa": "cpa", "agents.rca": "rca"}
@@ -29,9 +30,10 @@ def processes() -> Iterator[Process]:
                 stat = Path(f"/proc/{entry}/stat").read_text()
             except OSError:
                 continue  # it has ended meanwhile
-            state, parent = stat.rpartition(")")[2].split()[:2]
+            head, _, rest = stat.rpartition(")")
+            state, parent = rest.split()[:2]
             if words and state != "Z":
-                yield Process(int(entry), tuple(words.split("\0")), int(parent))
+                yield Process(int(entry), tuple(words.split("\0")), int(parent), head.partition("(")[2])
 
 
 def role(process: Process) -> tuple[str, str]:
@@ -43,10 +45,8 @@ def role(process: Process) -> tuple[str, str]:
     found = _TITLE.match(process.words[0])
     if found:
         return found[1], found[2]
-    # an agent on a host is one archive, which is told its part
-    if process.words[-2:-1] == ("--config",) and process.words[-1].endswith("keeper.json"):
-        return "keeper", ""
-    return "", ""
+    # a host's keeper was forked from what SSH started, whose command line it keeps
+    return ("keeper", "") if process.name == "redmesh-keeper" else ("", "")
 
 
 def send(pid: int, number: int) -> bool:
