@@ -184,7 +184,7 @@ class Storm:
         command = self.run("mesh", "up", allowed_s=2 * DEADLINE_S)
         self._wait(lambda: command.poll() is not None, 2 * DEADLINE_S)
         if command.poll() != 0:
-            self._violate("does not come up", f"a new mesh: mesh up ended with {command.poll()}: {command.err()}")
+            self.violate("does not come up", f"a new mesh: mesh up ended with {command.poll()}: {command.err()}")
             raise RuntimeError("no mesh to storm at")
         self._quiet = False
 
@@ -248,6 +248,9 @@ class Storm:
             size = self.random.choice([1, 1, 2, 2, 3, 4])
             self._launch(kind, size, self.random.choice([0.1, 0.5, 2.0, 6.0, 15.0]))
 
+    def _over(self, launch: Launch, seconds: float) -> bool:
+        return self._wait(lambda: launch.over, seconds)
+
     def _launch(self, kind: Kind, size: int, seconds: float, survivor: bool = False) -> Launch:
         self.counts["launches"] += 1
         token = f"storm-{self.setting.name}-{self.counts['launches']}"
@@ -277,9 +280,8 @@ class Storm:
         for launch in self.living():
             self._judge_launch(launch, by_token.get(launch.token, []), now)
         for rank, what in self.files.twice().items():
-            token = rank.rpartition(".")[0] or rank
-            launch = self.launches.get(token)
-            self._violate("double allocation", f"{rank} found no free slot: {what}", launch)
+            owner = self.launches.get(rank.rpartition(".")[0])
+            self.violate("double allocation", f"{rank} found no free slot: {what}", owner)
         self._compare_processors(by_token)
 
     def _judge_launch(self, launch: Launch, processes: list[world.Process], now: float) -> None:
@@ -321,19 +323,19 @@ class Storm:
         )
         if launch.outcome is Outcome.WELL:
             if status == 0 and not launch.outlives_its_command and (missing := launch.missing_output()):
-                self._violate("output lost", f"{what}: {missing}", launch)
+                self.violate("output lost", f"{what}: {missing}", launch)
         elif launch.outcome is Outcome.REFUSED:
             waits = launch.kind is Kind.WAITING
             in_line = _IN_LINE.search(said)
             needed = Unbegun.FAILS if in_line else Unbegun.REFUSED
             if in_line and _DATABASE_WORDS.search(said):
-                self._violate("waiting launch refused", what, launch)
+                self.violate("waiting launch refused", what, launch)
             elif (waits or not _NO_ROOM.search(said)) and not self._excused(launch, needed):
-                self._violate("refused without a cause", what, launch)
+                self.violate("refused without a cause", what, launch)
         elif launch.outcome is Outcome.CUT_SHORT:
-            self._violate("ended untouched", what, launch)
+            self.violate("ended untouched", what, launch)
         else:
-            self._violate("wrong status", what, launch)
+            self.violate("wrong status", what, launch)
 
     def _excused(self, launch: Launch, needed: Unbegun) -> bool:
         """Whether a fault that may do this to launches which have not begun lasted while this one was asked for."""
@@ -355,7 +357,7 @@ class Storm:
                 other = holders.setdefault(processor, launch)
                 if other is not launch and f"{processor} {token}" not in self._told:
                     self._told.add(f"{processor} {token}")
-                    self._violate("double allocation", f"processor {processor}: {other.token} and {token}", launch)
+                    self.violate("double allocation", f"processor {processor}: {other.token} and {token}", launch)
 
     # Faults
 
@@ -441,7 +443,7 @@ class Storm:
     def _hung(self, command: Command) -> None:
         self.commands.remove(command)
         late = f"{command.text} runs for {command.took_s():.0f} s (load for each core {slowdown():.1f})"
-        self._violate("hung", late, evidence=_stack(command.pid) + command.err())
+        self.violate("hung", late, evidence=_stack(command.pid) + command.err())
         command.kill()
         for launch in self.living():
             if launch.command is command:
@@ -450,7 +452,7 @@ class Storm:
     def _judge_command(self, command: Command) -> None:
         said = command.err()
         if "Traceback (most recent call last)" in said:
-            self._violate("traceback", command.text, evidence=said)
+            self.violate("traceback", command.text, evidence=said)
         out = command.out() if len(command.words) > 1 else ""
         alive = [
             one for one in self.living()
@@ -458,11 +460,11 @@ class Storm:
             and time.monotonic() - command.begun < self.journal.now() - one.begun_at
         ]  # fmt: skip
         if command.words[:2] == ["mesh", "status"] and "no mesh is up" in out + said and alive:
-            self._violate("denied", f"mesh status says that no mesh is up; {alive[0].token} runs", alive[0])
+            self.violate("denied", f"mesh status says that no mesh is up; {alive[0].token} runs", alive[0])
         if command.words[:2] == ["yod", "--attach"] and id(command) not in self._any_status:
             same = [one for one in alive if str(one.launcher) == command.words[2] and self.yods(one)]
             if same and command.poll() != 0 and re.search("no launcher|ended", said):
-                self._violate("denied", f"{command.text}: {said.strip()}; {same[0].token} runs", same[0])
+                self.violate("denied", f"{command.text}: {said.strip()}; {same[0].token} runs", same[0])
         if command.words == ["showmesh", "--json"] and command.poll() == 0:
             self._note_processors(command.out())
 
@@ -470,7 +472,7 @@ class Storm:
         try:
             told = json.loads(out)
         except ValueError:
-            self._violate("books", f"showmesh --json printed no JSON: {out[:200]}")
+            self.violate("books", f"showmesh --json printed no JSON: {out[:200]}")
             return
         taken: dict[int, int] = {}
         for launcher in told["launchers"]:
@@ -479,7 +481,7 @@ class Storm:
             for number in numbers:
                 if taken.setdefault(number, launcher["id"]) != launcher["id"]:
                     who = f"launchers {taken[number]} and {launcher['id']}"
-                    self._violate("double allocation", f"the database gives processor {number} to {who}")
+                    self.violate("double allocation", f"the database gives processor {number} to {who}")
 
     # Checkpoints
 
@@ -529,7 +531,7 @@ class Storm:
                 evidence = "".join(_stack(pid) for pid in self.yods(launch)[:2]) + launch.command.err()
                 begun = f"{len(launch.begun)} of {launch.size} ranks began, {len(launch.ended)} ended"
                 text = f"{launch.token} ({launch.kind.value}, launcher {launch.launcher}) does not end: {begun}"
-                self._violate("hung", text, launch, evidence)
+                self.violate("hung", text, launch, evidence)
         raise Unusable("launches do not end")
 
     def _orphans(self) -> list[tuple[Launch, world.Process]]:
@@ -547,7 +549,7 @@ class Storm:
         for launch, process in self._orphans():
             words = " ".join(process.words)
             text = f"process {process.pid} of {launch.token} ({launch.manner}; {launch.may_end}) lives on: {words}"
-            self._violate("orphan", text, launch)
+            self.violate("orphan", text, launch)
             world.send(process.pid, signal.SIGKILL)
 
     def _disorder(self) -> str:
@@ -592,14 +594,22 @@ class Storm:
             self._fail("hung", f"showmesh does not end: {error}")
 
     def _see_launch(self) -> None:
-        """The whole rest of the machine can be used."""
+        """The whole rest of the machine can be used: nobody who has gone waits in line or keeps a processor."""
         size = self.setting.processors - sum(one.size for one in self.living())
-        launch = self._launch(Kind.ATTACHED, size, 0.1)
-        if not self._wait(lambda: launch.over, self._settled_s):
-            self._fail("hung", f"{launch.token} on all {size} free processors does not end: {launch.command.err()}")
-        if launch.outcome is not Outcome.WELL:
-            said = launch.command.err()[-500:]
-            self._fail("cannot launch", f"{launch.token} on all {size} free processors: {launch.outcome}: {said}")
+        begun = time.monotonic()
+        while True:
+            launch = self._launch(Kind.ATTACHED, size, 0.1)
+            if not self._over(launch, self._settled_s):
+                self._fail("hung", f"{launch.token} on all {size} free processors does not end: {launch.command.err()}")
+            if launch.outcome is Outcome.WELL:
+                return
+            said = launch.command.err()
+            late = time.monotonic() - begun > self._settled_s * slowdown()
+            if late or not _NO_ROOM.search(said):
+                self._fail(
+                    "cannot launch", f"{launch.token} on all {size} free processors: {launch.outcome}: {said[-500:]}"
+                )
+            time.sleep(0.5)
 
     def _see_logs(self) -> None:
         """No daemon has died of an error of its own."""
@@ -609,7 +619,7 @@ class Storm:
                 last = next((line for line in part.splitlines()[1:] if line and line[0] not in " \t^"), "?")
                 if f"{path.name} {last}" not in self._told:
                     self._told.add(f"{path.name} {last}")
-                    self._violate("traceback", f"in {path.name}: {last}", evidence=part[:3000])
+                    self.violate("traceback", f"in {path.name}: {last}", evidence=part[:3000])
 
     def _forget_old(self) -> None:
         for token, launch in list(self.launches.items()):
@@ -626,7 +636,7 @@ class Storm:
 
     # Violations
 
-    def _violate(self, kind: str, text: str, launch: Launch | None = None, evidence: str = "") -> None:
+    def violate(self, kind: str, text: str, launch: Launch | None = None, evidence: str = "") -> None:
         since = None if launch is None else max(launch.asked_at, self.journal.now() - 20.0)
         self.journal.violate(kind, text, since, evidence or self._logs())
 
@@ -637,7 +647,7 @@ class Storm:
             return ""
 
     def _fail(self, kind: str, text: str) -> None:
-        self._violate(kind, text)
+        self.violate(kind, text)
         raise Unusable(text)
 
     # The end

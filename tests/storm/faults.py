@@ -91,14 +91,22 @@ def _kill(role: str) -> Callable[[Storm], Strike | None]:
     return strike
 
 
+def _stopped(storm: Storm, who: str, pids: list[int]) -> Strike | None:
+    """Stop processes; they go on after at most :data:`STOPPED_S`."""
+    hit = [pid for pid in pids if world.send(pid, signal.SIGSTOP)]
+    seconds = storm.random.uniform(0.1, STOPPED_S)
+
+    def heal() -> None:
+        for pid in hit:
+            world.send(pid, signal.SIGCONT)
+
+    return Strike(f"{who} {hit}", heal=heal, for_s=seconds) if hit else None
+
+
 def _stop(role: str) -> Callable[[Storm], Strike | None]:
     def strike(storm: Storm) -> Strike | None:
         victim = _one(storm, role)
-        if victim is None or not world.send(victim[1], signal.SIGSTOP):
-            return None
-        pid = victim[1]
-        seconds = storm.random.uniform(0.1, STOPPED_S)
-        return Strike(f"{role} {victim[0]} ({pid})", heal=lambda: world.send(pid, signal.SIGCONT), for_s=seconds)
+        return _stopped(storm, f"{role} {victim[0]}", [victim[1]]) if victim else None
 
     return strike
 
@@ -149,14 +157,19 @@ def _running(storm: Storm, *kinds: Kind) -> Launch | None:
     return storm.random.choice(there) if there else None
 
 
-def _kill_launch_child(storm: Storm) -> Strike | None:
-    launch = _running(storm)
-    children = storm.launch_children(launch) if launch else []
-    if launch is None or not children:
-        return None
-    launch.may_end.append("kill-launch-child")
-    pid = storm.random.choice(children)
-    return Strike(f"{launch.token} ({pid})", [launch]) if world.send(pid, signal.SIGKILL) else None
+def _kill_one_of(name: str, processes: Callable[[Storm, Launch], list[int]]) -> Callable[[Storm], Strike | None]:
+    """Kill one of the processes of a launch that runs; ``name`` is the fault's."""
+
+    def strike(storm: Storm) -> Strike | None:
+        launch = _running(storm)
+        there = processes(storm, launch) if launch else []
+        if launch is None or not there:
+            return None
+        launch.may_end.append(name)
+        pid = storm.random.choice(there)
+        return Strike(f"{launch.token} ({pid})", [launch]) if world.send(pid, signal.SIGKILL) else None
+
+    return strike
 
 
 def _stop_launch_child(storm: Storm) -> Strike | None:
@@ -164,20 +177,7 @@ def _stop_launch_child(storm: Storm) -> Strike | None:
     children = storm.launch_children(launch) if launch else []
     if launch is None or not children:
         return None
-    pid = storm.random.choice(children)
-    seconds = storm.random.uniform(0.1, STOPPED_S)
-    world.send(pid, signal.SIGSTOP)
-    return Strike(f"{launch.token} ({pid})", heal=lambda: world.send(pid, signal.SIGCONT), for_s=seconds)
-
-
-def _kill_rank(storm: Storm) -> Strike | None:
-    launch = _running(storm)
-    ranks = storm.ranks(launch) if launch else []
-    if launch is None or not ranks:
-        return None
-    launch.may_end.append("kill-rank")
-    pid = storm.random.choice(ranks)
-    return Strike(f"{launch.token} ({pid})", [launch]) if world.send(pid, signal.SIGKILL) else None
+    return _stopped(storm, launch.token, [storm.random.choice(children)])
 
 
 def _kill_yod(storm: Storm) -> Strike | None:
@@ -194,13 +194,7 @@ def _kill_yod(storm: Storm) -> Strike | None:
 
 def _stop_yod(storm: Storm) -> Strike | None:
     launch = storm.random.choice(storm.living()) if storm.living() else None
-    pids = storm.yods(launch) if launch else []
-    if launch is None or not pids:
-        return None
-    for pid in pids:
-        world.send(pid, signal.SIGSTOP)
-    seconds = storm.random.uniform(0.1, STOPPED_S)
-    return Strike(f"{launch.token} {pids}", heal=lambda: [world.send(p, signal.SIGCONT) for p in pids], for_s=seconds)
+    return _stopped(storm, launch.token, storm.yods(launch)) if launch else None
 
 
 def _signal_yod(storm: Storm) -> Strike | None:
@@ -267,22 +261,18 @@ def _take_database_away(storm: Storm) -> Callable[[], object] | None:
             return None
         setting.server.kill()
         return setting.server.start
-    source = _database_file(storm)
-    names = [path.name for path in source.parent.glob("mesh.db*") if path.name != "mesh.db.lock"]
-    aside = source.parent / "moved-away"
-    if "mesh.db" not in names or aside.exists():
+    # The file alone: whoever has it open goes on with it and its log, which must not be parted from their names
+    # (sqlite.org/howtocorrupt.html, 2.4). One that is there when it comes back was made by somebody who found none.
+    path = _database_file(storm)
+    aside = path.with_name("moved-away")
+    if not path.exists() or aside.exists():
         return None
-    aside.mkdir()
-    for name in names:
-        os.rename(source.parent / name, aside / name)
+    os.rename(path, aside)
 
     def back() -> None:
-        for path in source.parent.glob("mesh.db*"):
-            if path.name != "mesh.db.lock":
-                path.unlink()  # made meanwhile by somebody who found none
-        for path in aside.iterdir():
-            os.rename(path, source.parent / path.name)
-        aside.rmdir()
+        if path.exists():
+            storm.violate("database redefined", "mesh.db was moved away, and somebody made a new one meanwhile")
+        os.rename(aside, path)
 
     return back
 
@@ -290,6 +280,20 @@ def _take_database_away(storm: Storm) -> Callable[[], object] | None:
 def _move_database(storm: Storm) -> Strike | None:
     back = _take_database_away(storm)
     return Strike("mesh.db", heal=back, for_s=storm.random.uniform(0.05, 3.0)) if back else None
+
+
+def _away_at_turn(storm: Storm) -> Strike | None:
+    """The database goes while launches wait in line, and processors for them come free before it is back."""
+    if not any(one.kind is Kind.WAITING and not one.has_begun for one in storm.living()):
+        return None
+    ending = [one for one in storm.living() if one.has_begun and not one.survivor]
+    back = _take_database_away(storm) if ending else None
+    if back is None:
+        return None
+    for launch in ending:
+        storm.files.stop(launch)
+    names = ", ".join(launch.token for launch in ending)
+    return Strike(f"while {names} end", heal=back, for_s=storm.random.uniform(0.5, 4.0))
 
 
 def _lock_database(storm: Storm) -> Strike | None:
@@ -509,9 +513,11 @@ FAULTS: tuple[Fault, ...] = (
         "kill-every-daemon", "daemons", "keepers, CPAs, RCA, PCTs at once", NOTHING, _ADOPTED,
         _kill_several("keeper", "cpa", "rca", "pct", every=True),
     ),
-    Fault("kill-launch-child", "launches", "a launch child", ITS, "not at all", _kill_launch_child, weight=2),
+    Fault("kill-launch-child", "launches", "a launch child", ITS, "not at all",
+          _kill_one_of("kill-launch-child", lambda storm, launch: storm.launch_children(launch)), weight=2),
     Fault("stop-launch-child", "launches", "a launch child", NOTHING, _GOES_ON, _stop_launch_child, weight=2),
-    Fault("kill-rank", "launches", "a process of a rank", ITS, "not at all", _kill_rank, unbegun=_GO_ON),
+    Fault("kill-rank", "launches", "a process of a rank", ITS, "not at all",
+          _kill_one_of("kill-rank", lambda storm, launch: storm.ranks(launch)), unbegun=_GO_ON),
     Fault("kill-yod", "launches", "a yod", ITS, "the RCA cleans up", _kill_yod, weight=3, unbegun=_GO_ON),
     Fault("stop-yod", "launches", "a yod", NOTHING, _GOES_ON, _stop_yod, weight=2, unbegun=_GO_ON),
     Fault("signal-yod", "launches", "a yod: INT, TERM or HUP", ITS, "not at all", _signal_yod, unbegun=_GO_ON),
@@ -522,6 +528,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("move-database", "database", "mesh.db", NOTHING, "moved back within 3 s", _move_database, SQLITE,
           unbegun=_REFUSED,
           weight=2, resource="database"),
+    Fault("database-away-at-turn", "database", "the database, while a line waits", NOTHING, "back within 4 s",
+          _away_at_turn, unbegun=_REFUSED, weight=2, resource="database"),
     Fault("lock-database", "database", "mesh.db", NOTHING, "unlocked within 2 s", _lock_database, SQLITE,
           unbegun=_REFUSED,
           weight=2, resource="database"),

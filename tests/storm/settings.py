@@ -31,7 +31,7 @@ class Setting:
     """A personal mesh on SQLite; the others differ in what they override."""
 
     name = "sqlite"
-    nodes = ("n0", "n1", "n2", "n3")
+    nodes: tuple[str, ...] = ("n0", "n1", "n2", "n3")
     slots = 2  # processors of a node
     cpas = 1
 
