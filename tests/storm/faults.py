@@ -287,13 +287,18 @@ def _away_at_turn(storm: Storm) -> Strike | None:
     if not any(one.kind is Kind.WAITING and not one.has_begun for one in storm.living()):
         return None
     ending = [one for one in storm.living() if one.has_begun and not one.survivor]
-    back = _take_database_away(storm) if ending else None
+    if not ending:
+        return None
+    stopped = _stop_server(storm) if isinstance(storm.setting, MariadbSetting) and storm.random.random() < 0.5 else None
+    back = stopped.heal if stopped else _take_database_away(storm)
     if back is None:
         return None
     for launch in ending:
         storm.files.stop(launch)
     names = ", ".join(launch.token for launch in ending)
-    return Strike(f"while {names} end", heal=back, for_s=storm.random.uniform(0.5, 4.0))
+    # a server that stands still for more than 3 s counts as dead (docs/database.md)
+    seconds = storm.random.uniform(3.5, 5.0) if stopped else storm.random.uniform(0.5, 4.0)
+    return Strike(f"{'stopped' if stopped else 'away'} while {names} end", heal=back, for_s=seconds)
 
 
 def _lock_database(storm: Storm) -> Strike | None:
