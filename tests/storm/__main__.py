@@ -1,0 +1,219 @@
+"""The command line of the storm, and the namespaces in which it runs.
+
+As root everything runs in mount and process namespaces of its own: small disks can be mounted and filled, and whatever
+becomes of the storm, the kernel ends every process of it. Anybody else has the faults that need no root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from tests.storm.engine import Storm
+from tests.storm.faults import FAMILIES, FAULTS, Fault
+from tests.storm.journal import Journal
+from tests.storm.settings import SETTINGS, Unavailable
+
+PROJECT = Path(__file__).resolve().parents[2]
+#: /tmp is the storm's own; what of it must stay visible (project, report) is bound into it.
+_INSIDE = """
+n=3
+for keep in "$PROJECT" "$REPORT" "$WORK"; do
+    case $keep in /tmp/*) eval "exec $n<\\"\\$keep\\""; n=$((n+1));; esac
+done
+mount -t tmpfs -o mode=1777 storm /tmp || exit 125
+n=3
+for keep in "$PROJECT" "$REPORT" "$WORK"; do
+    case $keep in /tmp/*) mkdir -p "$keep"; mount -c --bind "/proc/self/fd/$n" "$keep" || exit 125; n=$((n+1));; esac
+done
+exec 3<&- 4<&- 5<&-
+"$@" &
+child=$!
+wait $child
+status=$?
+while kill -0 $child 2>/dev/null; do wait $child; status=$?; done
+exit $status
+"""
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long, for all settings together (default: 5)")
+    parser.add_argument("--setting", default="all", help=f"all, or some of: {','.join(SETTINGS)}")
+    parser.add_argument("--seed", type=int, default=0, help="repeat the choices of a storm (default: a new seed)")
+    parser.add_argument("--faults", default="", help="only these faults or families; --list names them")
+    parser.add_argument("--without", default="", help="none of these faults or families")
+    parser.add_argument("--every", type=float, default=0.8, metavar="S", help="seconds between faults (default: 0.8)")
+    parser.add_argument("--report", type=Path, help="where the log goes (default: /var/tmp/redmesh-storm-SEED)")
+    parser.add_argument("--list", action="store_true", help="print the table of faults")
+    parser.add_argument("--inside", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+def chosen_faults(options: argparse.Namespace) -> list[Fault]:
+    """The faults that ``--faults`` names (all of them when it names none), but for those of ``--without``."""
+    wanted, unwanted = ([word for word in words.split(",") if word] for words in (options.faults, options.without))
+    unknown = {*wanted, *unwanted} - set(FAMILIES) - {fault.name for fault in FAULTS}
+    if unknown:
+        sys.exit(f"storm: no fault or family is called {', '.join(sorted(unknown))} (--list names them)")
+    return [
+        fault
+        for fault in FAULTS
+        if (not wanted or {fault.name, fault.family} & set(wanted)) and not {fault.name, fault.family} & set(unwanted)
+    ]
+
+
+def chosen_settings(words: str) -> list[str]:
+    wanted = list(SETTINGS) if words == "all" else words.split(",")
+    unknown = set(wanted) - set(SETTINGS)
+    if unknown:
+        sys.exit(f"storm: no setting is called {', '.join(sorted(unknown))}; there are {', '.join(SETTINGS)}")
+    return wanted
+
+
+def print_table() -> None:
+    for fault in FAULTS:
+        where = "all" if len(fault.settings) == len(SETTINGS) else ",".join(sorted(fault.settings))
+        print(f"{fault.family:<12}{fault.name:<24}{where:<16}{fault.touches}; may end: {fault.may_end}; {fault.heals}")
+
+
+def outside(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Start the storm in namespaces of its own, and clear up behind it whatever becomes of it."""
+    work = Path(tempfile.mkdtemp(prefix="redmesh-storm-", dir="/var/tmp"))
+    work.chmod(0o755)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.storm",
+        *words,
+        "--seed",
+        str(options.seed),
+        "--report",
+        str(options.report),
+    ]
+    isolated = can_isolate()
+    command += ["--inside", f"{'root' if isolated else 'user'}:{work}"]
+    if isolated:
+        unshare = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = ["setpriv", "--pdeathsig", "KILL", *unshare, "sh", "-c", _INSIDE, "storm", *command]
+    env = {**os.environ, "PROJECT": str(PROJECT), "REPORT": str(options.report), "WORK": str(work)}
+    child = subprocess.Popen(command, cwd=PROJECT, env=env, start_new_session=True)
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        os.killpg(child.pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    try:
+        return child.wait()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def can_isolate() -> bool:
+    """Whether mount and process namespaces can be had."""
+    if os.geteuid() or not all(shutil.which(name) for name in ("unshare", "setpriv", "mount")):
+        return False
+    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode == 0
+
+
+def inside(options: argparse.Namespace) -> int:
+    """Storm at one setting after the other; 0 if nothing was violated."""
+    kind, _, work = options.inside.partition(":")
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}"
+    journal = Journal(options.report / "storm.jsonl")
+    totals: dict[str, int] = {}
+    settings = chosen_settings(options.setting)
+    begun = time.monotonic()
+    broken = ""
+    for number, name in enumerate(settings):
+        left_s = options.minutes * 60 - (time.monotonic() - begun)
+        chance = random.Random(f"{options.seed} {name}")
+        try:
+            storm = Storm(
+                SETTINGS[name],
+                journal,
+                chance,
+                chosen_faults(options),
+                Path(work),
+                kind == "root",
+                options.every,
+            )
+        except Unavailable as error:
+            print(f"storm: setting {name} is left out: {error}", flush=True)
+            continue
+        try:
+            storm.storm(left_s / (len(settings) - number))
+        except KeyboardInterrupt:
+            broken = "interrupted"
+        except Exception as error:
+            journal.violate("the storm itself failed", repr(error), evidence=_traceback())
+        for key, count in storm.counts.items():
+            totals[key] = totals.get(key, 0) + count
+        counts = ", ".join(f"{count} {key}" for key, count in storm.counts.items())
+        print(f"storm: {name}: {counts}, {sum(v.setting == name for v in journal.violations)} violations", flush=True)
+        if broken:
+            break
+    journal.close()
+    return summary(options, journal, totals, time.monotonic() - begun, broken)
+
+
+def _traceback() -> str:
+    import traceback
+
+    return traceback.format_exc()
+
+
+def summary(options: argparse.Namespace, journal: Journal, totals: dict[str, int], seconds: float, broken: str) -> int:
+    """Print the last line, with the kinds of violations before it; the exit status."""
+    kinds: dict[str, int] = {}
+    for one in journal.violations:
+        kinds[f"{one.setting}: {one.kind}"] = kinds.get(f"{one.setting}: {one.kind}", 0) + 1
+    for kind, count in sorted(kinds.items()):
+        print(f"storm: {count} × {kind}")
+    hour = totals.get("faults", 0) * 3600 / max(seconds, 1)
+    print(
+        f"storm: seed {options.seed}: {totals.get('faults', 0)} faults in {seconds / 60:.1f} minutes "
+        f"({hour:.0f} an hour), "
+        f"{totals.get('launches', 0)} launches, {totals.get('commands', 0)} commands, {totals.get('checkpoints', 0)} "
+        f"checkpoints, {len(journal.violations)} violations{'; ' + broken if broken else ''}; log: {journal.path}",
+        flush=True,
+    )
+    return 1 if journal.violations or broken or not totals else 0
+
+
+def main() -> int:
+    options = arguments().parse_args()
+    if options.list:
+        print_table()
+        return 0
+    if options.inside:
+
+        def interrupt(_number: int, _frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGHUP, interrupt)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return inside(options)
+    chosen_faults(options)
+    chosen_settings(options.setting)
+    options.seed = options.seed or random.randrange(1, 1 << 30)
+    options.report = (options.report or Path(f"/var/tmp/redmesh-storm-{options.seed}")).resolve()
+    options.report.mkdir(parents=True, exist_ok=True)
+    print(f"storm: seed {options.seed}, log {options.report / 'storm.jsonl'}", flush=True)
+    return outside(options, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
