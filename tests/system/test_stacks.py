@@ -302,7 +302,7 @@ def test_nobody_else_sees_into_it(yods: PrivateMesh, begin: Begin, places: str) 
     until_there(yods, launcher, "main/wait_here", "0")
     sock = yods.run_dir / f"yod-{launcher}.sock"
     root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", OTHER, root, str(sock)]
+    command = [sys.executable, "-P", "-c", OTHER, root, str(sock)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "PermissionError\n", done.stderr
     # and if the directory were open and the socket too, yod itself looks who it is
@@ -321,7 +321,7 @@ sock.settimeout(20)
 sock.connect({str(sock)!r})
 print(sock.recv(100))
 """
-        done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, timeout=60)
         assert done.stdout == "b''\n" or "ConnectionResetError" in done.stderr, (done.stdout, done.stderr)
     finally:
         for path, mode in zip(opened, before, strict=True):

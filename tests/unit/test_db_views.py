@@ -217,6 +217,6 @@ def test_viewers_are_light(tmp_path: Path) -> None:
         " 'urllib.parse', 'enum'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True
+        [sys.executable, "-P", "-S", "-c", code], env={"PYTHONPATH": str(Path(__file__).parents[2])}, capture_output=True, text=True
     )
     assert (done.stdout.strip(), done.stderr) == ("", "")
