@@ -10,7 +10,7 @@ declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [ssh-keygen
   [gcc]='gcc libc6-dev' [readelf]=binutils [gdb]=gdb [strace]=strace [eu-stack]=elfutils [zsh]=zsh [fish]=fish
   [ip]=iproute2 [ss]=iproute2 [ps]=procps [systemd-analyze]=systemd [mpicc.mpich]='mpich libmpich-dev'
   [mpicc.openmpi]='openmpi-bin libopenmpi-dev' [/usr/include/slurm/pmi2.h]='libpmi2-0 libpmi2-0-dev'
-  [/usr/lib/python3/dist-packages/mpi4py]=python3-mpi4py)
+  [/usr/lib/python3/dist-packages/mpi4py]=python3-mpi4py [/usr/lib/debug/.build-id]=libc6-dbg)
 missing=()
 for program in "${!provider[@]}"; do
   # shellcheck disable=SC2206  # several packages for one program are several words
