@@ -15,7 +15,7 @@ COMPILE := $(PY) -m compileall -q agents console db redmesh
 all: $(READY)
 	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
 
-$(READY): pyproject.toml console/version.py constraints.txt
+$(READY): pyproject.toml console/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) .
 
 $(DEV): $(READY) pyproject.toml console/version.py constraints.txt

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import IO, Any, Self
@@ -16,6 +15,7 @@ from console.errors import ConsoleError
 from console.launch.attach import send_signal
 from console.launch.stacks import LIMIT_S, take
 from console.settings import load as load_settings
+from console.starting import start_command
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
 from redmesh.events import Allocated, End, Event, Exit, Output, Result, Started, read_event
 
@@ -333,8 +333,7 @@ async def _readable(fd: int) -> None:
 
 
 def _yod() -> list[str]:
-    # -P: a directory called "console" where we stand is not ours
-    return [sys.executable, "-P", "-m", "console.cli.yod"]
+    return start_command("console.cli.yod")
 
 
 def _file(data: bytes) -> IO[bytes]:

@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import faulthandler
 import os
 import shutil
 import signal
@@ -15,9 +16,9 @@ import hypothesis
 import pytest
 
 from tests.support.daemons import daemons, make_daemons
-from tests.support.hosts import NOT_ROOT, loopback_hosts, netns_hosts
+from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
-from tests.support.stores import NO_SERVER, database_url, machine, sql_database, sql_server, store
+from tests.support.stores import database_url, machine, sql_database, sql_server, store
 
 __all__ = [
     "daemons",
@@ -29,7 +30,11 @@ __all__ = [
     "netns_hosts",
     "nobodys_own_mesh",
     "pytest_configure",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
     "pytest_terminal_summary",
+    "pytest_timeout_set_timer",
     "sql_database",
     "sql_server",
     "store",
@@ -50,19 +55,74 @@ def nobodys_own_mesh() -> Iterator[None]:
     """No test starts the mesh of whoever runs the tests: one that starts any outside its own directories fails."""
     yield
     if (HOME / "redmesh").exists():
-        mesh = [sys.executable, "-m", "console.cli.mesh", "down", "--force"]
+        mesh = [sys.executable, "-P", "-m", "console.cli.mesh", "down", "--force"]
         subprocess.run(mesh, stdin=subprocess.DEVNULL, capture_output=True)
         shutil.rmtree(HOME / "redmesh")
         pytest.fail("a personal mesh was started; tests have meshes in directories of their own")
 
 
+#: The limit of a test, kept for its later phases and tries.
+_LIMIT = pytest.StashKey[Any]()
+#: A descriptor of the terminal, which pytest's capture of a test's output leaves alone.
+_TERMINAL = pytest.StashKey[int]()
+#: What a test may still take after its limit, until the process that runs it ends.
+_GRACE_S = 60.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Keep the limit: pytest-timeout arms it once, and drops it when a phase fails."""
+    item.stash[_LIMIT] = settings
+
+
+def _arm(item: pytest.Item) -> None:
+    """Start the time limit of a phase of ``item``: set-up, call and tear-down of each try have the whole of it.
+
+    A signal ends what waits in Python. Where that has no effect (its exception was swallowed, or C code does not
+    return), the process prints its stacks and exits; xdist then starts another.
+    """
+    settings = item.stash.get(_LIMIT, None)
+    if settings is not None:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+        faulthandler.dump_traceback_later(settings.timeout + _GRACE_S, exit=True, file=item.config.stash[_TERMINAL])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start the limit of the set-up."""
+    _arm(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Start the limit of the call."""
+    _arm(item)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Start the limit of the tear-down; with its end nothing is left to wait for."""
+    _arm(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says loudly what was not tested for want of something."""
-    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    for want in (NO_SERVER, NOT_ROOT):
-        count = sum(want in why for why in skipped)
-        if count:
-            terminalreporter.write_line(f"{count} tests DID NOT RUN: {want}", red=True, bold=True)
+    """Name every test that was skipped, under its reason."""
+    reasons: dict[str, list[str]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons.setdefault(why.removeprefix("Skipped: "), []).append(report.nodeid)
+    if reasons:
+        count = sum(map(len, reasons.values()))
+        terminalreporter.section(f"{count} tests DID NOT RUN", red=True, bold=True)
+    for why, names in sorted(reasons.items()):
+        terminalreporter.write_line(f"{len(names)}: {why}", red=True, bold=True)
+        for name in names:
+            terminalreporter.write_line(f"    {name}")
 
 
 def pytest_unconfigure() -> None:
@@ -76,6 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt("SIGTERM")
 
+    config.stash[_TERMINAL] = os.dup(2)
     os.environ.update(dict.fromkeys(("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"), str(HOME)))
     # how the tests are run (in several processes, without buffers) is nothing to what they run
     for name in ("COLUMNS", "LINES", "PYTHONUNBUFFERED"):

@@ -58,7 +58,7 @@ def read(path: str) -> Config:
             database=_database(whole),
             batch_accounts=frozenset(map(str, whole.get("batch_accounts", ()))),
             admins=frozenset(map(str, whole.get("admins", ()))),
-            cleanup=(str(cleanup),) if cleanup else (sys.executable, "-m", "agents.cpa.cleanup"),
+            cleanup=(str(cleanup),) if cleanup else (sys.executable, "-P", "-m", "agents.cpa.cleanup"),
             history_days=float(whole.get("history_days", 30)),
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),

@@ -19,8 +19,11 @@ _TAIL, _LONGEST = 4096, 300
 
 
 def spawn_program(arguments: List[str], errors: str) -> int:
-    """Start ``python`` with ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid."""
-    command = [sys.executable, *arguments]
+    """Start ``python`` with ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid.
+
+    Only the login processor's keeper does so: the ``-P`` is not known to Python 3.9 and 3.10, which nodes may have.
+    """
+    command = [sys.executable, "-P", *arguments]
     return os.posix_spawn(
         sys.executable,
         command,

@@ -70,7 +70,7 @@ def _pdb(pid: int, more: List[str]) -> List[str]:
     if f"@redmesh-pdb-{pid}\n" in backtrace.read("/proc/net/unix"):
         return [sys.executable, "-I", _VISITOR, str(pid)]
     if minor.isdigit() and int(minor) >= 14:
-        return [interpreter, "-m", "pdb", "-p", str(pid), *more]
+        return [interpreter, "-P", "-m", "pdb", "-p", str(pid), *more]
     what = os.path.basename(interpreter) if minor.isdigit() else "the rank's program"
     raise Refused(
         f"pdb cannot enter {what} while it runs: it has not called redmesh.debug_on_request() (Python 3.14 and later"

@@ -23,6 +23,7 @@ from console.deploy.logs import tail
 from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
 from console.errors import ConsoleError
 from console.settings import Settings
+from console.starting import without_relative
 from db.errors import StoreError
 
 if TYPE_CHECKING:
@@ -223,12 +224,13 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
 
 def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
     """A keeper, detached from this terminal and from any launch this command runs in; ``anew``: nothing of it lives."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
+    kept = without_relative(os.environ).items()
+    environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
     _keep_program(config, environ, anew)
     with open(f"{state}/log/keeper.stderr", "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
+            [sys.executable, "-P", "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

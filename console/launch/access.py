@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from agents.link.sockets import connect
@@ -169,15 +168,17 @@ def _answers(path: str) -> bool:
 
 def _start(settings: Settings) -> None:
     # A process of its own: what it loads (the database) must never be loaded here.
+    from console.starting import start_command, without_relative  # few yods start a mesh
+
     config = ["--config", settings.file] if settings.file else []
-    command = [sys.executable, "-m", "console.cli.mesh", *config, "up", "--auto"]
+    words = [*start_command("console.cli.mesh"), *config, "up", "--auto"]
     reader, writer = os.pipe()
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, writer, 1),
         (os.POSIX_SPAWN_DUP2, writer, 2),
     ]
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams)
+    pid = os.posix_spawn(words[0], words, without_relative(os.environ), file_actions=streams)
     os.close(writer)
     with open(reader, "rb", buffering=0) as told:
         said = (told.readall() or b"").decode("utf-8", "replace").strip()

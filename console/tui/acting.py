@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from console.errors import ConsoleError
 from console.launch.lists import fold
 from console.launch.report import fold_names
 from console.launch.sanitise import clean
+from console.starting import start_command
 from console.tui.machine import Launcher, Machine
 from console.tui.words import several
 
@@ -163,7 +163,7 @@ async def run(words: Sequence[str]) -> str:
     module = _MODULES[words[0]]
     extra = ["-NoInquire"] if words[0] == "pingd" else []
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *extra, *words[1:],
+        *start_command(module), *extra, *words[1:],
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from typing import Any
 
 from textual.app import App, SuspendNotSupported
+
+from console.starting import start_command
 
 TOOLS = ("gdb", "pdb", "strace", "py-spy")
 
@@ -17,14 +18,14 @@ def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:
 
     The console stands still meanwhile: nobody sees it, and no launch waits for it.
     """
-    command = [sys.executable, "-m", "console.cli.mesh", "debug", str(launcher), str(rank), tool]
+    words = [*start_command("console.cli.mesh"), "debug", str(launcher), str(rank), tool]
     try:
         with app.suspend():
             print(f"mesh debug {launcher} {rank} {tool}   (leaving it leads back to the console)", flush=True)
             # ^C is the tool's: a handler, which exec puts back to its default, keeps it from us
             before = signal.signal(signal.SIGINT, lambda *_: None)
             try:
-                status = subprocess.run(command, check=False).returncode
+                status = subprocess.run(words, check=False).returncode
                 if status:
                     input(f"it ended with status {status}; Enter goes back ")
             except (EOFError, KeyboardInterrupt):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import sys
 from typing import NamedTuple
 
 from console.errors import ConsoleError
 from console.launch.sanitise import clean
+from console.starting import start_command
 
 _PATIENCE_S = 120.0  # a first launch may have to start a personal mesh
 _ANSWER_S = 20.0
@@ -100,7 +100,7 @@ def yod_line(form: Form) -> str:
 
 def yod_command() -> list[str]:
     """How this installation's yod is started: the interpreter that runs us, so that both are of one build."""
-    return [sys.executable, "-m", "console.cli.yod"]
+    return start_command("console.cli.yod")
 
 
 async def launch(form: Form) -> int:

@@ -20,6 +20,7 @@ from aiohttp.typedefs import Middleware
 from textual_serve.server import Server
 
 from console.errors import ConsoleError
+from console.starting import start_command
 
 HOST = "127.0.0.1"
 _MOST_VISITORS = 8
@@ -145,7 +146,7 @@ def serve_console(port: int, *, config: str, read_only: bool) -> int:
             probe.bind((HOST, port))
         except OSError as error:
             raise ConsoleError(f"port {port}: {error.strerror}", "mesh serve --port N takes another") from None
-    words = [sys.executable, "-m", "console.cli.mesh"]
+    words = start_command("console.cli.mesh")
     words += ["--config", config] if config else []
     words += ["console", *(["--read-only"] if read_only else [])]
     GuardedServer(f"exec {shlex.join(words)}", port).serve()

@@ -50,7 +50,7 @@ def flooding(home: Path) -> Iterator[None]:
     run.mkdir(parents=True, mode=0o700)
     code = "import sys; from tests.bench.console_output import flood; flood(sys.argv[1])"
     path = run / "yod-1.sock"
-    yod = subprocess.Popen([sys.executable, "-c", code, str(path)])
+    yod = subprocess.Popen([sys.executable, "-P", "-c", code, str(path)])
     try:
         while not path.exists():
             time.sleep(0.02)

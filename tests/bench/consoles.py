@@ -39,7 +39,7 @@ class Screen:
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
+            [sys.executable, "-P", "-c", _START, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
         )
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -108,7 +108,7 @@ def screen(database: str, home: Path, columns: int = 120, rows: int = 40) -> Ite
 def changing(database: BigDatabase) -> Iterator[None]:
     """Meanwhile processors all over the machine go from one launcher to another, in a process of its own."""
     code = "import sys; from tests.bench.consoles import feed; feed(sys.argv[1])"
-    feeder = subprocess.Popen([sys.executable, "-c", code, database.url])
+    feeder = subprocess.Popen([sys.executable, "-P", "-c", code, database.url])
     try:
         yield
     finally:
@@ -184,7 +184,7 @@ def _keys(one: Screen) -> Row:
 
 def _start(database: BigDatabase, home: Path) -> Row:
     """From its start to the map with its legend, beside what importing Textual alone takes."""
-    bare = [sys.executable, "-c", "import textual.app"]
+    bare = [sys.executable, "-P", "-c", "import textual.app"]
     ours, theirs = [], []
     for _ in range(RUNS):
         theirs.append(seconds(bare))

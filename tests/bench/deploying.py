@@ -47,7 +47,7 @@ def up_hosts() -> list[Row]:
         return took
 
     try:
-        mine, bare = in_turn(ours, lambda: seconds([sys.executable, "-c", _BARE, *words]), RUNS)
+        mine, bare = in_turn(ours, lambda: seconds([sys.executable, "-P", "-c", _BARE, *words]), RUNS)
     finally:
         mesh.close()
         hosts.close()

@@ -51,7 +51,7 @@ def thousand() -> list[Row]:
 
 def start_up() -> list[Row]:
     """``yod --help`` and ``showmesh --json`` beside a Python that does nothing."""
-    bare = [sys.executable, "-c", "pass"]
+    bare = [sys.executable, "-P", "-c", "pass"]
     rows = []
     with mesh(64, 64) as one:
         for what, command, bar in (

@@ -126,7 +126,9 @@ def _peak_mib(command: list[str], env: dict[str, str]) -> float:
     # a process between, whose only child it is
     code = "import resource,subprocess,sys; subprocess.run(sys.argv[1:], check=True);"
     code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", code, *command], env=env, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *command], env=env, check=True, capture_output=True, text=True
+    )
     return int(done.stdout) / 1024
 
 

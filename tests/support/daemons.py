@@ -77,7 +77,9 @@ class Daemons:
         module = "agents.rca" if name == "rca" else "agents.cpa"
         words = ["--config", str(self.config)] + ([] if name == "rca" else ["--name", name])
         with open(self.home / f"{name}.stderr", "ab") as errors:
-            process = subprocess.Popen([sys.executable, "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL
+            )
         self.processes[name] = process
         wait_until(lambda: self._listens(name), f"{name} listens: {self.stderr(name)}")
         return process

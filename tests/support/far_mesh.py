@@ -92,7 +92,7 @@ class TlsMesh(PrivateMesh):
     def up(self, *options: str) -> Run:
         processors, nodes, _ = self.size
         size = ("--processors", str(processors), "--nodes", str(nodes))
-        return self.run(sys.executable, "-m", "tests.support.far_up", *size, *options, check=True)
+        return self.run(sys.executable, "-P", "-m", "tests.support.far_up", *size, *options, check=True)
 
 
 Mesh = TypeVar("Mesh", bound=PrivateMesh)

@@ -66,7 +66,7 @@ class FarMachine:
 
     def start(self, name: str) -> None:
         """Start the PCT of a node."""
-        command = [sys.executable, "-m", "agents.pct", "--config", f"{self.directory}/{name}/keeper.json"]
+        command = [sys.executable, "-P", "-m", "agents.pct", "--config", f"{self.directory}/{name}/keeper.json"]
         self.processes[name] = subprocess.Popen([*command, "--node", name], start_new_session=True)
 
     def await_pct(self, name: str) -> None:

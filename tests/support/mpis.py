@@ -24,6 +24,14 @@ def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
     return str(program)
 
 
+def with_mpi4py() -> tuple[str, ...]:
+    """yod's options and a Python that has mpi4py: over Open MPI it needs PMIx, of which an interpreter says nothing."""
+    python = python_with("mpi4py.MPI")
+    asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.get_vendor()[0])"
+    vendor = subprocess.run([python, "-P", "-c", asked], capture_output=True, text=True, timeout=60).stdout.strip()
+    return (*(("--mpi", "pmix") if vendor == "Open MPI" else ()), python)
+
+
 def python_with(module: str) -> str:
     """A Python that can import ``module``: REDMESH_MPI_PYTHON's, ours or the system's; else the test is skipped."""
     for python in (os.environ.get("REDMESH_MPI_PYTHON", ""), sys.executable, "/usr/bin/python3"):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import importlib.metadata
 import os
+import re
+import shutil
 import site
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,9 +25,9 @@ _COMMANDS = ("yod", "showmesh", "pingd", "mesh")
 _ASK = """
 import sys
 sys.path[:0] = {path}
-assert sys.version_info >= (3, 11) and sys.base_prefix == {prefix!r}
-import agents.pct.daemon, console.cli.yod, peewee, pymysql
+assert sys.version_info[:2] == {version} and sys.base_prefix == {prefix!r}
 """
+_LOADS = "import agents.pct.daemon, console.cli.yod, peewee, pymysql\n"
 _COMMAND = """#!{python}
 import sys
 sys.path[:0] = {path}
@@ -30,16 +36,70 @@ sys.exit(main())
 """
 
 
+def _others_run(python: str, prefix: str, path: list[str], loads: str = _LOADS) -> bool:
+    # by a shell: setpriv would still find the program with what root may, and Python then another one's library
+    command = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--", "sh", "-c", 'exec "$@"']
+    ask = _ASK.format(path=path, prefix=prefix, version=tuple(sys.version_info[:2])) + loads
+    return not subprocess.run([*command, "sh", python, "-P", "-c", ask], capture_output=True, cwd="/").returncode
+
+
+def _pythons() -> tuple[tuple[str, str], ...]:
+    # ours, and the system's, each with its prefix
+    return (sys.executable, sys.base_prefix), ("/usr/bin/python3", "/usr")
+
+
+@functools.cache
 def python_for_others() -> str:
-    """A Python that other users can run, which can load what ours does: ours, or the system's. Skips without one."""
-    for python, prefix in ((sys.executable, sys.base_prefix), ("/usr/bin/python3", "/usr")):
-        # by a shell: setpriv would still find the program with what root may, and Python then another one's library
-        command = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--", "sh", "-c", 'exec "$@"']
-        ask = _ASK.format(path=_PATH, prefix=prefix)
-        if not subprocess.run([*command, "sh", python, "-c", ask], capture_output=True, cwd="/").returncode:
+    """A Python that other users can run, which can load what ours does: ours, the system's, or one with copies of our
+    files, which may stand where nobody else may look. Skips without one."""
+    for python, prefix in _pythons():
+        if _others_run(python, prefix, _PATH):
             return python
+    for python, prefix in _pythons():
+        base = os.path.realpath(python)
+        if _others_run(base, prefix, [], "") and _others_run(copy := _python_with_copies(base), prefix, []):
+            return copy
     ours = os.path.realpath(sys.executable)
     pytest.skip(f"other users can run neither {ours} nor /usr/bin/python3 with our packages")
+
+
+def _python_with_copies(base: str) -> str:
+    # a virtual environment of the interpreter ``base`` with redmesh and what it requires
+    directory = tempfile.mkdtemp(prefix="rm-python-", dir="/tmp")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    os.chmod(directory, 0o755)
+    subprocess.run([base, "-m", "venv", "--without-pip", directory], check=True, capture_output=True)
+    into = next(Path(directory).glob("lib/python3.*/site-packages"))
+    for name in ("agents", "console", "db", "redmesh"):
+        shutil.copytree(f"{_ROOT}/{name}", into / name)
+    for name in _required("redmesh", set()):
+        for file in importlib.metadata.files(name) or ():
+            if ".." not in file.parts:
+                (into / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), into / file)
+    return f"{directory}/bin/python"
+
+
+def _required(name: str, found: set[str]) -> set[str]:
+    # the distributions that ``name`` requires, and those that they do
+    for requirement in importlib.metadata.requires(name) or ():
+        wanted = re.match(r"[\w.-]+", requirement)
+        if wanted and "extra ==" not in requirement and wanted[0] not in found:
+            try:
+                importlib.metadata.distribution(wanted[0])
+            except importlib.metadata.PackageNotFoundError:
+                continue  # for another system or Python
+            found.add(wanted[0])
+            _required(wanted[0], found)
+    return found
+
+
+def _python_on_host() -> str:
+    # hosts see our files below PROJECT, where everybody may look; the interpreter must stand where others may run it
+    for python, prefix in _pythons():
+        if _others_run(os.path.realpath(python), prefix, [], ""):
+            return python.replace(_ROOT, PROJECT)
+    pytest.skip(f"hosts have neither {os.path.realpath(sys.executable)} nor a /usr/bin/python3 of its version")
 
 
 def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
@@ -47,7 +107,7 @@ def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
 
     ``root``: where our files stand for those who run them.
     """
-    python = python_for_others().replace(_ROOT, root)
+    python = python_for_others() if root == _ROOT else _python_on_host()
     path = [name.replace(_ROOT, root) for name in _PATH]
     directory.mkdir(mode=0o755)
     for name in _COMMANDS:

@@ -48,7 +48,7 @@ class Machine:
 
     def start(self, name: str) -> None:
         """Start the PCT of a node."""
-        command = [sys.executable, "-m", "agents.pct", "--config", self.config, "--node", name]
+        command = [sys.executable, "-P", "-m", "agents.pct", "--config", self.config, "--node", name]
         self.pcts[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def await_pct(self, name: str) -> None:

@@ -28,10 +28,19 @@ def one_mesh() -> Iterator[PrivateMesh]:
 def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
     yield one_mesh
-    wait_until(lambda: free(one_mesh) == PROCESSORS, "every processor is free again", 20.0)
-    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 20.0)
+    try:
+        _wait_until_nothing_is_left(one_mesh)
+    except AssertionError:
+        one_mesh.down()  # so that the tests behind it find a mesh without its launches
+        one_mesh.up()
+        raise
+
+
+def _wait_until_nothing_is_left(mesh: PrivateMesh) -> None:
+    wait_until(lambda: free(mesh) == PROCESSORS, "every processor is free again", 20.0)
+    wait_until(lambda: not ranks_left(mesh), "no process of a launch is left", 20.0)
     wait_until(
-        lambda: not [name for name in os.listdir(one_mesh.run_dir) if name.startswith(("yod-", "launch-"))],
+        lambda: not [name for name in os.listdir(mesh.run_dir) if name.startswith(("yod-", "launch-"))],
         "no socket or file of a launch is left",
     )
 

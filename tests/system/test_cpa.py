@@ -296,7 +296,7 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
     ]
     allowed = allocation(2)
     done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(one.run / "cpa-0.sock")],
+        [sys.executable, "-P", "-c", AS_NOBODY, str(one.run / "cpa-0.sock")],
         input=json.dumps([*forbidden, allowed]),
         capture_output=True,
         text=True,

@@ -266,7 +266,7 @@ def test_a_client_that_dies_while_it_waits_leaves_the_line(two: Daemons) -> None
 
 
 def test_a_lost_launcher_leaves_the_line_though_its_cpa_died_too(two: Daemons) -> None:
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    other = subprocess.Popen([sys.executable, "-P", "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with two.client("cpa-1") as client:
             holder = client.call(allocation(64))

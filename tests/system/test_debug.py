@@ -252,7 +252,7 @@ for _ in range(1000):
     sock.connect_ex("\\0redmesh-pdb-{rank}")
     sock.close()
 """
-    subprocess.run([sys.executable, "-c", knock], check=True, timeout=30)
+    subprocess.run([sys.executable, "-P", "-c", knock], check=True, timeout=30)
     assert processes.alive(rank)
     one = sit(launcher, "1", "pdb")
     one.read("(Pdb) ", 30)

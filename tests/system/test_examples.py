@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.support.mesh import PrivateMesh
-from tests.support.mpis import ROOT, compiled, needs_mpich, python_with
+from tests.support.mpis import ROOT, compiled, needs_mpich, python_with, with_mpi4py
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -48,8 +48,7 @@ def test_a_deadlock_ends_with_its_time(yods: PrivateMesh, tmp_path: Path) -> Non
 
 
 def test_pi_with_mpi4py(yods: PrivateMesh) -> None:
-    python = python_with("mpi4py.MPI")
-    told = yods.run("yod", "-sz", "4", python, str(EXAMPLES / "mpi4py" / "pi.py"), check=True).stdout
+    told = yods.run("yod", "-sz", "4", *with_mpi4py(), str(EXAMPLES / "mpi4py" / "pi.py"), check=True).stdout
     assert told == "pi is 3.1415926536, by 4 ranks\n"
 
 

@@ -183,7 +183,7 @@ def test_a_change_of_keys_goes_on_where_it_stopped(mesh: PrivateMesh) -> None:
     pid = next(d["pid"] for d in mesh.keeper()["daemons"] if d["name"] == "n2")
     os.kill(pid, signal.SIGSTOP)
     try:
-        done = mesh.run(sys.executable, "-c", IMPATIENT, env={"PYTHONPATH": ROOT})
+        done = mesh.run(sys.executable, "-P", "-c", IMPATIENT, env={"PYTHONPATH": ROOT})
         assert done.returncode == 125 and "n2" in done.stderr, done
         assert mesh.json("mesh", "trust", "show")["stage"] == "introduced"
         assert mesh.run("yod", "-sz", "1", "-list", "n0", "hostname").returncode == 0

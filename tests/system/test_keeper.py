@@ -44,7 +44,7 @@ class Mesh:
 
     def start(self, *options: str) -> "subprocess.Popen[bytes]":
         """One more keeper."""
-        command = [sys.executable, "-m", "agents.keeper", "--config", self.file, *options]
+        command = [sys.executable, "-P", "-m", "agents.keeper", "--config", self.file, *options]
         keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         self.keepers.append(keeper)
         return keeper
@@ -255,5 +255,5 @@ def test_detached_keepers_go_on_alone(mesh: Mesh) -> None:
 def test_bad_calls_get_one_line(arguments: list[str], words: str, status: int) -> None:
     for program in ("agents.keeper", "agents.pct"):
         more = ["--node", "n0"] if arguments and program == "agents.pct" else []
-        call = subprocess.run([sys.executable, "-m", program, *arguments, *more], capture_output=True, text=True)
+        call = subprocess.run([sys.executable, "-P", "-m", program, *arguments, *more], capture_output=True, text=True)
         assert call.returncode == status and words in call.stderr and call.stderr.count("\n") == 1, call.stderr

@@ -82,7 +82,7 @@ def refused(mesh: ManyLogins, trust: Path, address: str) -> bool:
     # as the one that is revoked believes it, or as one who learned the new certificate elsewhere
     for authority in (trust / "ca.pem", mesh.state / "trust" / "ca.pem"):
         words = (name, str(authority), str(trust / "login.pem"), address)
-        done = mesh.run(sys.executable, "-c", ASK, *words, env={"PYTHONPATH": ROOT}, check=True)
+        done = mesh.run(sys.executable, "-P", "-c", ASK, *words, env={"PYTHONPATH": ROOT}, check=True)
         said.append(done.stdout.strip())
     return said == ["refused", "refused"]
 

@@ -285,7 +285,7 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
 def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
     mesh = loopback({**ALL, "processors": 1})
     up = mesh.start("mesh", "up", stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: mesh.agents(), "the first agent")
+    wait_until(lambda: mesh.agents(), "the first agent", 60.0)
     up.send_signal(signal.SIGINT)
     assert up.wait(30) != 0
     wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")

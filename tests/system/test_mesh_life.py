@@ -13,6 +13,7 @@ import pytest
 
 from console.settings import load
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.others import commands_for_others
 from tests.support.waiting import wait_until
 
 
@@ -269,9 +270,10 @@ def test_a_clean_up_executable_that_cannot_run_is_refused(mesh: MakeMesh, path: 
 def test_the_mesh_of_somebody_else_is_not_called_down(mesh: MakeMesh) -> None:
     private = mesh(2, 1)
     private.home.chmod(0o755)
+    bin = commands_for_others(private.home / "bin")
     stranger = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     for command in (["mesh", "down"], ["mesh", "status"], ["showmesh"], ["pingd"]):
-        got = private.run(*stranger, *command, cwd=Path("/"))
+        got = private.run(*stranger, f"{bin}/{command[0]}", *command[1:], cwd=Path("/"))
         assert got.returncode == 125 and "Permission denied" in got.stderr and got.stderr.count("\n") == 1, command
 
 

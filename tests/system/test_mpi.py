@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.mpis import MPICC, ROOT, compiled, needs_mpich, python_with
+from tests.support.mpis import MPICC, ROOT, compiled, needs_mpich, with_mpi4py
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
@@ -113,12 +113,11 @@ def test_mpi_none_is_n_programs(yods: PrivateMesh, ranks: str) -> None:
 
 
 def test_python_with_mpi4py(yods: PrivateMesh) -> None:
-    python = python_with("mpi4py.MPI")
     script = (
         "import os; from mpi4py import MPI; c = MPI.COMM_WORLD;"
         " os.write(1, b'%d %d %d\\n' % (c.rank, c.size, c.allreduce(c.rank)))"
     )
-    done = yods.run("yod", "-sz", "4", python, "-c", script, check=True)
+    done = yods.run("yod", "-sz", "4", *with_mpi4py(), "-c", script, check=True)
     assert sorted(done.stdout.splitlines()) == [f"{rank} 4 6" for rank in range(4)]
 
 

@@ -31,7 +31,7 @@ def test_output_is_byte_exact(machine: Machine) -> None:
         "import os,random,sys; r=random.Random(int(os.environ['YOD_RANK'])); "
         "[(os.write(1,r.randbytes(r.randrange(1,200000))), os.write(2,b'e%d\\n'%i)) for i in range(40)]"
     )
-    _, launcher = run(machine, [sys.executable, "-c", script], per_node=2, fanout=1, window=64 << 10)
+    _, launcher = run(machine, [sys.executable, "-P", "-c", script], per_node=2, fanout=1, window=64 << 10)
     import random
 
     for rank in range(8):

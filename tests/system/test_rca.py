@@ -29,7 +29,7 @@ class Launched:
 
     def __init__(self, daemons: Daemons, size: int, *flags: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.small_launcher", str(daemons.run), str(size), *flags],
+            [sys.executable, "-P", "-m", "tests.support.small_launcher", str(daemons.run), str(size), *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -390,7 +390,7 @@ def test_everybody_registers_himself_and_nobody_else(mesh_of_two: Daemons) -> No
 
 def test_a_second_rca_over_the_same_socket_says_so_and_ends(mesh_of_two: Daemons) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "agents.rca", "--config", str(mesh_of_two.config)], capture_output=True, text=True
+        [sys.executable, "-P", "-m", "agents.rca", "--config", str(mesh_of_two.config)], capture_output=True, text=True
     )
     assert done.returncode == 125 and "somebody listens" in done.stderr and "Traceback" not in done.stderr
 
@@ -405,7 +405,7 @@ def test_a_wrong_configuration_is_one_clear_line(tmp_path: Path, module: str, te
     config.write_text(text)
     words = ["--name", "cpa-0"] if module == "agents.cpa" else []
     done = subprocess.run(
-        [sys.executable, "-m", module, "--config", str(config), *words], capture_output=True, text=True
+        [sys.executable, "-P", "-m", module, "--config", str(config), *words], capture_output=True, text=True
     )
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
 

@@ -31,7 +31,7 @@ def test_killed_while_the_database_is_away(server: Server, make_daemons: Make, t
     for name in ("cpa-0", "cpa-1", "rca"):
         made.start(name)
     made.nodes_up()
-    words = [sys.executable, "-m", "tests.support.small_launcher", str(made.run), "8"]
+    words = [sys.executable, "-P", "-m", "tests.support.small_launcher", str(made.run), "8"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None and json.loads(launcher.stdout.readline())["launcher"] == 1
         if how == "killed":

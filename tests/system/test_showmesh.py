@@ -208,6 +208,6 @@ def test_neither_loads_what_it_does_not_need(database: FixedDatabase) -> None:
         "import sys; from console.cli import showmesh, pingd; showmesh.main(['--json']); pingd.main([]);"
         "print(sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
     )
-    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    got = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("peewee", "pymysql", "rich", "textual", "asyncio", "argparse", "subprocess", "logging", "agents"):
         assert f"'{heavy}'" not in got.stderr

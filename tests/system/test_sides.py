@@ -262,7 +262,7 @@ def test_a_node_on_another_machine_gets_new_keys(mesh: MakeMesh) -> None:
     )
     root = Path(__file__).parents[2]
     made.run(
-        sys.executable, "-m", "tests.support.far_up", "--processors", "8", "--nodes", "2", check=True,
+        sys.executable, "-P", "-m", "tests.support.far_up", "--processors", "8", "--nodes", "2", check=True,
         env={"PYTHONPATH": str(root)},
     )  # fmt: skip
     keys = sorted(made.state.glob("nodes/*/trust/launch.key"))

@@ -17,7 +17,7 @@ from agents.link.client import Client
 from agents.pct import processes
 from console.launch.stacks import as_told
 from tests.support.mesh import PrivateMesh
-from tests.support.mpis import compiled, needs_mpich, python_with
+from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
@@ -274,8 +274,7 @@ def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) ->
 
 
 def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Begin) -> None:
-    python = python_with("mpi4py.MPI")
-    launcher = begin("-sz", "4", python, str(Path(__file__).parents[2] / "examples/deadlock/deadlock.py"))
+    launcher = begin("-sz", "4", *with_mpi4py(), str(Path(__file__).parents[2] / "examples/deadlock/deadlock.py"))
     told = until_there(yods, launcher, "<module>/meet", "0,2-3")
     (hint,) = [hint for hint in told["hints"] if hint["kind"] == "deadlock"]
     assert "ranks 0,2-3 in MPI_Barrier (deadlock.py:13)" in hint["text"] and "(deadlock.py:9)" in hint["text"]
@@ -308,7 +307,7 @@ def test_nobody_else_sees_into_it(yods: PrivateMesh, begin: Begin, places: str) 
     until_there(yods, launcher, "main/wait_here", "0")
     sock = yods.run_dir / f"yod-{launcher}.sock"
     root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", OTHER, root, str(sock)]
+    command = [sys.executable, "-P", "-c", OTHER, root, str(sock)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "PermissionError\n", done.stderr
     # and if the directory were open and the socket too, yod itself looks who it is
@@ -327,7 +326,7 @@ sock.settimeout(20)
 sock.connect({str(sock)!r})
 print(sock.recv(100))
 """
-        done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, timeout=60)
         assert done.stdout == "b''\n" or "ConnectionResetError" in done.stderr, (done.stdout, done.stderr)
     finally:
         for path, mode in zip(opened, before, strict=True):

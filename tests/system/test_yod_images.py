@@ -103,7 +103,7 @@ def test_a_launch_child_that_brought_a_program_serves_again_and_keeps_nothing_of
 
 
 def test_a_large_program_is_read_before_processors_are_held(yods: PrivateMesh) -> None:
-    large = script(yods.work / "large", "#!/bin/sh\necho ran\n")
+    large = script(yods.work / "large", "#!/bin/sh\necho ran\nexit\n")  # before the shell reads all the zeros behind
     os.truncate(large, 600 << 20)
     time.sleep(2.1)  # or what has just changed would be read again
 

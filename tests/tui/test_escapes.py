@@ -49,7 +49,7 @@ class Terminal:
         env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home),
                "XDG_CONFIG_HOME": str(home / "config"), "REDMESH_DATABASE": url,
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
-        command = [sys.executable, "-c", START, "console", *options]
+        command = [sys.executable, "-P", "-c", START, "console", *options]
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
         os.close(slave)
 
@@ -175,7 +175,7 @@ def test_no_escape_reaches_the_terminal_from_a_recording(tmp_path: Path) -> None
     database = poison(tmp_path)
     tape = tmp_path / "tape.jsonl"
     env = {**os.environ, "REDMESH_DATABASE": database.url, "XDG_STATE_HOME": str(tmp_path)}
-    mesh = [sys.executable, "-c", START, "record", str(tape), "--seconds", "0.1"]
+    mesh = [sys.executable, "-P", "-c", START, "record", str(tape), "--seconds", "0.1"]
     subprocess.run(mesh, env=env, check=True, timeout=60, capture_output=True)
     with Terminal(tmp_path, "sqlite:///nowhere.db", "--replay", str(tape)) as terminal:
         terminal.until("MESHNAME", "CMD5")

@@ -37,7 +37,7 @@ sys.exit(broken.return_code)
 
 def test_no_traceback_reaches_a_person(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
-    command = [sys.executable, "-c", BROKEN, database.url, str(tmp_path)]
+    command = [sys.executable, "-P", "-c", BROKEN, database.url, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     told = "".join((done.stdout + done.stderr).split())  # it is wrapped wherever the terminal ends
     assert done.returncode == 1

@@ -410,5 +410,5 @@ def test_a_database_out_of_reach_is_not_called_missing(tmp_path: Path) -> None:
         from db.views import open_viewer
         os.setresuid(65534, 65534, 65534)
         open_viewer('sqlite://{closed}/mesh.db').read()"""
-    got = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+    got = subprocess.run([sys.executable, "-P", "-c", look], capture_output=True, text=True)
     assert "DatabaseUnavailable" in got.stderr and "Permission denied" in got.stderr

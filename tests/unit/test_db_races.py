@@ -51,7 +51,7 @@ def test_the_last_processors(database_url: str, store: Store, churn: int) -> Non
     code = TAKER.format(root=str(ROOT))
     takers = [
         subprocess.Popen(
-            [sys.executable, "-c", code, database_url, str(number), str(churn)],
+            [sys.executable, "-P", "-c", code, database_url, str(number), str(churn)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

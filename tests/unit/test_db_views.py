@@ -216,7 +216,6 @@ def test_viewers_are_light(tmp_path: Path) -> None:
         "print(*sorted({'peewee', 'pymysql', 'typing', 'dataclasses', 'logging', 're', 'asyncio', 'json',"
         " 'urllib.parse', 'enum'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True
-    )
+    ours = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-P", "-S", "-c", code], env=ours, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("", "")

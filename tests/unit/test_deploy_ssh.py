@@ -211,7 +211,7 @@ def test_an_agent_that_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
 
 def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
     code = "import sys, console.deploy.far_mesh; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.split())
     assert {"paramiko", "peewee"} <= loaded and not loaded & {"invoke", "asyncio", "unittest", "pymysql"}
 

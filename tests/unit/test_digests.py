@@ -87,7 +87,7 @@ def test_many_of_one_host_compute_a_digest_once(tmp_path: Path) -> None:
         "def loud(fd):\n    print('read', end=''); return real(fd)\n"
         "digests._sha256 = loud; digests._to_the_end(digests.Digests(sys.argv[1]).steps(sys.argv[2]))"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "ram"), path]
+    command = [sys.executable, "-P", "-c", program, str(tmp_path / "ram"), path]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     assert sorted(process.communicate()[0] for process in running) == [b"", b"", b"", b"read"]
 

@@ -34,7 +34,7 @@ sys.stdin.readline()
 def test_an_agent_has_its_name_and_a_way_to_our_rights(words: list[str], agent: bool) -> None:
     if len(words) > 1 and os.geteuid():
         pytest.skip("another uid needs root")
-    command = [sys.executable, "-c", NAMED, *words]
+    command = [sys.executable, "-P", "-c", NAMED, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         assert is_agent(process.pid) is agent

@@ -206,7 +206,7 @@ HEAVY = (
 def test_yod_loads_nothing_heavy(what: str) -> None:
     load = f"main(['{what}'])" if what.startswith("--") else "import console.launch.engine, console.launch.front"
     code = f"import sys; from console.cli.yod import main; {load}; print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert loaded & set(HEAVY.split()) == set()
     assert "console.launch.observers" not in loaded

@@ -72,7 +72,7 @@ def test_a_slow_server_of_names_holds_up_nobody(tmp_path: Path) -> None:
         f'ip link set lo up; mount -t proc proc /proc; mount --bind {tmp_path}/resolv.conf /etc/resolv.conf; exec "$@"'
     )
     alone = ("unshare", "-mnp", "--fork", "--kill-child", "sh", "-c", prepare, "sh")
-    words = [*alone, sys.executable, "-c", SCRIPT, "1.0"]
+    words = [*alone, sys.executable, "-P", "-c", SCRIPT, "1.0"]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(words, capture_output=True, text=True, timeout=40, env=environ)
     assert done.returncode == 0, done.stderr

@@ -20,8 +20,8 @@ import ctypes, os, sys
 ask, answer = os.pipe(), os.pipe()
 child = os.fork()
 if child:
-    os.read(ask[0], 1)
-    for kind, count in (("uid", 1), ("gid", 65536)):
+    os.close(ask[1])  # so that a child that could not ask is one that has ended
+    for kind, count in (("uid", 1), ("gid", 65536)) if os.read(ask[0], 1) else ():
         with open(f"/proc/{child}/{kind}_map", "w") as file:
             file.write(f"0 0 {count}")
     os.write(answer[1], b"x")
@@ -35,7 +35,7 @@ ada = User(21001, 21001, "ada", [21001])
 
 
 def _alone(script: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run([sys.executable, "-c", ALONE + script], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-P", "-c", ALONE + script], capture_output=True, text=True, cwd=ROOT)
     if "AssertionError" in done.stderr:
         pytest.skip("no user namespaces here")
     return done
@@ -88,7 +88,7 @@ def test_a_processor_is_held_until_the_process_that_holds_it_lets_go_or_dies(tmp
     script = "import sys\nfrom agents.pct.held import Held\nheld = Held(sys.argv[1], 'n1', [2, 3])\n" \
         "print('held', flush=True)\nsys.stdin.readline()\nheld.release()\nprint('let go', flush=True)\n" \
         "held = Held(sys.argv[1], 'n1', [2, 3])\nprint('held', flush=True)\nsys.stdin.readline()\n"  # fmt: skip
-    command = [sys.executable, "-c", script, path]
+    command = [sys.executable, "-P", "-c", script, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
         assert other.stdin is not None and other.stdout is not None
         try:

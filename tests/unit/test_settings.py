@@ -171,7 +171,7 @@ def test_it_is_light_to_import(place: dict[str, str]) -> None:
         "import sys, os; before = set(sys.modules); import console.settings as s; s.load();"
         "print(sorted(m for m in set(sys.modules) - before if not m.startswith('console')))"
     )
-    got = subprocess.run([sys.executable, "-S", "-c", code], env={**place, "PYTHONPATH": str(ROOT)}, text=True,
+    got = subprocess.run([sys.executable, "-P", "-S", "-c", code], env={**place, "PYTHONPATH": str(ROOT)}, text=True,
                          capture_output=True, check=True)  # fmt: skip
     assert set(ast.literal_eval(got.stdout)) <= {"__future__", "binascii"}
 
