@@ -26,6 +26,7 @@ from agents.pct.orders import Orders
 from agents.pct.outputs import Relay
 from agents.pct.parallel import Parallel, Tree, choose_master
 from agents.pct.plan import Load, child_load, child_window, rank_map, read_load, read_program, runs
+from agents.pct.process_tracking import FIRST_LOOK_S, LOOK_S, Record, now
 from agents.pct.pulse import Watch
 from agents.pct.readiness import Readiness
 from agents.pct.seat import Host, Seat
@@ -78,6 +79,8 @@ class Launch(Hearing):
         self._go: Message = {}
         self._seat: Optional[Seat] = None
         self._household: Any = None  # in system mode (agents/pct/system_mode.py)
+        self._record: Optional[Record] = None
+        self._first_fork = 0
         self._run = host.run  # where files of the launch are that its ranks see
         self._killers = Killers(self._loop, self._terminate, self._noted_once)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
@@ -324,7 +327,10 @@ class Launch(Hearing):
     def _begin_local(self) -> None:
         if self._local is None or self._load is None or self._machine.state is not State.STARTING:
             return
-        self._local.begin(self._is_root, self._sharing.begin(self._loop, self._load, self._is_root))
+        as_root = self._seat.as_root if self._seat is not None else None
+        self._record, self._first_fork = self._host.record(self._load.launcher, as_root), now()
+        group = self._record.group_fd if self._record is not None else -1
+        self._local.begin(self._is_root, self._sharing.begin(self._loop, self._load, self._is_root), group)
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})
@@ -346,10 +352,33 @@ class Launch(Hearing):
             self._seat.write_map(text)
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
+        if self._record is not None:
+            self._take_down(self._record, self._local)
         self._local.release()
         if self._parallel is not None:
             self._parallel.released(self._local.pairs)
         gc.enable()
+
+    def _take_down(self, record: Record, local: Local) -> None:
+        """Record the sessions of the ranks, where no control group holds them together."""
+        if local.ranks.grouped:
+            return
+        try:
+            record.leave_group()
+            record.held([pid for _rank, pid in local.pairs()], self._first_fork)
+        except OSError as error:
+            self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
+            return
+        self._loop.after(FIRST_LOOK_S, lambda: self._look(record))
+
+    def _look(self, record: Record) -> None:
+        if self._machine.state is not State.RUNNING:
+            return
+        try:
+            record.look()
+        except OSError as error:
+            self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
+        self._loop.after(LOOK_S, lambda: self._look(record))
 
     def _kill_tree(self) -> None:
         for child in self._children:
@@ -397,6 +426,8 @@ class Launch(Hearing):
 
     def close(self) -> int:
         """Let go of everything, after :meth:`run`; the status to leave with when no other launch comes."""
+        if self._record is not None:
+            self._record.end()
         self._parent.close()
         for child in self._children:
             child.drop()
