@@ -81,6 +81,7 @@ class Launch(Hearing):
         self._household: Any = None  # in system mode (agents/pct/system_mode.py)
         self._record: Optional[Record] = None
         self._first_fork = 0
+        self._held_until = self._loading_s = 0.0  # without GO
         self._run = host.run  # where files of the launch are that its ranks see
         self._killers = Killers(self._loop, self._terminate, self._noted_once)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
@@ -175,6 +176,8 @@ class Launch(Hearing):
             self._up.tell({"op": "pong"})
             if message.get("starved"):
                 self._freight.starve()
+            if "loading_s" in message:
+                self._renew(message)
         elif op == "done":
             self._handle(Event.DONE)
         elif op in orders.DOWN_OPS:
@@ -202,11 +205,11 @@ class Launch(Hearing):
         try:
             load = self._load = read_load(self._message)
             load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
-            self._deadline.cancel()
-            self._deadline = self._loop.after(load.pending_s, self._expire)
+            self._await_go(load.pending_s)
             self._relay = Relay(self._parent, load.window)
             self._seat = Seat(self._loop, self._host, load, self._on_request)
             self._seat.check_alive()
+            self._check_reserved(load)
             if self._let_in is not None:
                 self._check_papers(self._let_in, load)
             if self._host.system is not None:
@@ -229,6 +232,27 @@ class Launch(Hearing):
             self._loop, load, program, self._seat.map_path, self._relay, self._inputs, self, manner
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _check_reserved(self, load: Load) -> None:
+        """LoadFailed when the processors may be another launch's by now: a node that was stopped starts nothing."""
+        # where the launcher is on this machine, its monotonic clock is ours; one that is ahead of us is no such clock
+        lapses_at = self._let_in.lapses_at if self._let_in is not None else load.lapses_at
+        late = time.monotonic() - lapses_at
+        if lapses_at and late > 0:
+            why = f"the reservation of launcher {load.launcher} lapsed {late:.1f} s before its load was read"
+            raise LoadFailed(f"{load.name}: {why}", "launch", hint="no process was started; start the launch again")
+
+    def _await_go(self, seconds: float) -> None:
+        """Wait so long for GO from now on."""
+        self._held_until = time.monotonic() + seconds
+        self._loading_s = seconds
+        self._deadline.cancel()
+        self._deadline = self._loop.after(seconds, self._expire)
+
+    def _renew(self, message: Message) -> None:
+        if self._load is not None and self._machine.state in (State.STARTING, State.HELD):
+            self._await_go(message["loading_s"])
+            tell_all(self._children, control({"op": "ping", "loading_s": message["loading_s"]}))
 
     def _check_papers(self, let_in: Pass, load: Load) -> None:
         from agents.pct.papers import check_load
@@ -274,7 +298,7 @@ class Launch(Hearing):
     def _expire(self) -> None:
         # No node's fault: a program of gigabytes, or a launcher that its user has stopped.
         if self._load is not None and self._machine.state in (State.STARTING, State.HELD):
-            why = f"{self._load.pending_s:g} s were over, for which processors are held, before every process could run"
+            why = f"{self._loading_s:g} s were over, for which processors are held, before every process could run"
             self._up.tell(LoadFailed(f"{self._host.node}: {why}", "launch").as_failed(self._host.node))
         self._handle(Event.EXPIRED)
 
@@ -326,6 +350,9 @@ class Launch(Hearing):
 
     def _begin_local(self) -> None:
         if self._local is None or self._load is None or self._machine.state is not State.STARTING:
+            return
+        if time.monotonic() > self._held_until:  # we were stopped: our timers come after this
+            self._expire()
             return
         as_root = self._seat.as_root if self._seat is not None else None
         self._record, self._first_fork = self._host.record(self._load.launcher, as_root), now()
