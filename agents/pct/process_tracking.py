@@ -138,16 +138,16 @@ class Record:
         path = os.path.join(state, DIRECTORY, self._name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: int = as_root(lambda: os.open(path, flags, 0o600))
-        self._contents = Contents(life)
+        self._contents, self._as_root = Contents(life), as_root
         self.group_fd = -1
         if group_parent:
-            self._make_group(f"{group_parent}/{group_name(self._name)}", as_root)
+            self._make_group(f"{group_parent}/{group_name(self._name)}")
 
-    def _make_group(self, directory: str, as_root: Callable[[Any], Any]) -> None:
+    def _make_group(self, directory: str) -> None:
         self._contents.group = directory
         self._write()  # first: a group that no record names would stay for ever
         try:
-            as_root(lambda: os.mkdir(directory, 0o755))
+            self._as_root(lambda: os.mkdir(directory, 0o755))
             self.group_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             self.leave_group()
@@ -158,11 +158,13 @@ class Record:
         self._write()
 
     def leave_group(self) -> None:
-        """Ranks cannot be started in the group: their sessions are recorded instead. OSError."""
+        """Ranks cannot be started in the group, and none is in it: their sessions are recorded instead."""
         if self.group_fd >= 0:
             os.close(self.group_fd)
             self.group_fd = -1
-        self._contents.group = ""  # the directory, which is empty, goes with its hierarchy
+        if self._contents.group:
+            directory, self._contents.group = self._contents.group, ""
+            self._as_root(lambda: cgroup.remove(directory))
 
     def held(self, ranks: List[int], since: int) -> None:
         """Every rank (a process that leads a session) is held; the first was forked after ``since``. OSError."""
