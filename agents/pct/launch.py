@@ -396,16 +396,17 @@ class Launch(Hearing):
         except OSError as error:
             self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
             return
-        self._loop.after(FIRST_LOOK_S, lambda: self._look(record))
+        self._loop.after(FIRST_LOOK_S, lambda: self._look(record, FIRST_LOOK_S))
 
-    def _look(self, record: Record) -> None:
+    def _look(self, record: Record, after_s: float) -> None:
         if self._machine.state is not State.RUNNING:
             return
         try:
             record.look()
         except OSError as error:
             self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
-        self._loop.after(LOOK_S, lambda: self._look(record))
+        next_s = min(2 * after_s, LOOK_S)  # a program starts what it starts in its first moments, mostly
+        self._loop.after(next_s, lambda: self._look(record, next_s))
 
     def _kill_tree(self) -> None:
         for child in self._children:

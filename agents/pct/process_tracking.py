@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     Process = Tuple[int, int]  # pid and start time
 
 DIRECTORY = "launch-children"  # in STATE
-#: Seconds after GO until the processes of a launch are looked at, and between two looks.
-FIRST_LOOK_S, LOOK_S = 1.0, 10.0
+#: Seconds after GO until the processes of a launch are looked at; each pause is twice the one before, up to the second.
+FIRST_LOOK_S, LOOK_S = 0.25, 10.0
 _MOST = 4096  # processes in a record
 _HEAD = "redmesh-launch-child"
 _TICKS = os.sysconf("SC_CLK_TCK")
