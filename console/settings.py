@@ -60,6 +60,14 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("suspect_s", SECONDS, 5.0, 0, "seconds without a beat after which a node is suspect"),
     ("down_s", SECONDS, 15.0, 0, "seconds without a beat after which a node is down"),
     ("failed_s", SECONDS, 30.0, 0, "seconds after which a node that failed a load is tried again, if its PCT lives"),
+    (
+        "pending_s",
+        SECONDS,
+        60.0,
+        1,
+        "seconds for which processors are kept for a launcher until its first PCT has the load",
+    ),
+    ("loading_s", SECONDS, 300.0, 2, "seconds for which processors are kept while a launch loads; yod renews them"),
     ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
     ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
     ("nice_grace_s", SECONDS, 300.0, 0, "seconds from the SIGTERM to the SIGKILL of a -nice launch that gives way"),
@@ -118,6 +126,8 @@ class Settings:
     down_s: float
     silent_s: float
     failed_s: float
+    pending_s: float
+    loading_s: float
     placement: str
     login: str
     mpi: str

@@ -36,14 +36,8 @@ def started(
     """
 
     def work(t: Transaction) -> int:
-        if not t.answers[0]:
-            raise Expired(f"there is no launcher {launcher}", "start again")
-        row = t.answers[0][0]
-        _check_cookie(launcher, cookie, row[0])
-        state, until, reason = row[1:4]
-        if state == "ended" or (state == "pending" and until <= t.now):
-            raise Expired(f"the reservation of launcher {launcher} is gone: {reason or NEVER_STARTED}", "start again")
-        if not set(ranks) <= set(unfold(row[4])):
+        state, _until, processors = _check_reserved(t, launcher, cookie)
+        if not set(ranks) <= set(unfold(processors)):
             raise Invalid(f"the ranks of launcher {launcher} are not on its processors")
         if state == "pending":
             t.write(
@@ -57,6 +51,36 @@ def started(
     stamp = store.run(work, [(_STARTING, (launcher,))])
     if machine is not None and stamp:
         machine.assigned((), None, None, stamp)
+
+
+def loading(store: Store, launcher: int, cookie: str, seconds: float) -> None:
+    """Keeps a reservation for ``seconds`` from now: its nodes have the load, and its launcher lives. May be repeated.
+
+    Expired when it ran out before, Denied (cookie). Nothing changes once it has started.
+    """
+
+    def work(t: Transaction) -> None:
+        state, _until, _processors = _check_reserved(t, launcher, cookie)
+        if state == "pending":
+            t.write(
+                "UPDATE launcher SET pending_until = ?, changed = ?"
+                " WHERE id = ? AND state = 'pending' AND pending_until < ?",
+                (t.now + seconds, t.stamp, launcher, t.now + seconds),
+            )
+
+    store.run(work, [(_STARTING, (launcher,))])
+
+
+def _check_reserved(t: Transaction, launcher: int, cookie: str) -> tuple[str, float, str]:
+    """State, end of the pending time and processors of a reservation that has not run out. Expired, Denied."""
+    if not t.answers[0]:
+        raise Expired(f"there is no launcher {launcher}", "start again")
+    row = t.answers[0][0]
+    _check_cookie(launcher, cookie, row[0])
+    state, until, reason, processors = row[1:5]
+    if state == "ended" or (state == "pending" and until <= t.now):
+        raise Expired(f"the reservation of launcher {launcher} is gone: {reason or NEVER_STARTED}", "start again")
+    return state, until, processors
 
 
 def finish(

@@ -33,6 +33,8 @@ class Config(NamedTuple):
     mesh: str
     public: bool  # system mode: every user of this processor may come
     granted: bool = False  # by another login processor's mesh up, which may revoke it
+    pending_s: float = 60.0
+    loading_s: float = 300.0
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
 
     def place(self, name: str) -> str:
@@ -63,6 +65,8 @@ def read(path: str) -> Config:
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
+            pending_s=float(whole.get("pending_s", 60.0)),
+            loading_s=float(whole.get("loading_s", 300.0)),
             mesh=str(whole["mesh"]),
             granted=bool(whole.get("granted")),
             listen=str(whole.get("cpa_listen") or ""),

@@ -51,7 +51,8 @@ class Cpa:
         self.rights = Rights(owner, config.admins, config.batch_accounts)
         self.outage = Outage(time.monotonic)
         self.operations = Operations(store, self.rights, config.placement, config.login)
-        self.operations.issuing = Issuing(config.mesh, config.state)
+        self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
+        self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)
         cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})

@@ -16,8 +16,9 @@ from db.free import Machine, as_messages
 class Issuing:
     """Makes them with the master key in ``state``/trust; a mesh of one machine has none, and needs none."""
 
-    def __init__(self, mesh: str, state: str) -> None:
+    def __init__(self, mesh: str, state: str, pending_s: float) -> None:
         self._mesh, self._path = mesh, os.path.join(state, "trust", "master.key")
+        self._pending_s = pending_s
         self._stamp: tuple[int, int] | None = None
         self._master = b""
         self._node_keys: dict[str, bytes] = {}
@@ -39,7 +40,7 @@ class Issuing:
             credentials.digest_of_members(members),
             common,
             secrets.token_hex(16),
-            round(grant.until - MARGIN_S, 3),
+            round(grant.until - min(MARGIN_S, self._pending_s / 4), 3),
         )
         lives = granted.lives(store, [one.id for one in placed])
         macs = {

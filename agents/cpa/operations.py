@@ -25,6 +25,7 @@ MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
 MAX_NAME = 255
 MAX_BOOT_ID = 64
+LOADING_S = 300.0
 LONGEST_PENDING_S = 3700.0  # a launch that sleeps before its start (yod -sleep)
 #: Keys of an allocate that name nodes or processors.
 NAMING = ("wanted", "exclude", "most", "segments")
@@ -52,6 +53,7 @@ class Operations:
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
+        self.pending_s, self.loading_s = allocation.PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
         """The answer. StoreError or AgentError as the operation has it."""
@@ -116,7 +118,7 @@ class Operations:
             resources=message.get("resources", {}),
             shape=shape,
             nice=message.get("nice", False),
-            pending_s=min(max(allocation.PENDING_S, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
+            pending_s=min(max(self.pending_s, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 
     def _without_excluded(self, message: Message) -> "tuple[Sequence[int] | None, Sequence[int]]":
@@ -166,6 +168,10 @@ class Operations:
         if self.issuing is None:
             raise AgentError("this mesh has no keys", code="no_key")
         return Answer(self.issuing.issue(self.store, self.machine, message))
+
+    def _loading(self, _uid: int, message: Message) -> Answer:
+        ending.loading(self.store, message["launcher"], message["cookie"], self.loading_s)
+        return Answer({"loading_s": self.loading_s})
 
     def _started(self, _uid: int, message: Message) -> Answer:
         ranks = message["ranks"]

@@ -51,6 +51,11 @@ class Admission:
         self._seen[credential.nonce] = credential.expires_at
         return credential
 
+    def left_s(self, credential: Credential) -> float:
+        """Seconds until a credential that was admitted runs out."""
+        now = self._now()
+        return 0.0 if now is None else credential.expires_at - now
+
     def recognise(self, text: str, mac: str) -> Credential:
         """A credential that a CPA made for this life of this node, whatever has become of it. Refusal."""
         if not text:

@@ -63,7 +63,7 @@ def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple
     if "error" in answer:
         raise AgentError.from_message(answer["error"])
     secured.unread(rest)
-    return secured, role, Pass(read(str(message["credential"])), str(answer["parent"]))
+    return secured, role, Pass(read(str(message["credential"])), str(answer["parent"]), float(answer["lapses_at"]))
 
 
 def next_message(secured: tls.Secured, data: bytes, until: float) -> "Tuple[Message, bytes]":
@@ -121,7 +121,7 @@ def answer(question: bytes, let_in: Callable[..., Pass], on_failure: Callable[[s
         return b"{}" + END
     try:
         let = let_in(asked["role"], frozenset(asked["names"]), asked["credential"], asked["mac"])
-        reply: Any = {"parent": let.parent}
+        reply: Any = {"parent": let.parent, "lapses_at": let.lapses_at}
     except (AgentError, WireError) as refusal:
         reply = {"error": refusal.as_message()}
     return encode(reply) + END

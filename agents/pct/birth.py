@@ -91,6 +91,8 @@ class Nursery:
         self._limits = [(number, limit) for number, soft in limits if (limit := kernel.limit_of(number, soft))]
         if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
+        self._into: Optional[tape.IntoGroup] = None
+        self._outside = False  # a rank could not be started in the group
         self._tape = self._plain_tape() if tape.WALK is not None else None
 
     def _plain_tape(self) -> tape.Tape:
@@ -101,7 +103,9 @@ class Nursery:
         address = ctypes.addressof
         self._mask, self._every = (ctypes.c_ulong * 16)(), (ctypes.c_ulong * 16)(*[ctypes.c_ulong(-1).value] * 16)
         self._default = (ctypes.c_long * 4)()
-        calls = [
+        user = self._into.user if self._into is not None else -1
+        calls: List[Tuple[int, ...]] = [(tape.SETFSUID, user)] if user >= 0 else []
+        calls += [
             (tape.SETSID,),
             (tape.PRCTL, _PR_SET_PDEATHSIG, signal.SIGKILL),
             *[(tape.DUP2, 0, fd) for fd in range(3)],
@@ -120,6 +124,17 @@ class Nursery:
         """A command line as exec wants it; made once and used for many ranks."""
         return ctypes.c_char_p(path), _vector(argv)
 
+    def into_group(self, group: int) -> None:
+        """Ranks start in the control group with this descriptor."""
+        self._into = tape.IntoGroup(group)
+        if self._tape is not None and self._into.user >= 0:
+            self._tape = self._plain_tape()
+
+    @property
+    def grouped(self) -> bool:
+        """Whether all ranks were started in the group."""
+        return self._into is not None and not self._outside
+
     def begin_all(self, births: List[Birth]) -> List[int]:
         """Fork a process for each, that execs under hold: their pids. What the fork refused raises OSError, with
         the pids of those before it as ``pids``.
@@ -131,7 +146,11 @@ class Nursery:
             for place, entry in enumerate(birth[9], own + 2):
                 env[place] = entry
             env[own + 2 + len(birth[9])] = None  # one that has fewer than another gets none of that one's
-            pid = self._by_tape(birth) or self._by_fork(birth)
+            pid = self._start(birth)
+            if pid < 0 and self._into is not None and -pid not in (errno.EAGAIN, errno.ENOMEM):
+                self._into, self._outside = None, True  # not allowed here, or the kernel does not know it
+                self._tape = self._plain_tape() if self._tape is not None else None
+                pid = self._start(birth)
             if pid < 0:
                 error = OSError(-pid, os.strerror(-pid))
                 error.pids = pids  # type: ignore[attr-defined]
@@ -139,24 +158,37 @@ class Nursery:
             pids.append(pid)
         return pids
 
+    def _start(self, birth: Birth) -> int:
+        if self._into is None:
+            return self._by_tape(birth) or self._by_fork(birth)
+        self._into.borrow()
+        try:
+            return self._by_tape(birth) or self._by_fork(birth)
+        finally:
+            self._into.give_back()
+
     def _by_fork(self, birth: Birth) -> int:
-        pid: int = _fork()
+        into = self._into
+        pid: int = _fork() if into is None else into.fork()
         if pid == 0:
+            if into is not None:
+                into.give_back()
             self._become(birth)
-        return pid if pid > 0 else -_get_errno()
+        return -_get_errno() if pid == -1 and into is None else pid
 
     def _by_tape(self, birth: Birth) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
         if calls is None or gated or self.manner is not None:
             return 0
-        for at, fd in enumerate((stdin, out, err), _FIRST_DUP2):
+        first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
+        for at, fd in enumerate((stdin, out, err), first):
             calls.put(at, 1, fd)
-        calls.put(_FIRST_DUP2 + 3, 1, max(kept, 0))  # 0 is kept anyhow
+        calls.put(first + 3, 1, max(kept, 0))  # 0 is kept anyhow
         calls.put(-1, 1, _address(path))
         calls.put(-1, 2, ctypes.addressof(argv))
         _sigprocmask(signal.SIG_SETMASK, self._every, self._mask)
-        pid, failed, number = calls.run()
+        pid, failed, number = calls.run(self._into)
         _sigprocmask(signal.SIG_SETMASK, self._mask, None)
         if failed == tape.PTRACE:
             self._tape = None  # not allowed here: ranks wait at the gate

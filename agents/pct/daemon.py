@@ -20,6 +20,7 @@ from agents.pct.inside import Inside
 from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
 from agents.pct.places import launchers_here, owed_epilog, pct_socket, tombstone
+from agents.pct.process_tracking import ProcessTracking
 from agents.pct.seat import Host
 from agents.pct.spares import Spares, prepare, serve_launches
 from agents.wire.control import Message
@@ -131,7 +132,8 @@ class Pct(Inside):
             self._outside = self._open(config)
             self._address = self._outside.address
         self._loop.after(_PREPARE_S, self._prepare_all)
-        self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log)
+        self._tracking = ProcessTracking(config.state, config.node, self._log)
+        self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         self._loop.on_signal(signal.SIGTERM, self._end)
         self._loop.on_signal(signal.SIGINT, self._end)
@@ -312,6 +314,7 @@ class Pct(Inside):
         if config.service is not None:
             config.service.begin()
         host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
+        host.track(config.state, self._tracking.life, self._tracking.group_parent)
         serve_launches(host, line, sock, role, let_in)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     _Key = Tuple[int, int, int, int, int]
 
-_PIECE = 1 << 20
-_SLICE = 8 << 20  # read at a time by who has other things to do: some milliseconds
+_PIECE, _SMALL_PIECE = 1 << 20, 64 << 10  # read in one call; the small one at first, and from a slow file system
+_STEP_S = 0.01  # after which whoever has other things to do gets back to them
 #: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
 _SETTLED_NS = 2_000_000_000
 _MOST_DIGESTS = 256
@@ -165,12 +165,15 @@ class _Turn:
 def _sha256(fd: int) -> Generator[float, None, str]:
     hasher = hashlib.sha256()
     buffer = memoryview(bytearray(_PIECE))
-    at = 0
+    at, size, since = 0, _SMALL_PIECE, time.monotonic()
     while True:
-        count = os.preadv(fd, [buffer], at)
+        asked = time.monotonic()
+        count = os.preadv(fd, [buffer[:size]], at)
         if not count:
             return hasher.hexdigest()
+        size = _SMALL_PIECE if time.monotonic() - asked > _STEP_S else min(2 * size, _PIECE)
         hasher.update(buffer[:count])
         at += count
-        if at % _SLICE == 0:
+        if time.monotonic() - since > _STEP_S:
             yield 0.0
+            since = time.monotonic()

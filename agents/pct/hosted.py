@@ -11,6 +11,7 @@ from agents.pct import processes, tidying
 from agents.pct.freight import WARM
 from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, launchers_here
+from agents.pct.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
@@ -31,8 +32,9 @@ _SWEEP_ROUNDS = 250  # and at a courier that sweeps
 class Hosted:
     """Knows launch children by their pids; which launcher each serves, their sockets in RUN tell."""
 
-    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log) -> None:
+    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log, tracking: ProcessTracking) -> None:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
+        self._tracking = tracking
         self._own: Set[int] = set()
         self._couriers: Set[int] = set()
         self._carriers: Set[int] = set()  # of them those that carry images
@@ -107,21 +109,24 @@ class Hosted:
         return None
 
     def launchers(self) -> List[int]:
-        """Launchers with something of theirs in RUN."""
-        return launchers_here(self._run, self._node)
+        """Launchers with something of theirs in RUN, or with a record of their processes."""
+        return sorted({*launchers_here(self._run, self._node), *self._tracking.launchers()})
 
     def adopt(self) -> None:
         """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
+        tracked = self._tracking.launchers()
         for launcher in self.launchers():
             sock = self._reach(launcher)
-            if sock is None:
+            pid = peer(sock).pid if sock is not None else tracked.get(launcher, 0)  # RUN may have been removed
+            if sock is not None:
+                sock.close()
+            if not pid:
                 self.clear(launcher)
                 continue
-            pid = peer(sock).pid
-            sock.close()
             self._adopted[pid] = launcher
             self._log.write("adopted", launcher=launcher, pid=pid)
             self._watch(pid)
+        self._tracking.end_dead()  # of launch children that had no launch when they were killed
 
     def _watch(self, pid: int) -> None:
         try:
@@ -150,11 +155,13 @@ class Hosted:
             self.clear(launcher)
             self.fates.died([], [launcher])
             self.sweep_images()
+        else:
+            self._tracking.end_dead()
 
     def reap(self) -> None:
         """Take every child that has ended."""
         died: List[int] = []
-        stray = False
+        stray = ended = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -167,6 +174,7 @@ class Hosted:
                 self._carriers.discard(pid)
             elif pid in self._own:
                 self._own.discard(pid)
+                ended = True
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
                     self._loop.after(0, tidying.keep_ready)
                 elif status:
@@ -177,6 +185,8 @@ class Hosted:
         if died:
             self.fates.died(died, self.clear_dead())
             self.sweep_images()
+        if ended:
+            self._tracking.end_dead()
         if died or stray:
             self.sweep()
 
@@ -194,23 +204,36 @@ class Hosted:
     def clear_dead(self) -> List[int]:
         """Clear every launch whose launch child is dead: which ones."""
         dead = []
+        tracked = self._tracking.launchers()
         for launcher in self.launchers():
             sock = self._reach(launcher)
-            if sock is None:
+            if sock is not None:
+                sock.close()
+            elif not tracked.get(launcher):  # one that lives may have lost its socket with RUN
                 self.clear(launcher)
                 dead.append(launcher)
-            else:
-                sock.close()
         return dead
 
     def clear(self, launcher: int) -> int:
         """Kill the strays of a dead launch child and remove its files. How many there were."""
-        killed = self.kill_marked(launcher)
+        killed = self._kill_strays(launcher)
         clear_files(self._run, self._node, launcher)
         if killed:
             self._log.write("strays killed", launcher=launcher, killed=killed)
+            self._loop.after(_STRAY_S, lambda: self._clear_again(launcher, 1))
         self.on_cleared(launcher)
         return killed
+
+    def _kill_strays(self, launcher: int) -> int:
+        return self.kill_marked(launcher) + self._tracking.end_dead(launcher)
+
+    def _clear_again(self, launcher: int, round_: int) -> None:
+        # they may have forked while they were looked for; a launch child of that launcher is another one, and lives
+        sock = self._reach(launcher)
+        if sock is not None:
+            sock.close()
+        elif self._kill_strays(launcher) and round_ < _STUBBORN:
+            self._loop.after(_STRAY_S, lambda: self._clear_again(launcher, round_ + 1))
 
     def kill_marked(self, launcher: int) -> int:
         """SIGKILL for every process that carries the launch's mark, and all below it. How many there were."""
@@ -219,6 +242,8 @@ class Hosted:
             if processes.alive(pid):
                 victims.add(pid)
                 victims.update(processes.descendants(pid))
+        if victims:
+            victims -= processes.ancestors(os.getpid())  # a keeper that a rank started carries the mark of its launch
         processes.kill_all(victims)
         return len(victims)
 

@@ -26,6 +26,7 @@ from agents.pct.orders import Orders
 from agents.pct.outputs import Relay
 from agents.pct.parallel import Parallel, Tree, choose_master
 from agents.pct.plan import Load, child_load, child_window, rank_map, read_load, read_program, runs
+from agents.pct.process_tracking import FIRST_LOOK_S, LOOK_S, Record, now
 from agents.pct.pulse import Watch
 from agents.pct.readiness import Readiness
 from agents.pct.seat import Host, Seat
@@ -78,6 +79,9 @@ class Launch(Hearing):
         self._go: Message = {}
         self._seat: Optional[Seat] = None
         self._household: Any = None  # in system mode (agents/pct/system_mode.py)
+        self._record: Optional[Record] = None
+        self._first_fork = 0
+        self._held_until = self._loading_s = 0.0  # without GO
         self._run = host.run  # where files of the launch are that its ranks see
         self._killers = Killers(self._loop, self._terminate, self._noted_once)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
@@ -172,6 +176,8 @@ class Launch(Hearing):
             self._up.tell({"op": "pong"})
             if message.get("starved"):
                 self._freight.starve()
+            if "loading_s" in message:
+                self._renew(message)
         elif op == "done":
             self._handle(Event.DONE)
         elif op in orders.DOWN_OPS:
@@ -199,11 +205,11 @@ class Launch(Hearing):
         try:
             load = self._load = read_load(self._message)
             load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
-            self._deadline.cancel()
-            self._deadline = self._loop.after(load.pending_s, self._expire)
+            self._await_go(load.pending_s)
             self._relay = Relay(self._parent, load.window)
             self._seat = Seat(self._loop, self._host, load, self._on_request)
             self._seat.check_alive()
+            self._check_reserved(load)
             if self._let_in is not None:
                 self._check_papers(self._let_in, load)
             if self._host.system is not None:
@@ -226,6 +232,27 @@ class Launch(Hearing):
             self._loop, load, program, self._seat.map_path, self._relay, self._inputs, self, manner
         )  # fmt: skip
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _check_reserved(self, load: Load) -> None:
+        """LoadFailed when the processors may be another launch's by now: a node that was stopped starts nothing."""
+        # where the launcher is on this machine, its monotonic clock is ours; one that is ahead of us is no such clock
+        lapses_at = self._let_in.lapses_at if self._let_in is not None else load.lapses_at
+        late = time.monotonic() - lapses_at
+        if lapses_at and late > 0:
+            why = f"the reservation of launcher {load.launcher} lapsed {late:.1f} s before its load was read"
+            raise LoadFailed(f"{load.name}: {why}", "launch", hint="no process was started; start the launch again")
+
+    def _await_go(self, seconds: float) -> None:
+        """Wait so long for GO from now on."""
+        self._held_until = time.monotonic() + seconds
+        self._loading_s = seconds
+        self._deadline.cancel()
+        self._deadline = self._loop.after(seconds, self._expire)
+
+    def _renew(self, message: Message) -> None:
+        if self._load is not None and self._machine.state in (State.STARTING, State.HELD):
+            self._await_go(message["loading_s"])
+            tell_all(self._children, control({"op": "ping", "loading_s": message["loading_s"]}))
 
     def _check_papers(self, let_in: Pass, load: Load) -> None:
         from agents.pct.papers import check_load
@@ -271,7 +298,7 @@ class Launch(Hearing):
     def _expire(self) -> None:
         # No node's fault: a program of gigabytes, or a launcher that its user has stopped.
         if self._load is not None and self._machine.state in (State.STARTING, State.HELD):
-            why = f"{self._load.pending_s:g} s were over, for which processors are held, before every process could run"
+            why = f"{self._loading_s:g} s were over, for which processors are held, before every process could run"
             self._up.tell(LoadFailed(f"{self._host.node}: {why}", "launch").as_failed(self._host.node))
         self._handle(Event.EXPIRED)
 
@@ -324,7 +351,13 @@ class Launch(Hearing):
     def _begin_local(self) -> None:
         if self._local is None or self._load is None or self._machine.state is not State.STARTING:
             return
-        self._local.begin(self._is_root, self._sharing.begin(self._loop, self._load, self._is_root))
+        if time.monotonic() > self._held_until:  # we were stopped: our timers come after this
+            self._expire()
+            return
+        as_root = self._seat.as_root if self._seat is not None else None
+        self._record, self._first_fork = self._host.record(self._load.launcher, as_root), now()
+        group = self._record.group_fd if self._record is not None else -1
+        self._local.begin(self._is_root, self._sharing.begin(self._loop, self._load, self._is_root), group)
 
     def _report_ready(self) -> None:
         self._up.tell({"op": "ready", "ranks": self._ready})
@@ -346,10 +379,34 @@ class Launch(Hearing):
             self._seat.write_map(text)
         except OSError as error:
             self.noted(f"{self._host.node}: no rank map: {error.strerror}")
+        if self._record is not None:
+            self._take_down(self._record, self._local)
         self._local.release()
         if self._parallel is not None:
             self._parallel.released(self._local.pairs)
         gc.enable()
+
+    def _take_down(self, record: Record, local: Local) -> None:
+        """Record the sessions of the ranks, where no control group holds them together."""
+        if local.ranks.grouped:
+            return
+        try:
+            record.leave_group()
+            record.held([pid for _rank, pid in local.pairs()], self._first_fork)
+        except OSError as error:
+            self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
+            return
+        self._loop.after(FIRST_LOOK_S, lambda: self._look(record, FIRST_LOOK_S))
+
+    def _look(self, record: Record, after_s: float) -> None:
+        if self._machine.state is not State.RUNNING:
+            return
+        try:
+            record.look()
+        except OSError as error:
+            self._host.log.write("no record", launcher=self._launcher, error=error.strerror)
+        next_s = min(2 * after_s, LOOK_S)  # a program starts what it starts in its first moments, mostly
+        self._loop.after(next_s, lambda: self._look(record, next_s))
 
     def _kill_tree(self) -> None:
         for child in self._children:
@@ -397,6 +454,8 @@ class Launch(Hearing):
 
     def close(self) -> int:
         """Let go of everything, after :meth:`run`; the status to leave with when no other launch comes."""
+        if self._record is not None:
+            self._record.end()
         self._parent.close()
         for child in self._children:
             child.drop()

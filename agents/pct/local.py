@@ -116,8 +116,13 @@ class Local:
             self.terminal = Terminal(manner.rows, manner.columns)
         self.ranks.in_manner(manner, self._faults, self._loop.after)
 
-    def begin(self, is_root: bool, shared_stdin: int = -1) -> None:
-        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it."""
+    def begin(self, is_root: bool, shared_stdin: int = -1, group: int = -1) -> None:
+        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it.
+
+        ``group``: a descriptor of the control group that they start in.
+        """
+        if group >= 0:
+            self.ranks.in_group(group)
         readers = stdin_goes(self._load, is_root)
         if shared_stdin >= 0:
             self._shared_stdin = shared_stdin

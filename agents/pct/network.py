@@ -40,12 +40,16 @@ _HELLO = 4096  # bytes of TLS's own hello that are looked at
 
 
 class Pass:
-    """What a launch that came in was let in with; ``parent``: the node above us, "" where it is the launcher."""
+    """What a launch that came in was let in with.
 
-    __slots__ = ("credential", "parent")
+    ``parent``: the node above us, "" where it is the launcher. ``lapses_at``: when the credential runs out, by our
+    monotonic clock.
+    """
 
-    def __init__(self, credential: Credential, parent: str) -> None:
-        self.credential, self.parent = credential, parent
+    __slots__ = ("credential", "lapses_at", "parent")
+
+    def __init__(self, credential: Credential, parent: str, lapses_at: float) -> None:
+        self.credential, self.parent, self.lapses_at = credential, parent, lapses_at
 
 
 class Visitor:
@@ -175,10 +179,12 @@ class Network:
             raise
 
     def _let_in(self, role: str, names: FrozenSet[str], text: str, mac: str) -> Pass:
-        if role == "launcher":
-            return Pass(self._admission.admit(text, mac), "")
-        need(MAY, role, roles_of(names, self._trust.mesh))
-        return Pass(self._admission.admit(text, mac), name_of(names, self._trust.mesh, "pct"))
+        parent = ""
+        if role != "launcher":
+            need(MAY, role, roles_of(names, self._trust.mesh))
+            parent = name_of(names, self._trust.mesh, "pct")
+        credential = self._admission.admit(text, mac)
+        return Pass(credential, parent, time.monotonic() + self._admission.left_s(credential))
 
     def _refused(self, visitor: Visitor, refusal: AgentError) -> None:
         reason = getattr(refusal, "reason", "protocol")

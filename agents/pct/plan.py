@@ -61,8 +61,8 @@ class Load:
     """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
 
     __slots__ = (
-        "fanout", "input", "launcher", "master", "mesh", "nnodes", "nodes", "partition", "pending_s", "size",
-        "unbuffered", "window",
+        "fanout", "input", "lapses_at", "launcher", "master", "mesh", "nnodes", "nodes", "partition", "pending_s",
+        "size", "unbuffered", "window",
     )  # fmt: skip
 
     def __init__(self, message: Message) -> None:
@@ -74,6 +74,7 @@ class Load:
         self.fanout: int = message["fanout"]
         self.window: int = max(SMALLEST_WINDOW, message["window"])
         self.pending_s = float(message["pending_s"])
+        self.lapses_at = float(message.get("lapses_at", 0.0))  # by the monotonic clock of a launcher on this machine
         self.input: Any = message["input"]
         self.unbuffered: bool = message.get("unbuffered", False)  # pieces of lines go on at once
         self.nodes: List[Dict[str, Any]] = message["nodes"]

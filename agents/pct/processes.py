@@ -12,7 +12,7 @@ from agents.link.lean import signal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Set
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 #: The variable every rank carries, so that strays of a dead launch child can be told: mesh/node/launcher.
 MARK = "REDMESH_LAUNCH"
@@ -60,6 +60,23 @@ def parent(pid: int) -> int:
     """The parent of ``pid``; 0 when there is no such process."""
     fields = _stat(pid)
     return int(fields[1]) if len(fields) > 1 else 0
+
+
+def ancestors(pid: int) -> Set[int]:
+    """``pid``, its parent, and so on up to the first process."""
+    found: Set[int] = set()
+    while pid and pid not in found:
+        found.add(pid)
+        pid = parent(pid)
+    return found
+
+
+def family(pid: int) -> Optional[Tuple[int, int, int]]:
+    """Parent, session and start time of ``pid``; None for a process that is gone or a zombie."""
+    fields = _stat(pid)
+    if len(fields) <= 19 or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[1]), int(fields[3]), int(fields[19])
 
 
 def pids() -> List[int]:

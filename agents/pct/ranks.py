@@ -96,6 +96,15 @@ class Ranks:
         if faults is not None:
             self._wait = os.WNOHANG | _WALL
 
+    def in_group(self, group: int) -> None:
+        """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
+        self._nursery.into_group(group)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether every rank was started in the control group."""
+        return self._nursery.grouped
+
     def number_of(self, pid: int) -> Optional[int]:
         """The rank that is process ``pid``."""
         rank = self._by_pid.get(pid)

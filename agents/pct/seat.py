@@ -9,12 +9,13 @@ from agents.pct.errors import LoadFailed
 from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.plan import Load
+from agents.pct.process_tracking import Record
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Optional, Sequence
 
     from agents.link.loop import Loop
     from agents.link.server import Session
@@ -24,11 +25,31 @@ if TYPE_CHECKING:
 class Host:
     """The node as its PCT knows it."""
 
-    __slots__ = ("gpus", "log", "mesh", "node", "run", "system")
+    __slots__ = ("_record", "_tracked", "gpus", "log", "mesh", "node", "run", "system")
 
     def __init__(self, mesh: str, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None) -> None:
         self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = system  # how root runs launches of others (agents/pct/system_mode.py); None: they are all ours
+        self._record: Optional[Record] = None
+        self._tracked = ("", "", "")
+
+    def track(self, state: str, life: str, group_parent: str) -> None:
+        """Where launch children keep records of their processes (agents/pct/process_tracking.py)."""
+        self._tracked = state, life, group_parent
+
+    def record(self, launcher: int, as_root: Any) -> Optional[Record]:
+        """This launch child's record, begun for ``launcher``; None where none can be written."""
+        state, life, group_parent = self._tracked
+        if not state:
+            return None
+        try:
+            if self._record is None:
+                self._record = Record(state, self.node, life, group_parent, as_root or (lambda work: work()))
+            self._record.begin(launcher)
+        except OSError as error:  # the launch goes on: three processes have to be killed together before this matters
+            self.log.write("no record", launcher=launcher, error=error.strerror, path=error.filename)
+            return None
+        return self._record
 
 
 class Seat:

@@ -176,6 +176,9 @@ class Launch:
             self._handle(Event.KILL)
         elif op == "ping":
             self._up.send(control({"op": "pong"}))
+            if self._load is not None and "loading_s" in message:
+                self._await_go(message["loading_s"])
+                self._pass_on(control(message))
         elif op == "done":
             self._handle(Event.DONE)
         elif op in ("stacks", "debug"):
@@ -200,8 +203,7 @@ class Launch:
         self._common = payload
         try:
             load = self._load = read_load(self._message)
-            self._deadline.cancel()
-            self._deadline = self._loop.after(load.pending_s, lambda: self._handle(Event.EXPIRED))
+            self._await_go(load.pending_s)
             self._relay = Relay(self._parent, load.window)
             if load.name not in self._host.names:
                 raise LoadFailed(f"a load for {load.name} came to a process that does not stand in for it", "launch")
@@ -218,6 +220,10 @@ class Launch:
             return
         self._host.begun(load.launcher, self)
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
+
+    def _await_go(self, seconds: float) -> None:
+        self._deadline.cancel()
+        self._deadline = self._loop.after(seconds, lambda: self._handle(Event.EXPIRED))
 
     # the ranks
 

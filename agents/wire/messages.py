@@ -88,6 +88,7 @@ CPA: Dict[str, Shape] = {
         }
     ),
     "credential": _shape(launcher=_int, cookie=_str, common=_str),
+    "loading": _shape(launcher=_int, cookie=_str),
     "started": _shape({"root": _str}, launcher=_int, cookie=_str, ranks=_list),
     "moved": _shape(launcher=_int, cookie=_str, pid=_int, pid_started=_int),
     "finish": _shape(
@@ -199,7 +200,7 @@ KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})
 #: The tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
     "load": _shape(
-        {"credential": _str, "macs": _dict, "members": _list, "master": _list, "unbuffered": _bool},
+        {"credential": _str, "macs": _dict, "members": _list, "master": _list, "unbuffered": _bool, "lapses_at": _num},
         launcher=_int,
         partition=_int,
         mesh=_str,
@@ -221,7 +222,7 @@ DOWN: Dict[str, Shape] = {
     "kill": _shape(),
     "credit": _shape(bytes=_int),
     "eof": _shape(),
-    "ping": _shape({"starved": _bool}),
+    "ping": _shape({"starved": _bool, "loading_s": _num}),
     "look": _shape(),
     "deal": _shape(node=_int, data=_str),
     "done": _shape(),

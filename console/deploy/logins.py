@@ -26,7 +26,17 @@ from db.view_schemas import label
 
 #: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
-OF_CPAS = ("batch_accounts", "admins", "placement", "nice_grace_s", "history_days", "history_rows", "topology")
+OF_CPAS = (
+    "batch_accounts",
+    "admins",
+    "placement",
+    "nice_grace_s",
+    "pending_s",
+    "loading_s",
+    "history_days",
+    "history_rows",
+    "topology",
+)
 VERSION = 2
 
 

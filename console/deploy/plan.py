@@ -107,6 +107,8 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "nice_grace_s": settings.nice_grace_s,
         "suspect_s": settings.suspect_s,
         "failed_s": settings.failed_s,
+        "pending_s": settings.pending_s,
+        "loading_s": settings.loading_s,
         "down_s": settings.down_s,
         "silent_s": settings.silent_s,
         "history_days": settings.history_days,

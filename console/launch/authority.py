@@ -64,6 +64,7 @@ class Authority:
         self._caller: Caller | None = None
         self._again: Timer | None = None
         self._closed = False
+        self.asked_at = 0.0  # when the request was sent that was answered last, monotonic
         if sock is not None:
             self._adopt(sock)
 
@@ -141,6 +142,7 @@ class Authority:
 
     def _done(self, ask: _Ask, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         self._asks.remove(ask)
+        self.asked_at = ask.sent_at
         if ask.timer is not None:
             ask.timer.cancel()
         ask.then(reply, error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from console.launch.forming import Event
+import time
+
+from console.launch.forming import Event, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which CPAs are asked before a request is given up.
 STARTED_S, FINISH_S = 15.0, 3.0
+#: Seconds after which a reservation that could not be renewed is renewed again.
+RENEW_AGAIN_S = 2.0
 
 
 class Dealings:
@@ -34,6 +38,12 @@ class Dealings:
     _feeder: Feeder | TypedInput | None
     _cargo: Cargo | None
     launch: Launch
+    _renew_at: float
+    _answered: bool
+
+    def _down(self, message: dict[str, Any]) -> None:
+        """A message to the tree's root."""
+        raise NotImplementedError
 
     def handle(self, event: Event, *facts: Any) -> None:
         """Give the machine an event and do what it says."""
@@ -43,6 +53,26 @@ class Dealings:
     def reads(self) -> bool:
         """Whether yod itself has work to do before nodes can go on."""
         return self._cargo is not None and self._cargo.reads
+
+    def _renew(self) -> None:
+        """Keep the processors while the launch loads: while its root answers, which it does once it has the load."""
+        if not self._answered:
+            self._down({"op": "ping"})
+            return
+        self._renew_at = float("inf")
+        self._cpa.ask(self._cookied("loading"), self._renewed, STARTED_S, patient=True)
+
+    def _renewed(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if self.launch.state is not State.LOADING:
+            return
+        if reply is not None and error is None:
+            self._renew_at, self._answered = time.monotonic() + reply["loading_s"] / 3, False
+            self._down({"op": "ping", "loading_s": reply["loading_s"]})
+        elif error is not None and error.code == "expired":
+            root = self._plan.nodes[0].name if self._plan is not None else ""
+            self.handle(Event.FAILED, root, *told(error), "launch")
+        elif error is None or error.code != "unknown_op":  # a CPA of a former version keeps them for pending_s
+            self._renew_at = time.monotonic() + RENEW_AGAIN_S
 
     def _confirm(self) -> None:
         assert self._plan is not None

@@ -85,6 +85,10 @@ class Engine(Dealings):
         self._grace: Timer | None = None
         self._bad_exits: BadExits | None = None
         self._rca, self._cpa = rca, cpa
+        self._ticked_at = self._ticked_before = 0.0
+        self._lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
+        self._renew_at = float("inf")  # when the reservation of a launch that still loads is to be renewed
+        self._answered = False  # the root has said something since then that is no hello
         self._doing = self._table()
 
     @property
@@ -162,6 +166,9 @@ class Engine(Dealings):
             self.handle(Event.REFUSED, *told(error))
             return
         self._reply = reply
+        # granted after we asked, and after we last looked for an answer: we may have been stopped since
+        self._lapses_at = max(self._cpa.asked_at, self._ticked_before) + reply["pending_s"]
+        self._renew_at, self._answered = time.monotonic() + reply["pending_s"] / 3, False
         self._rca.launcher(reply["launcher"])
         try:
             self._plan = plans.place_request(reply, self._request)
@@ -195,6 +202,8 @@ class Engine(Dealings):
             return  # that could not be written, and nobody else reads it: nothing is sent that would have to be ended
         load = plans.load_message(self._plan, self._reply, self._request)
         far = not self._plan.nodes[0].address.startswith("/")
+        if not far:  # elsewhere the credential says it, in the mesh's time
+            load["lapses_at"] = round(self._lapses_at, 3)
         message = plans.common_message(self._request, self._plan.size, plans.hosts(self._plan), far=far)
         common = frame(COMMON, encode(message))
         try:
@@ -318,6 +327,7 @@ class Engine(Dealings):
                 self.handle(Event.FAILED, self._plan_root(), told.message, told.hint, told.exit_status, "node")
                 return
             op = check(UP, message)
+            self._answered = True  # it has read the load: a launch child answers nothing before that
             if op in ("pong", "silent"):
                 self.moved = before  # that a node is alive, or not, is no progress
             self._on_message(op, message)
@@ -485,6 +495,9 @@ class Engine(Dealings):
 
     def _tick(self) -> None:
         gc.enable()  # off until here: most launches end before they leave anything to collect
+        self._ticked_before, self._ticked_at = self._ticked_at, time.monotonic()
+        if self.launch.state is State.LOADING and self._ticked_at >= self._renew_at:
+            self._renew()
         self._loop.after(_TICK_S, self._tick)
         if self._patience is None:
             from console.launch.patience import Patience

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from agents.pct.cgroup import members, remove
 from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import wait_until
 
@@ -186,8 +187,8 @@ class NamespaceHost:
             self._starter, self.init = None, 0
         cgroup, self._enter_cgroup = self._enter_cgroup, None
         if cgroup is not None:
-            wait_until(lambda: not (cgroup / "cgroup.procs").read_text(), "its cgroup is empty", 60.0)
-            cgroup.rmdir()
+            # launch children had groups of their own in it
+            wait_until(lambda: not members(str(cgroup)) and remove(str(cgroup)), "its cgroup is empty", 60.0)
 
     def start(self) -> None:
         """Up again after :meth:`kill`, under a new boot id."""

@@ -121,6 +121,16 @@ class PrivateMesh:
             return int(told["pid"])
         return next(int(one["pid"]) for one in told["daemons"] if one["name"] == daemon)
 
+    def answers(self, daemon: str) -> bool:
+        """Whether a daemon takes connections."""
+        from agents.link.client import Client, Unreachable
+
+        try:
+            Client(str(self.run_dir / f"{daemon}.sock"), "admin").close()
+        except Unreachable:
+            return False
+        return True
+
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> int:
         """Signal a daemon; returns the pid it had."""
         pid = self.pid_of(daemon)

@@ -146,6 +146,7 @@ class Launcher:
         grant: bool = True,
         number: int | None = None,
         path: str | None = None,
+        lapses_in_s: float | None = None,
     ) -> None:
         Launcher._next += 1
         self.number = number if number is not None else Launcher._next
@@ -174,6 +175,8 @@ class Launcher:
             "nnodes": len(chosen), "fanout": fanout, "window": window, "pending_s": pending_s, "input": input,
             "nodes": self.nodes,
         }  # fmt: skip
+        if lapses_in_s is not None:
+            load["lapses_at"] = time.monotonic() + lapses_in_s
         environment = {"PATH": "/usr/bin:/bin"} if env is None else env
         common = {
             "segments": [

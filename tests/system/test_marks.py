@@ -1,12 +1,15 @@
-"""What a killed launch child leaves is found by the mark in its environment, by whatever PCT comes next."""
+"""What a killed launch child leaves is found by whatever PCT comes next: by its mark, control group or session."""
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from agents.pct import processes
+from agents.pct import cgroup, processes
+from agents.pct.process_tracking import Session, belonging, now
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -37,3 +40,141 @@ def test_strays_of_a_pct_and_a_launch_child_that_were_killed_together(mesh: Priv
 def _sleepers(pids: list[int]) -> list[int]:
     found = [pid for pid in pids if os.path.basename(os.readlink(f"/proc/{pid}/exe")) in ("sleep", "coreutils")]
     return found if len(found) == 2 else []
+
+
+_WITHOUT_GROUPS = ("unshare", "-m", "sh", "-c", 'umount -a -t cgroup2; exec "$@"', "sh")
+#: A child in the session of its rank, and one in a session of its own; neither has a variable of ours.
+_UNMARKED = "env -i sleep 4721 & setsid env -i sleep 4721 & sleep 4721"
+
+
+def _up(mesh: PrivateMesh, groups: bool) -> None:
+    if groups or not cgroup.parent_directory():
+        mesh.up()
+    else:
+        mesh.run(*_WITHOUT_GROUPS, "mesh", "up", "--processors", "1", "--nodes", "1", check=True)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(True, marks=pytest.mark.skipif(not cgroup.parent_directory(), reason="no cgroup v2 to write to")),
+        pytest.param(False, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root unmounts cgroup v2")),
+    ],
+    ids=["cgroup", "sessions"],
+)
+def test_unmarked_children_of_a_keeper_pct_and_launch_child_killed_together(groups: bool) -> None:
+    mesh = PrivateMesh(processors=1, nodes=1)
+    strangers = [subprocess.Popen(["env", "-i", "sleep", "4721"], start_new_session=True)]
+    try:
+        _up(mesh, groups)
+        yod = mesh.start("yod", "-sz", "1", "sh", "-c", _UNMARKED)
+        (child,) = wait_until(lambda: _launch_children(mesh), "a launch child has a record")
+        sleepers = wait_until(lambda: _all_asleep(child, 3), "all three sleep")
+        record = mesh.state / "launch-children" / f"n0-{child}-{processes.start_time(child)}"
+        if groups:
+            group = Path(next(line for line in record.read_text().splitlines() if line.startswith("group ")).split()[1])
+            assert set(sleepers) <= set(cgroup.members(str(group))), "they are in the launch's group"
+            assert child not in cgroup.members(str(group))
+        else:
+            wait_until(lambda: all(f"process {pid} " in record.read_text() for pid in sleepers), "they are recorded")
+            assert "group" not in record.read_text()
+        doomed = [mesh.pid_of("keeper"), mesh.pid_of("n0"), child]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in doomed:
+                os.kill(pid, number)
+        wait_until(lambda: not any(processes.alive(pid) for pid in doomed), "they are dead")
+        assert [pid for pid in sleepers if processes.alive(pid)], "the unmarked ones live on"
+        _up(mesh, groups)
+        wait_until(lambda: not any(processes.alive(pid) for pid in sleepers), "the next PCT has found them")
+        wait_until(lambda: not record.exists(), "and nothing is left of the record")
+        assert not groups or not group.exists()
+        assert all(processes.alive(one.pid) for one in strangers), "what was nobody's launch is left alone"
+        yod.wait(30)
+    finally:
+        left = mesh.close()
+        for one in strangers:
+            one.kill()
+            one.wait()
+    assert not left
+
+
+def test_an_adopted_launch_keeps_its_group(mesh: PrivateMesh) -> None:
+    yod = mesh.start("yod", "-sz", "1", "sh", "-c", _UNMARKED)
+    (child,) = wait_until(lambda: _launch_children(mesh), "a launch child has a record")
+    sleepers = wait_until(lambda: _all_asleep(child, 3), "all three sleep")
+    before = mesh.kill("n0")
+    wait_until(lambda: mesh.pid_of("n0") not in (0, before) and mesh.json("showmesh")["states"]["busy"] == 1, "adopted")
+    assert all(processes.alive(pid) for pid in (child, *sleepers)) and yod.poll() is None
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: not any(processes.alive(pid) for pid in sleepers), "the PCT that adopted it ends the rest")
+    wait_until(lambda: not _launch_children(mesh), "and removes its record")
+    yod.wait(30)
+
+
+def test_a_launch_without_its_runtime_directory_is_left_alone(mesh: PrivateMesh) -> None:
+    yod = mesh.start("yod", "-sz", "1", "sleep", "4722")
+    (child,) = wait_until(lambda: _launch_children(mesh), "a launch child has a record")
+    (rank,) = wait_until(lambda: _all_asleep(child, 1), "it sleeps")
+    for path in mesh.run_dir.glob("launch-*"):
+        path.unlink()  # as logind does at the last logout
+    before = mesh.kill("n0")
+    wait_until(lambda: mesh.pid_of("n0") not in (0, before) and mesh.answers("n0"), "the next PCT answers")
+    assert processes.alive(child) and processes.alive(rank) and yod.poll() is None
+
+
+def _launch_children(mesh: PrivateMesh) -> list[int]:
+    found = []
+    for path in (mesh.state / "launch-children").glob("n0-*"):
+        if "launcher 0\n" not in path.read_text():
+            found.append(int(path.name.split("-")[1]))
+    return found
+
+
+def _all_asleep(child: int, count: int) -> list[int]:
+    found = []
+    for pid in processes.descendants(child):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:1] == [b"sleep"]:
+            found.append(pid)
+    return found if len(found) == count else []
+
+
+class TestBelonging:
+    """Who provably is of a launch: numbers that were used again prove nothing."""
+
+    @pytest.fixture
+    def family(self) -> Iterator[tuple[int, int]]:
+        """A session's leader and its child."""
+        leader = subprocess.Popen(["env", "-i", "sh", "-c", "sleep 4723 & wait"], start_new_session=True)
+        try:
+            (child,) = wait_until(lambda: processes.children(leader.pid), "it has a child")
+            yield leader.pid, child
+        finally:
+            processes.kill_all([*processes.descendants(leader.pid), leader.pid])
+            leader.wait()
+
+    def _found(self, sid: int, since: int, seen: int, autogroup: int) -> set[int]:
+        sessions = {sid: Session(sid, since, seen, autogroup)}
+        return {pid for pid, _started in belonging(sessions, set())}
+
+    def test_by_the_time_the_session_was_known(self, family: tuple[int, int]) -> None:
+        leader, child = family
+        started = processes.start_time(leader)
+        assert self._found(leader, started, started + 1, 0) == {leader, child}
+        assert self._found(leader, 0, started, 0) == set(), "a session of the same number, before this one"
+        assert self._found(leader, now() + 1, now() + 2, 0) == set()
+
+    @pytest.mark.skipif(not os.path.exists("/proc/self/autogroup"), reason="a kernel without autogroups")
+    def test_by_its_autogroup(self, family: tuple[int, int]) -> None:
+        leader, child = family
+        number = int(Path(f"/proc/{child}/autogroup").read_text().split()[0].rpartition("-")[2])
+        assert self._found(leader, 0, 0, number) == {leader, child}
+        assert self._found(leader, 0, now(), number + 1) == set()
+
+    def test_by_itself(self, family: tuple[int, int]) -> None:
+        leader, child = family
+        assert belonging({}, {(child, processes.start_time(child) - 1)}) == []
+        assert {pid for pid, _ in belonging({}, {(child, processes.start_time(child))})} == {leader, child}

@@ -250,6 +250,50 @@ def test_no_go_in_time(machine: Machine) -> None:
     _clean(machine)
 
 
+def test_a_pct_that_is_woken_late_starts_nothing(machine: Machine) -> None:
+    os.kill(machine.pcts["n0"].pid, signal.SIGSTOP)
+    try:
+        launcher = Launcher(machine, ["true"], per_node=4, nodes=1, lapses_in_s=0.3)
+        time.sleep(0.5)
+    finally:
+        os.kill(machine.pcts["n0"].pid, signal.SIGCONT)
+    failed = launcher.until("failed")
+    assert failed["fault"] == "launch" and "lapsed" in failed["message"] and "no process was started" in failed["hint"]
+    assert not launcher.messages or all(message["op"] != "ready" for message in launcher.messages)
+    launcher.until("finished")
+    launcher.sock.close()
+    _clean(machine)
+
+
+def test_a_launch_child_that_is_woken_late_starts_nothing(machine: Machine) -> None:
+    launcher = Launcher(machine, ["true"], nodes=1, lapses_in_s=60.0)
+    launcher.go()
+    launcher.finish()
+    (child,) = wait_until(lambda: machine.launch_children("n0"), "one waits for the next launch")
+    os.kill(child, signal.SIGSTOP)
+    try:
+        launcher = Launcher(machine, ["true"], nodes=1, lapses_in_s=0.3)
+        time.sleep(0.5)
+    finally:
+        os.kill(child, signal.SIGCONT)
+    assert "lapsed" in launcher.until("failed")["message"]
+    launcher.until("finished")
+    launcher.sock.close()
+    _clean(machine)
+
+
+def test_time_to_begin_is_renewed(machine: Machine) -> None:
+    launcher = Launcher(machine, ["true"], nodes=2, fanout=1, pending_s=2.0, lapses_in_s=2.0)
+    launcher.ready()
+    for _ in range(4):
+        launcher.send({"op": "ping", "loading_s": 2.0})
+        launcher.until("pong")
+        time.sleep(1.0)
+    launcher.send({"op": "go", "ranks": [[0, 0], [0, 1]]})
+    assert set(launcher.finish().values()) == {0}, "neither the root nor the node below it has given up"
+    _clean(machine)
+
+
 def test_done_before_go_ends_all(machine: Machine) -> None:
     launcher = Launcher(machine, ["true"], per_node=2, fanout=1)
     launcher.ready()

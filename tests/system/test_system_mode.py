@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.pct import cgroup
 from tests.support.hosts import MakeHosts, NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others
@@ -20,6 +21,7 @@ LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/n
 IDENTITY = r"""
 echo "uid $(id -u) gid $(id -g) groups $(id -G) umask $(umask)"
 grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status
+grep ^0:: /proc/self/cgroup
 """
 
 
@@ -76,6 +78,7 @@ def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
         assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
         assert [words[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Amb")] == [["0" * 16]] * 4
         assert words["CapBnd"] != ["0" * 16]
+        assert not cgroup.parent_directory() or said[-1].startswith("0::/redmesh-launch-"), "and in its control group"
 
 
 def test_limits_are_those_of_the_users_shell(mesh: SystemMesh) -> None:

@@ -1,12 +1,18 @@
 """yod when daemons die, stand still or are not there: every wait has an end, and nothing is left behind."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import time
+from pathlib import Path
 
+import pytest
+
+from agents.pct import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.slow_files import slow_file
 from tests.support.waiting import wait_until
 from tests.support.yods import free, ranks_left
 
@@ -271,3 +277,51 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
     assert wrong.returncode == 125
     outside = private.run("yod", "-sz", "5", "true")
     assert outside.returncode == 125, "four are the job's"
+
+
+def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(mesh: MakeMesh) -> None:
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="2", REDMESH_SILENT_S="60")
+    private.kill("cpa-0", signal.SIGSTOP)
+    yod = private.start("yod", "-sz", "4", "hostname", stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: _asks_a_cpa(yod.pid), "it has asked for processors")
+        os.kill(yod.pid, signal.SIGSTOP)
+    finally:
+        private.kill("cpa-0", signal.SIGCONT)
+    wait_until(lambda: _states(private)["pending"] == 4, "they are kept for it")
+    wait_until(lambda: _states(private)["free"] == 4, "and are free again after pending_s")
+    os.kill(yod.pid, signal.SIGCONT)  # its answer is in its socket, and it knows of no time that has passed
+    out, errors = yod.communicate(timeout=30)
+    assert (yod.returncode, out) == (125, "") and "lapsed" in errors, errors
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="root mounts a slow file system")
+def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh: MakeMesh, tmp_path: Path) -> None:
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="10", REDMESH_LOADING_S="12")
+    rate, seconds = 500_000, 30
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    os.truncate(program, seconds * rate)
+    began = time.monotonic()
+    with slow_file(tmp_path / "slow", program, rate) as path:
+        done = private.run("yod", "-sz", "4", "--bcast=always", str(path), timeout_s=seconds * 3 + 60)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began > seconds
+    asked = [line for line in (private.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"loading"' in line]
+    assert len(asked) >= seconds / 10 - 2, "its reservation was renewed again and again"
+
+
+def _asks_a_cpa(pid: int) -> bool:
+    """Whether it has its connections to RCA and CPA, and waits."""
+    sockets = 0
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            sockets += os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:")
+        except FileNotFoundError:
+            pass
+    return sockets >= 2 and processes.state(pid) == "S"
+
+
+def _states(mesh: PrivateMesh) -> dict[str, int]:
+    states: dict[str, int] = mesh.json("showmesh")["states"]
+    return states

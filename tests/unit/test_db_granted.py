@@ -5,7 +5,7 @@ import pytest
 from db import granted
 from db import machine as machines
 from db.connection import Store
-from db.ending import started
+from db.ending import loading, started
 from db.errors import Denied, Expired
 from db.free import Machine
 from db.growing import add_nodes
@@ -51,3 +51,32 @@ def test_lives_are_those_that_nodes_registered_with(store: Store) -> None:
     rows = store.read("SELECT id, name, boot_id, incarnation FROM node WHERE role = 'compute'")
     assert granted.lives(store, [row[0] for row in rows]) == {row[1]: (row[2], row[3]) for row in rows}
     assert granted.lives(store, []) == {}
+
+
+def test_a_reservation_is_kept_while_its_launch_loads(store: Store) -> None:
+    define(store, nodes=2, slots=2)
+    one = take(store, Machine(), 3)
+
+    def until() -> float:
+        return float(store.read("SELECT pending_until FROM launcher WHERE id = ?", (one.launcher,))[0][0])
+
+    before = until()
+    loading(store, one.launcher, one.cookie, 300.0)
+    assert until() > before + 200
+    kept = until()
+    loading(store, one.launcher, one.cookie, 1.0)
+    assert until() == kept, "never for less"
+    with pytest.raises(Denied):
+        loading(store, one.launcher, "0" * 16, 300.0)
+    with pytest.raises(Expired):
+        loading(store, one.launcher + 1, one.cookie, 300.0)
+    started(store, one.launcher, one.cookie, list(one.processors))
+    loading(store, one.launcher, one.cookie, 3000.0)
+    assert until() == kept, "it has begun, and nothing runs out any more"
+
+
+def test_a_reservation_that_ran_out_is_not_kept(store: Store) -> None:
+    define(store, nodes=2, slots=2)
+    one = take(store, Machine(), 3, pending_s=0.0)
+    with pytest.raises(Expired, match="reservation"):
+        loading(store, one.launcher, one.cookie, 300.0)

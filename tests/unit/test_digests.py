@@ -109,8 +109,15 @@ def test_a_cache_that_stands_still_is_not_waited_for_for_ever(tmp_path: Path, mo
     assert digest_of(known, path)[1] == 3 and time.monotonic() - began < 5
 
 
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes too long for every piece."""
+    monkeypatch.setattr(digests, "_STEP_S", -1.0)
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_large_file_is_read_in_steps_between_which_others_have_their_turn(tmp_path: Path) -> None:
-    data = os.urandom(digests._SLICE) * 3 + b"and more"
+    data = os.urandom(digests._SMALL_PIECE) * 3 + b"and more"
     steps, waits = Digests().steps(str(aged(tmp_path / "large", data))), []
     while True:
         try:
@@ -118,18 +125,22 @@ def test_a_large_file_is_read_in_steps_between_which_others_have_their_turn(tmp_
         except StopIteration as over:
             assert over.value == (hashlib.sha256(data).hexdigest(), len(data))
             break
-    assert waits == [0.0] * 3
+    assert waits == [0.0] * 4
+
+
+def test_a_small_file_is_there_at_once(tmp_path: Path) -> None:
     small = Digests().steps(str(aged(tmp_path / "small", b"one")))
     with pytest.raises(StopIteration):
         next(small)
 
 
+@pytest.mark.usefixtures("slow")
 def test_who_stops_reading_gives_his_turn_on(tmp_path: Path) -> None:
-    path = aged(tmp_path / "large", b"x" * (2 * digests._SLICE))
+    path = aged(tmp_path / "large", b"x" * (2 * digests._SMALL_PIECE))
     (tmp_path / "ram").mkdir()
     steps = Digests(str(tmp_path / "ram")).steps(str(path))
     next(steps)
     steps.close()
     began = time.monotonic()
-    assert digest_of(Digests(str(tmp_path / "ram")), str(path))[1] == 2 * digests._SLICE
+    assert digest_of(Digests(str(tmp_path / "ram")), str(path))[1] == 2 * digests._SMALL_PIECE
     assert time.monotonic() - began < digests._TURN_S

@@ -5,11 +5,12 @@ import errno
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agents.pct import tape
+from agents.pct import cgroup, tape
 
 pytestmark = pytest.mark.skipif(tape.WALK is None, reason="no vfork by tape on this machine")
 
@@ -87,3 +88,43 @@ def test_signals_with_a_handler_are_known() -> None:
         assert signal.SIGUSR1 not in tape.handled_signals()
     finally:
         signal.signal(signal.SIGUSR1, old)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    parent = cgroup.parent_directory()
+    if not parent:
+        pytest.skip("no cgroup v2 to write to")
+    path = Path(parent) / f"redmesh-test-{os.getpid()}"
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        assert cgroup.remove(str(path))
+
+
+@pytest.mark.parametrize("how", ["vfork", "fork"])
+def test_a_process_begins_in_its_control_group(group: Path, how: str) -> None:
+    fd = os.open(group, os.O_RDONLY)
+    into = tape.IntoGroup(fd)
+    program = Program(b"/bin/sleep", b"60")
+    if how == "vfork":
+        pid, failed, _ = program.tape.run(into)
+        assert failed == -1
+    else:
+        pid = into.fork()
+        if pid == 0:
+            signal.pause()
+    os.close(fd)
+    assert cgroup.members(str(group)) == [pid] and os.getpid() not in cgroup.members(str(group))
+    cgroup.kill(str(group))
+    assert _status(pid) == -signal.SIGKILL
+
+
+def test_a_group_that_takes_nobody_is_told(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    into = tape.IntoGroup(fd)
+    program = Program(b"/bin/true")
+    assert program.tape.run(into) == (-errno.EBADF, -1, 0)
+    assert into.fork() == -errno.EBADF
+    os.close(fd)
