@@ -59,7 +59,7 @@ class Client:
         self.tell(dict(message, id=self._next))
         while True:
             reply = self.receive()
-            if reply.get("re") == self._next:
+            if reply.get("re") in (self._next, 0):  # 0: the daemon would not serve this connection
                 if "error" in reply:
                     raise AgentError.from_message(reply["error"])
                 return reply

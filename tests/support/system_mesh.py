@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from tests.support.far_mesh import FarMesh
@@ -13,6 +14,7 @@ from tests.support.mariadb import Server
 from tests.support.mesh import Run
 from tests.support.others import commands_for_others
 
+ATTACK = str(Path(__file__).with_name("attack.py"))
 USERS = {"ada": 21001, "bob": 21002}
 SITE = """
 system = "{home}/system"
@@ -62,6 +64,21 @@ class SystemMesh(FarMesh):
         """Begin a command as one of ``USERS``."""
         more = [f"{name}={value}" for name, value in self._user_env(user).items()]
         return self.start(*self._user_words(user), "env", *more, *command, **options)
+
+    def attack(self, user: str, seconds: float, *options: str) -> subprocess.Popen[str]:
+        """Begin tests/support/attack.py as one of ``USERS``: one JSON line of its processes, then what came of each."""
+        words = ["python", ATTACK, str(self.run_dir), str(seconds), *options]
+        process: subprocess.Popen[str] = self.start_as(user, *words, stdout=subprocess.PIPE, text=True)
+        return process
+
+    def memory_mb(self) -> dict[str, float]:
+        """Resident memory of CPA and RCA, the most that each has had (VmHWM)."""
+        found = {}
+        for daemon in ("cpa-0", "rca"):
+            status = Path(f"/proc/{self.pid_of(daemon)}/status").read_text()
+            (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+            found[daemon] = int(line.split()[1]) / 1024
+        return found
 
     def _user_words(self, user: str) -> list[str]:
         uid = str(USERS[user])
