@@ -118,10 +118,11 @@ class Cpa:
 
     def _vouch(self, session: Session, message: Message) -> None:
         session.peer = vouched(session.peer, message)
-        try:
-            session.limit_user(session.peer.uid)
-        except Busy as error:
-            session.turn_away(error)
+        if self.users is not None and self.users.limits(session.peer.uid):
+            try:
+                session.serve_for(self.users.connect(session.peer.uid))
+            except Busy as error:
+                session.turn_away(error)
 
     def _serve(self) -> None:
         # one a round of the loop: others arrive, and ends of connections are noticed, in between

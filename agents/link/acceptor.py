@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agents.link.lean import socket
 
 #: Connections accepted before the loop serves others.
-_AT_ONCE = 16
+AT_ONCE = 16
 #: Seconds until a listening socket is looked at again: it stays readable, so the loop would spin on it (epoll reports
 #: levels, not edges).
 _PAUSE_S = 0.1
@@ -32,8 +32,9 @@ class Acceptor:
         sock: socket.socket,
         on_connection: Callable[[Any, Any], None],
         on_exhausted: Callable[[str], None] = lambda _reason: None,
+        at_once: int = AT_ONCE,
     ) -> None:
-        self._loop, self._sock = loop, sock
+        self._loop, self._sock, self._at_once = loop, sock, at_once
         self._on_connection, self._on_exhausted = on_connection, on_exhausted
         self._told = self._closed = False
         self._watch()
@@ -43,7 +44,7 @@ class Acceptor:
             self._loop.watch(self._sock.fileno(), READ, self._on_ready)
 
     def _on_ready(self, _events: int) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(self._at_once):
             if self._closed:
                 return
             try:

@@ -162,6 +162,7 @@ class Link:
         self.sock.close()
         self.sock = None
         self._out.clear()
+        self._decoder.clear()  # the collector may come late to what is referred to in a circle, as links are
 
     def _watch(self) -> None:
         if self.sock is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agents.link.acceptor import Acceptor
+from agents.link.acceptor import AT_ONCE, Acceptor
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import Loop
@@ -18,10 +18,13 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    from agents.link.user_limits import Intake, Users
+    from agents.link.user_limits import Intake, User, Users
 
 #: Answers that a peer may leave unread; more than the largest of them.
 UNREAD_BYTES = 16 << 20
+#: Connections accepted in a round where users connect: one who does so without end fills the listener's queue, and
+#: the others wait for their place in it.
+USERS_AT_ONCE = 256
 
 
 def refused(error: AgentError) -> Message:
@@ -42,15 +45,14 @@ class Session:
         self.request_bytes = 0  # of the request that is handed over
         self.dropped = False  # by this daemon: the end of the connection says nothing about the peer
 
-    def limit_user(self, uid: int) -> None:
-        """Hold the peer to what user ``uid`` may have here, where that user has limits. Busy."""
-        users = self.server.users
-        if users is not None and users.limits(uid) and self.intake is None:
-            from agents.link.user_limits import Intake  # the PCT, which has no users, never loads it
+    def serve_for(self, user: User) -> None:
+        """Hold the peer to what ``user`` may have here."""
+        from agents.link.user_limits import Intake  # the PCT, which has no users, never loads it
 
-            self.intake = Intake(users, users.connect(uid), self.link, self.drop)
-            if self.role:
-                self.intake.greeted()
+        assert self.server.users is not None
+        self.intake = Intake(self.server.users, user, self.link, self.drop)
+        if self.role:
+            self.intake.greeted()
 
     def reply(self, request: Message, answer: Message) -> None:
         """Answer a request that carried an id."""
@@ -147,25 +149,47 @@ class Server:
         self._may_connect, self.users = may_connect, users
         self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
+        self._refused = "", b""  # the last refusal, as a message and as frames
         self.sock = listen(path)
         if public:  # every user may knock; the daemon asks the kernel who it is
             os.chmod(path, 0o666)
-        self._acceptor = Acceptor(loop, self.sock, self._on_accept, on_exhausted)
+        at_once = USERS_AT_ONCE if users is not None else AT_ONCE
+        self._acceptor = Acceptor(loop, self.sock, self._on_accept, on_exhausted, at_once)
 
     def _on_accept(self, sock: Socket, _address: object) -> None:
         if self._may_connect is not None and not self._may_connect(peer(sock)):
             sock.close()
+        elif self.users is not None:
+            self._on_user(sock, self.users)
         else:
             self._on_socket(sock)
+
+    def _on_user(self, sock: Socket, users: Users) -> None:
+        # A refusal is as cheap as can be: it is what somebody gets who connects without end.
+        uid = peer(sock).uid
+        try:
+            user = users.connect(uid) if users.limits(uid) else None
+        except AgentError as error:  # Busy
+            try:
+                sock.setblocking(False)
+                sock.send(self._refusal(error))
+            except OSError:
+                pass
+            sock.close()
+            return
+        session = self.welcome(sock)
+        if user is not None:
+            session.serve_for(user)
+
+    def _refusal(self, error: AgentError) -> bytes:
+        if self._refused[0] != error.message:
+            self._refused = error.message, control(hello(self.role, self.name)) + control(refused(error))
+        return self._refused[1]
 
     def welcome(self, sock: Socket, limit: int = 0) -> Session:
         """Serve requests on an accepted connection, of ``limit`` bytes at most (0: what the protocol allows)."""
         session = Session(self, sock, limit)
         self.sessions[id(session)] = session
-        try:
-            session.limit_user(session.peer.uid)
-        except AgentError as error:  # Busy
-            session.turn_away(error)
         return session
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Connections of one user, and of all users together.
 USER_CONNECTIONS, ALL_CONNECTIONS = 4096, 16384
+#: Connections that one user may make at once, and each second from then on.
+_BURST, _EACH_S = 2048.0, 256.0
 #: Descriptors that a daemon keeps for itself: its files, its database, its clean-up processes, root's connections.
 _OWN_FILES = 256
 #: Bytes of frames that one user may have here unserved; of answers that one user may leave unread.
@@ -42,6 +44,7 @@ MOST_MEMBERS = 32768
 #: Seconds for the hello to arrive, and for the rest of a frame that has begun to arrive.
 PATIENCE_S = 10
 _CHUNK, _LARGE_CHUNK = 4 << 10, 256 << 10
+_MOST_IDLE = 1024  # users without a connection who are remembered
 _FRAME_COST = 128  # bytes of memory that a frame costs besides its own
 
 
@@ -54,15 +57,25 @@ class Busy(AgentError):
 class User:
     """What one uid has at this daemon."""
 
-    __slots__ = ("buffered", "connections", "queue", "refused_at", "uid", "unread")
+    __slots__ = ("_as_of", "_left", "buffered", "connections", "queue", "refused_at", "uid", "unread")
 
     def __init__(self, uid: int) -> None:
         self.uid = uid
         self.connections = 0
+        self._left, self._as_of = _BURST, 0.0  # connections that may still be made, and as of when
         self.buffered = 0  # bytes that have arrived and are not served
         self.unread = 0  # bytes of answers that wait to be sent
         self.queue: Deque[Intake] = deque()  # connections with something to serve
         self.refused_at = float("-inf")  # monotonic seconds
+
+    def may_connect(self, now: float) -> bool:
+        """Whether one more connection is not too soon."""
+        self._left = min(_BURST, self._left + (now - self._as_of) * _EACH_S)
+        self._as_of = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
 
 
 class Users:
@@ -97,19 +110,22 @@ class Users:
         A user may have as many as are left for all others: one user alone half of all, and there is always room for
         one who has none (the dynamic thresholds of Choudhury and Hahne, 1998).
         """
-        user = self.of(uid)
+        user, now = self.of(uid), time.monotonic()
         if user.connections >= min(USER_CONNECTIONS, self._room - self._connections):
-            user.refused_at = time.monotonic()
-            self._forget(user)
-            busy = Busy(
-                f"uid {uid} has {user.connections} connections to this daemon, which is the limit for a user now",
-                "wait until some of its launches have ended, or start fewer at once",
+            raise self._refusal(
+                user, now, f"has {user.connections} connections to this daemon, as many as it may have now"
             )
-            self._journal.write("refused", reason="too_many", uid=uid, message=busy.message)
-            raise busy
+        if not user.may_connect(now):
+            raise self._refusal(user, now, f"connects to this daemon more than {_EACH_S:.0f} times a second")
         user.connections += 1
         self._connections += 1
         return user
+
+    def _refusal(self, user: User, now: float, why: str) -> Busy:
+        user.refused_at = now
+        busy = Busy(f"uid {user.uid} {why}", "wait until some of its launches have ended, or start fewer at once")
+        self._journal.write("refused", reason="too_many", uid=user.uid, message=busy.message)
+        return busy
 
     def disconnect(self, user: User) -> None:
         """One connection fewer."""
@@ -123,7 +139,7 @@ class Users:
         return user is not None and time.monotonic() - user.refused_at < seconds
 
     def _forget(self, user: User) -> None:
-        if not user.connections and not user.queue and len(self._users) > 64:
+        if not user.connections and not user.queue and len(self._users) > _MOST_IDLE:
             self._users.pop(user.uid, None)
 
     # turns

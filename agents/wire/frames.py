@@ -110,6 +110,10 @@ class Decoder:
             start = end
         return frames, start
 
+    def clear(self) -> None:
+        """Forget what is held: nothing more will come."""
+        self._buffer = bytearray()
+
     @property
     def pending(self) -> int:
         """Bytes held that are not a whole frame yet."""
