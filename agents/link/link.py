@@ -151,6 +151,11 @@ class Link:
         """Bytes held of a frame that has not wholly arrived."""
         return self._decoder.pending
 
+    @property
+    def missing(self) -> int:
+        """Bytes that this frame still lacks, as far as is known."""
+        return self._decoder.missing
+
     def close(self, *, flush: bool = False) -> None:
         """Let go of the socket; with ``flush`` what waits is sent first."""
         if self.sock is None:

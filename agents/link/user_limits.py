@@ -15,7 +15,7 @@ from agents.wire.errors import AgentError, WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Deque, Dict, List
+    from typing import Callable, Deque, Dict, FrozenSet, List, Optional
 
     from agents.link.journal import Journal
     from agents.link.link import Link
@@ -79,11 +79,11 @@ class User:
 
 
 class Users:
-    """All users of one daemon. Root and the daemon's own account have no limits."""
+    """All users of one daemon. The uids in ``exempt`` have no limits: root and the daemon's own account."""
 
-    def __init__(self, loop: Loop, journal: Journal) -> None:
+    def __init__(self, loop: Loop, journal: Journal, exempt: Optional[FrozenSet[int]] = None) -> None:
         self._loop, self._journal = loop, journal
-        self._exempt = frozenset((0, os.geteuid()))
+        self._exempt = frozenset((0, os.geteuid())) if exempt is None else exempt
         self._users: Dict[int, User] = {}
         self._connections = 0
         self._busy: Dict[User, None] = {}  # those whose queues are not empty
@@ -282,7 +282,7 @@ class Intake:
 
     def _read(self) -> None:
         before = self.link.unfinished
-        self._add(self.link.receive(_LARGE_CHUNK if before else _CHUNK))
+        self._add(self.link.receive(min(_LARGE_CHUNK, max(_CHUNK, self.link.missing))))
         if self.link.sock is None:
             return
         if self.link.unfinished and not before:

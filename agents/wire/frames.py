@@ -118,3 +118,10 @@ class Decoder:
     def pending(self) -> int:
         """Bytes held that are not a whole frame yet."""
         return len(self._buffer)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the frame lacks whose beginning is held; 0 where its length is not known."""
+        if len(self._buffer) < HEADER_SIZE:
+            return 0
+        return HEADER_SIZE + int(_HEADER.unpack_from(self._buffer)[1]) - len(self._buffer)
