@@ -135,6 +135,8 @@ class Cpa:
     def _serve_one(self, session: Session, op: str, message: Message) -> None:
         if not is_there(session.link.sock):
             self.journal.write("not_served", op=op, uid=session.peer.uid)
+            if session.intake is not None:
+                session.dismiss("the connection ended")  # nor is what else it left here
             return
         began = time.monotonic()
         code = ""

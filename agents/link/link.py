@@ -48,6 +48,7 @@ class Link:
         self.out_bytes = 0  # what waits to be sent
         self._reading = True
         self._parked = False
+        self.hung_up = False  # the peer has closed its end; what it sent before is still to be read
         #: Where a daemon serves many users: what arrives here waits for its user's turn (agents/link/user_limits.py).
         self.intake: Optional[Any] = None
         self._closing = False
@@ -182,6 +183,8 @@ class Link:
             return
         if events & WRITE:
             self._write()
+        if events & BROKEN:
+            self.hung_up = True
         if self.sock is not None and (events & READ or (events & BROKEN and self._reads)):
             self._read()
         elif self.sock is not None and events & BROKEN and not self._reads:
@@ -195,7 +198,7 @@ class Link:
             self._watch()
         except OSError as error:
             self.failure = error
-            self._end(error.strerror or str(error))
+            self.end(error.strerror or str(error))
         else:
             self._shaking = None
             if self._out:
@@ -245,15 +248,15 @@ class Link:
         except BlockingIOError:
             return []
         except OSError as error:
-            self._end(error.strerror or str(error))
+            self.end(error.strerror or str(error))
             return []
         if not data:
-            self._end("the connection ended")
+            self.end("the connection ended")
             return []
         try:
             return self._decoder.feed(data)
         except WireError as error:
-            self._end(error.message)
+            self.end(error.message)
             return []
 
     def deliver(self, frames: List[Frame]) -> None:
@@ -267,9 +270,10 @@ class Link:
                 if self.sock is None:
                     return
         except WireError as error:
-            self._end(error.message)
+            self.end(error.message)
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """Close the connection as if the peer had ended it, and tell whom this link is for."""
         if self.sock is not None:
             self.close()
             self._on_end(self, reason)

@@ -204,6 +204,7 @@ class Intake:
         self.frames: Deque[Frame] = deque()
         self.queued = False
         self._greeted = self._held = self._over = False
+        self._parting = False  # read once more since the peer hung up: its last words are short
         self._bytes = self._kept = 0
         self._counted = self._unread = 0  # what the user's figures have of this connection
         link.intake = self
@@ -282,6 +283,11 @@ class Intake:
 
     def _read(self) -> None:
         before = self.link.unfinished
+        if self.link.hung_up:
+            if self._parting:  # what it left here would take the daemon long after it has gone
+                self.link.end("the connection ended")
+                return
+            self._parting = True
         self._add(self.link.receive(min(_LARGE_CHUNK, max(_CHUNK, self.link.missing))))
         if self.link.sock is None:
             return

@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 import sys
@@ -98,7 +99,7 @@ class Crowd:
         one[1] = sent + sock.send(text[sent : sent + (1 << 18)])
         if one[1] >= len(text):
             one[1:] = 0, True
-            if greeted and not self.cycles:
+            if not self.cycles and (greeted or not self.text.strip()):
                 self.watch(sock, writes=False)
 
     def drop(self, fd):
@@ -121,6 +122,12 @@ def idle(options):
     """As many connections as this process may have, that say nothing; those that are closed are opened again."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
     return Crowd(options.paths, min(most, IDLE)).run(options.seconds)
+
+
+def greeted(options):
+    """As :func:`idle`, and each says hello, so that none is let go."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
+    return Crowd(options.paths, min(most, IDLE), b" ", cycles=False).run(options.seconds)
 
 
 def unfinished(options):
@@ -224,14 +231,14 @@ def together(crowds, seconds):
     return [{"made": one.made, "ended": one.ended, "kept": len(one.socks)} for one in crowds]
 
 
-PARTS = {"idle": idle, "unfinished": unfinished, "bombs": bombs, "requests": requests, "knocking": knocking}
+PARTS = {one.__name__: one for one in (idle, greeted, unfinished, bombs, requests, knocking)}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--only", default="idle,unfinished,bombs,requests,knocking")
     parser.add_argument("--pct", default="")
     parser.add_argument("--database", default="")
     parser.add_argument("--spin", action="store_true")
@@ -250,6 +257,7 @@ def main():
             sys.stdout.flush()
             os._exit(0)
         children.append(pid)
+    signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGKILL) for pid in children])
     print(json.dumps({"children": children}), flush=True)
     for pid in children:
         os.waitpid(pid, 0)

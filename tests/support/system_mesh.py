@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,31 @@ class SystemMesh(FarMesh):
         left = super().close()
         shutil.rmtree(self.home, ignore_errors=True)
         return left
+
+
+class Attacked:
+    """How long bob's launches take while ada attacks for ``seconds``, or has as many processes that spin."""
+
+    def __init__(self, mesh: SystemMesh, seconds: float) -> None:
+        self.mesh, self.seconds = mesh, seconds
+
+    def launches(self, *options: str) -> list[float]:
+        """Seconds of each ``yod -sz 1 true`` from a fourth of the attack on; at least three, all successful."""
+        attack = self.mesh.attack("ada", self.seconds, *options)
+        try:
+            assert attack.stdout is not None
+            attack.stdout.readline()  # its processes are there
+            time.sleep(self.seconds / 4)
+            taken: list[float] = []
+            while attack.poll() is None or len(taken) < 3:
+                began = time.perf_counter()
+                self.mesh.as_user("bob", "yod", "-sz", "1", "true", check=True)
+                taken.append(time.perf_counter() - began)
+            return taken
+        finally:
+            attack.terminate()
+            attack.wait()
+
+    def descriptors(self) -> dict[str, int]:
+        """Open files of CPA and RCA."""
+        return {name: len(os.listdir(f"/proc/{self.mesh.pid_of(name)}/fd")) for name in ("cpa-0", "rca")}
