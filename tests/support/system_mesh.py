@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class SystemMesh(FarMesh):
     @property
     def database(self) -> str:
         return (self.home / "cpa.url").read_text().strip()
+
+    @property
+    def viewers_url(self) -> str:
+        """What every user reads in the site's mesh.toml."""
+        with open(self.site, "rb") as file:
+            return str(tomllib.load(file)["database"])
 
     def as_user(self, user: str, *command: str, **options: Any) -> Run:
         """Run a command as one of ``USERS``, with a HOME of its own."""
