@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others
@@ -22,14 +23,8 @@ MOST_MB = 150
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
     python_for_others()
     os.chmod(sql_server.directory, 0o755)
-    made = SystemMesh(netns_hosts(1, users=("ada", "bob")), sql_server)
-    left: list[str] = []
-    try:
-        made.up("--system")
+    with while_up(SystemMesh(netns_hosts(1, users=("ada", "bob")), sql_server)) as made:
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:

@@ -231,6 +231,14 @@ def test_answers_that_nobody_reads_stop_the_service_of_that_connection(daemon: D
     daemon.until(lambda: len(daemon.asked) > served)
 
 
+def test_a_thousand_programs_of_one_user_that_start_at_once_are_all_served(daemon: Daemon) -> None:
+    request = control({"op": "idle", "id": 1, "x": "x" * 1000})
+    clients = [daemon.client(HELLO + request) for _ in range(1000)]
+    daemon.until(lambda: len(daemon.asked) == 1000, 60.0)
+    assert not daemon.ends
+    assert [len(daemon.heard(sock)) for sock in clients] == [2] * 1000
+
+
 def test_users_are_served_in_turn(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand requests of one user cost another, who asks after them, as many turns as requests of his own."""
     order: list[int] = []
