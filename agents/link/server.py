@@ -96,7 +96,7 @@ class Session:
         if kind != CONTROL:
             raise WireError(f"a frame of kind {kind} where a request was expected")
         if self.intake is not None:
-            self.intake.check(payload)
+            self._check_size(self.intake, payload)
         message = decode(payload)
         self.request_bytes = len(payload)
         if not self.role:
@@ -112,6 +112,14 @@ class Session:
             raise
         except AgentError as error:
             self.refuse(message, error)
+
+    def _check_size(self, intake: Intake, payload: bytes) -> None:
+        try:
+            intake.check(payload)
+        except WireError as error:
+            if self.role:
+                self.link.send(refused(error))  # or its program would ask again and again
+            raise
 
     def _on_end(self, _link: Link, reason: str) -> None:
         self.forget()

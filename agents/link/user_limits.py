@@ -41,6 +41,8 @@ _LISTS = (
 LARGER: Dict[str, int] = dict.fromkeys(_LISTS, LIST_BYTES)
 #: Objects, lists and members of objects in one request: a load file of 4,000 lines has fewer.
 MOST_MEMBERS = 32768
+#: Values in one request: the processors of so many ranks. A mebibyte of short numbers would take a tenth of a second.
+MOST_VALUES = 131072
 #: Seconds for the hello to arrive, and for the rest of a frame that has begun to arrive.
 PATIENCE_S = 10
 _CHUNK, _LARGE_CHUNK = 4 << 10, 256 << 10
@@ -337,3 +339,6 @@ class Intake:
             members = payload.count(b"[") + payload.count(b"{") + payload.count(b'":')
             if members > MOST_MEMBERS:
                 raise WireError(f"a request with {members} lists and members is over the limit of {MOST_MEMBERS}")
+            values = payload.count(b",") + 1
+            if values > MOST_VALUES:
+                raise WireError(f"a request with {values} values is over the limit of {MOST_VALUES}")

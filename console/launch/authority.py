@@ -24,7 +24,7 @@ SILENT_S = 5.0
 #: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
 ALLOCATE_S = 12.0
 _AGAIN_S = 0.1
-#: Seconds at most between two tries, where CPAs refuse this user's connections because there are too many.
+#: Seconds at most between two tries, where a CPA refuses the connection: there are too many of this user's, say.
 _BUSY_S = 1.0
 
 
@@ -157,7 +157,7 @@ class Authority:
         if self._caller is caller:
             self._caller = None
             self._start += 1  # the next one first
-            if caller.refusal is not None and caller.refusal.code == "busy":
+            if caller.refusal is not None:
                 self._refusal = caller.refusal
                 self._again_s = min(_BUSY_S, 2 * self._again_s)
                 self._connect_later(self._again_s * (0.5 + os.getpid() % 16 / 16))  # not all at the same time

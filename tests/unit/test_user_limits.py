@@ -196,6 +196,10 @@ def test_a_long_hello_and_lists_without_end_are_refused(daemon: Daemon) -> None:
     daemon.until(lambda: len(daemon.ends) == 2)
     reasons = sorted(reason for reason, _ in daemon.ends)
     assert reasons[0].startswith("a hello of") and "lists and members is over the limit of 32768" in reasons[1]
+    told = daemon.client(HELLO, frame(CONTROL, b'{"op":"allocate","x":[' + b"1.5," * 200_000 + b"1]}"))
+    daemon.until(lambda: len(daemon.ends) == 3)
+    assert daemon.ends[2][0] == "a request with 200002 values is over the limit of 131072"
+    assert [said["error"]["message"] for said in daemon.heard(told)[1:]] == [daemon.ends[2][0]]
 
 
 def test_unfinished_frames_of_a_user_stay_below_a_bound(daemon: Daemon) -> None:
