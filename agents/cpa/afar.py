@@ -4,11 +4,15 @@ An RCA vouches for the uids of its own processor, once for each connection; whic
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from agents.link import tcp, tls, trust
+from agents.link.acceptor import Acceptor
 from agents.link.journal import Journal
+from agents.link.lean import Socket
 from agents.link.loop import READ, Loop, Timer
 from agents.link.server import Session
+from agents.wire.errors import AgentError
 from agents.wire.roles import roles_of
 
 #: Seconds for a handshake; connections whose handshake is not over.
@@ -23,20 +27,23 @@ class Afar:
     ) -> None:
         self._loop, self._mesh, self._welcome, self._journal = loop, mesh, welcome, journal
         self._shaking: dict[tls.Secured, Timer] = {}
+        self._addresses: dict[tls.Secured, str] = {}
         host, _, port = place.rpartition(":")
         self._sock = tcp.listen(host.strip("[]"), int(port))
-        loop.watch(self._sock.fileno(), READ, self._on_accept)
+        self._acceptor = Acceptor(loop, self._sock, self._on_accept, journal.exhausted)
 
-    def _on_accept(self, _events: int) -> None:
-        try:
-            sock, _place = self._sock.accept()
-        except OSError:
-            return
+    def _on_accept(self, sock: Socket, place: tuple[Any, ...]) -> None:
         sock.setblocking(False)
-        tcp.tune(sock)
-        secured = tls.Secured(sock, trust.ours(), server=True)
+        try:
+            tcp.tune(sock)
+            secured = tls.Secured(sock, trust.ours(), server=True)
+        except (OSError, AgentError) as error:  # it is gone already, or our certificate is of no use
+            self._journal.write("refused", reason="handshake", peer=place[0], message=str(error))
+            sock.close()
+            return
         if len(self._shaking) >= MOST:
-            self._drop(next(iter(self._shaking)), "too_slow", "others came")
+            self._drop(tcp.to_make_room(self._addresses), "too_slow", "others came")
+        self._addresses[secured] = str(place[0])
         late = lambda: self._drop(secured, "too_slow", "no handshake in time")  # noqa: E731
         self._shaking[secured] = self._loop.after(PATIENCE_S, late)
         self._loop.watch(secured.fileno(), READ, lambda _events: self._shake(secured))
@@ -56,12 +63,13 @@ class Afar:
             self._drop(secured, reason, f"a CPA serves RCAs alone, not {'/'.join(sorted(roles)) or 'anybody'}")
             return
         self._shaking.pop(secured).cancel()
+        self._addresses.pop(secured)
         self._loop.unwatch(secured.fileno())
         self._welcome(secured)
 
     def _drop(self, secured: tls.Secured, reason: str, message: str) -> None:
         self._shaking.pop(secured).cancel()
-        self._journal.write("refused", reason=reason, message=message)
+        self._journal.write("refused", reason=reason, peer=self._addresses.pop(secured), message=message)
         self._loop.unwatch(secured.fileno())
         secured.close()
 
@@ -69,5 +77,5 @@ class Afar:
         """Listen no more."""
         for secured in list(self._shaking):
             self._drop(secured, "closing", "the CPA ends")
-        self._loop.unwatch(self._sock.fileno())
+        self._acceptor.close()
         self._sock.close()

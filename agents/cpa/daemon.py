@@ -25,6 +25,7 @@ from agents.link import trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
+from agents.link.user_limits import Busy, Users
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
@@ -63,6 +64,8 @@ class Cpa:
         self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.queue.make_room = self.giving_way.make_room
+        # Of other login processors every user counts, and of this one where all of them may come.
+        self.users = Users(loop, journal) if config.public else None
         self.afar: Any = None  # where other login processors come
         self._requests: deque[tuple[Session, str, Message]] = deque()
         self._of_session: Counter[Session] = Counter()  # how many of them are whose
@@ -72,7 +75,7 @@ class Cpa:
         """Listen and begin."""
         self.server = Server(
             self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name,
-            public=self.config.public,
+            public=self.config.public, users=self.users, on_exhausted=self.journal.exhausted,
         )  # fmt: skip
         place = self.config.place(self.name)
         if place:
@@ -100,10 +103,13 @@ class Cpa:
 
     def _arrived(self, session: Session, op: str, message: Message) -> None:
         if op == VOUCH:
-            session.peer = vouched(session.peer, message)
+            self._vouch(session, message)
             return
         if session.peer.uid < 0:
             raise Denied("an RCA says whose requests it brings before it brings one")
+        if session.intake is not None:  # it is this user's turn
+            self._serve_one(session, op, message)
+            return
         self._requests.append((session, op, message))
         self._of_session[session] += 1
         if self._of_session[session] >= AHEAD:
@@ -111,14 +117,27 @@ class Cpa:
         if len(self._requests) == 1:
             self.loop.after(0, self._serve)
 
+    def _vouch(self, session: Session, message: Message) -> None:
+        session.peer = vouched(session.peer, message)
+        if self.users is not None and self.users.limits(session.peer.uid):
+            try:
+                session.serve_for(self.users.connect(session.peer.uid))
+            except Busy as error:
+                session.turn_away(error)
+
     def _serve(self) -> None:
         # one a round of the loop: others arrive, and ends of connections are noticed, in between
         session, op, message = self._requests.popleft()
         if self._requests:
             self.loop.after(0, self._serve)
         self._count_off(session)
+        self._serve_one(session, op, message)
+
+    def _serve_one(self, session: Session, op: str, message: Message) -> None:
         if not is_there(session.link.sock):
             self.journal.write("not_served", op=op, uid=session.peer.uid)
+            if session.intake is not None:
+                session.dismiss("the connection ended")  # nor is what else it left here
             return
         began = time.monotonic()
         code = ""
@@ -129,7 +148,7 @@ class Cpa:
             self._refuse(session, message, error)
         except Exception as error:
             code = "internal"
-            self.journal.write("fault", op=op, trace=traceback.format_exc())
+            self.journal.write("fault", op=op, uid=session.peer.uid, trace=traceback.format_exc())
             self._refuse(session, message, AgentError(f"{op}: fault inside {self.name}: {error!r}", "see its log"))
         shown = {key: message[key] for key in LOGGED if message.get(key) is not None}
         took_ms = round((time.monotonic() - began) * 1000, 2)

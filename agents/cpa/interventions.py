@@ -27,6 +27,8 @@ from db.allocation import Live
 from db.errors import StoreError
 
 ANSWER_S = 3.0
+#: Bytes that a yod may say before it has answered; of its answer; what a frame costs beyond its own.
+_LONGEST_EVENT, _ANSWER, _FRAME_COST = 1 << 20, 4096, 64
 _MOST = 10_000  # launchers or nodes in one request
 
 Error = AgentError | StoreError
@@ -330,6 +332,7 @@ class _Signal:
     def __init__(self, loop: Loop, path: str, live: Live, number: int, tally: _Tally) -> None:
         self._launcher, self._tally, self._over = live.launcher, tally, False
         self._link: Link | None = None
+        self._heard = 0
         try:
             sock = connect_now(path, owner=live.uid)  # its user made it: nobody else may be meant by it, nor waited for
         except BlockingIOError:
@@ -338,14 +341,18 @@ class _Signal:
         except (OSError, AgentError):
             loop.after(0, lambda: self._end("it does not run yet, or its yod has gone"))
             return
-        self._link = Link(loop, sock, self._on_frame, lambda _link, reason: self._end(reason))
+        self._link = Link(loop, sock, self._on_frame, lambda _link, reason: self._end(reason), limit=_LONGEST_EVENT)
         self._link.send(hello("observer"))
         self._link.send({"op": "attach", "replay": False, "output": False})
         self._link.send({"op": "signal", "signal": number, "ranks": None})
         loop.after(ANSWER_S, lambda: self._end(f"its yod has not answered within {ANSWER_S:g} s"))
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        if kind == CONTROL and decode(payload).get("event") == "signalled":
+        # The listener is a user's: what costs the CPA more than the answer may is not even read as JSON.
+        self._heard += len(payload) + _FRAME_COST
+        if self._heard > _LONGEST_EVENT:
+            self._end("its yod says more than the answer")
+        elif kind == CONTROL and len(payload) <= _ANSWER and decode(payload).get("event") == "signalled":
             self._end("")
 
     def _end(self, why: str) -> None:

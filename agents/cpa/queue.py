@@ -10,12 +10,15 @@ from agents.cpa.waiters import Row, Waiter, Waiters
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Session
+from agents.link.user_limits import Busy
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import waiting
 from db.connection import Store
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 
+#: Requests of one user that may wait at this CPA, and their bytes.
+MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
 LOOK_S = 0.2  # for processors that became free at another CPA
 
 #: What of a request is kept in the line, for those who look at it.
@@ -50,8 +53,10 @@ class Queue:
             if error.never:
                 raise
             wait_s = min(float(message["wait_s"]), waiting.LONGEST_WAIT_S)
+            self._limit_user(session, message["key"])
             self._enqueue(session.peer.uid, message, wait_s)
-            before = self._waiters.add(Waiter(message["key"], session, message, time.monotonic() + wait_s, error))
+            until, size = time.monotonic() + wait_s, session.request_bytes
+            before = self._waiters.add(Waiter(message["key"], session, message, until, error, size))
             if before is not None and before.session is not session:
                 self._refuse(before.session, before.message, AgentError("repeated on another connection", code="gone"))
             self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
@@ -60,6 +65,17 @@ class Queue:
                 self.make_room(session.peer.uid, message)
             return
         self._waiters.remove(message["key"])
+
+    def _limit_user(self, session: Session, key: str) -> None:
+        if session.intake is None:
+            return
+        uid = session.peer.uid
+        sizes = [one.size for one in self._waiters.of_user(uid) if one.key != key]
+        if len(sizes) >= MOST_WAITING or sum(sizes) + session.request_bytes > WAITING_BYTES:
+            raise Busy(
+                f"{len(sizes)} requests of {user_name(uid)} wait for processors here, which is the limit for a user",
+                "submit this one again when some of them have been served",
+            )
 
     def session_ended(self, session: Session) -> None:
         """Nobody is there any more to be served: its requests leave the line."""

@@ -17,11 +17,14 @@ class Row(NamedTuple):
 
 
 class Waiter:
-    """A request that waits at this CPA. ``session`` is its connection, ``deadline`` monotonic seconds."""
+    """A request that waits here. ``session`` is its connection, ``deadline`` monotonic seconds, ``size`` in bytes."""
 
-    __slots__ = ("deadline", "key", "message", "refusal", "session")
+    __slots__ = ("deadline", "key", "message", "refusal", "session", "size")
 
-    def __init__(self, key: str, session: Any, message: dict[str, Any], deadline: float, refusal: Any) -> None:
+    def __init__(
+        self, key: str, session: Any, message: dict[str, Any], deadline: float, refusal: Any, size: int = 0
+    ) -> None:
+        self.size = size
         self.key, self.session, self.message, self.deadline = key, session, message, deadline
         self.refusal = refusal  # what it is told when its time is over: the last reason
 
@@ -59,6 +62,10 @@ class Waiters:
     def of_session(self, session: Any) -> list[Waiter]:
         """Those who wait on one connection."""
         return [waiter for waiter in self._by_key.values() if waiter.session is session]
+
+    def of_user(self, uid: int) -> list[Waiter]:
+        """The requests of one user."""
+        return [waiter for waiter in self._by_key.values() if waiter.session.peer.uid == uid]
 
     def overdue(self, now: float) -> list[Waiter]:
         """Those whose time is over."""

@@ -30,9 +30,9 @@ class Client:
         self._greeted = False
         try:
             self.sock = connect(path, timeout_s, owner)
-            self.sock.sendall(control(hello(role)))
         except OSError as error:
             raise Unreachable(f"nobody answers at {path}: {error.strerror or error}") from None
+        self.tell(hello(role))
 
     def __enter__(self) -> "Client":
         return self
@@ -49,7 +49,23 @@ class Client:
         try:
             self.sock.sendall(control(message))
         except OSError as error:
+            self._hear_refusal()
             raise Unreachable(f"{self.path}: {error.strerror or error}") from None
+
+    def _hear_refusal(self) -> None:
+        # A daemon that would not serve this connection has said why, and closed it.
+        try:
+            while True:
+                self._take(self.receive(), 0)
+        except Unreachable:
+            pass
+
+    def _take(self, reply: Message, number: int) -> Optional[Message]:
+        if reply.get("re") not in (number, 0):
+            return None
+        if "error" in reply:
+            raise AgentError.from_message(reply["error"])
+        return reply
 
     def call(self, message: Message, timeout_s: Optional[float] = None) -> Message:
         """The reply to a request."""
@@ -58,10 +74,8 @@ class Client:
         self._next += 1
         self.tell(dict(message, id=self._next))
         while True:
-            reply = self.receive()
-            if reply.get("re") == self._next:
-                if "error" in reply:
-                    raise AgentError.from_message(reply["error"])
+            reply = self._take(self.receive(), self._next)
+            if reply is not None:
                 return reply
 
     def receive(self) -> Message:

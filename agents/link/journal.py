@@ -8,13 +8,49 @@ from _json import encode_basestring_ascii, make_encoder
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Dict, List, Tuple
 
 MAX_BYTES = 16 << 20  # then the file is kept once as .1
 
 
 #: What json.dumps(…, default=str) does; the module json has regular expressions loaded, which no daemon needs.
 _encode = make_encoder(None, str, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+
+
+#: Lines about one user, or one address, that are written at once, and each second from then on.
+_BURST, _EACH_S = 1000.0, 50.0
+_TELL_S = 10.0  # between two lines that say how many were left out
+_MOST_NAMES = 10_000
+
+
+class Quota:
+    """Which lines about a user or an address are written, so that nobody fills the log or drives others out of it."""
+
+    def __init__(self) -> None:
+        self._left: Dict[Any, Tuple[float, float]] = {}  # lines that may still be written, and as of when
+        self._omitted: Dict[Any, int] = {}
+        self._told_at = 0.0
+
+    def allows(self, who: Any, now: float) -> bool:
+        """Whether one more line about ``who`` is written."""
+        left, since = self._left.get(who, (_BURST, now))
+        left = min(_BURST, left + (now - since) * _EACH_S)
+        if len(self._left) > _MOST_NAMES:
+            self._left.clear()
+        if left < 1.0:
+            self._left[who] = left, now
+            self._omitted[who] = self._omitted.get(who, 0) + 1
+            return False
+        self._left[who] = left - 1.0, now
+        return True
+
+    def omitted(self, now: float) -> List[Tuple[Any, int]]:
+        """Of whom how many lines were left out, when that is to be told again."""
+        if not self._omitted or now - self._told_at < _TELL_S:
+            return []
+        self._told_at = now
+        found, self._omitted = list(self._omitted.items()), {}
+        return found
 
 
 class Journal:
@@ -28,12 +64,28 @@ class Journal:
         self.daemon = daemon
         self._fd = -1
         self._size = 0
+        self._quota = Quota()
+        self._own = (0, os.geteuid())
         self._open()
 
     def write(self, event: str, **fields: Any) -> None:
         """One line: ``at`` (UTC seconds), daemon, event, then the fields."""
         if self._fd < 0:
             return
+        who = fields.get("uid", fields.get("peer"))
+        if who is not None and who not in self._own:
+            now = time.monotonic()
+            for whose, count in self._quota.omitted(now):
+                self._line("omitted", {"uid" if isinstance(whose, int) else "peer": whose, "lines": count})
+            if not self._quota.allows(who, now):
+                return
+        self._line(event, fields)
+
+    def exhausted(self, reason: str) -> None:
+        """No connection can be accepted for now: no descriptor is left, or no memory."""
+        self.write("accept_paused", reason=reason)
+
+    def _line(self, event: str, fields: Dict[str, Any]) -> None:
         line = "".join(_encode(dict(at=round(time.time(), 3), daemon=self.daemon, event=event, **fields), 0))
         try:
             self._size += os.write(self._fd, line.encode("utf-8", "backslashreplace") + b"\n")

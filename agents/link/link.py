@@ -6,13 +6,13 @@ from agents.link.lean import deque
 from agents.link.loop import BROKEN, READ, WRITE, Loop
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
-from agents.wire.frames import CONTROL, Decoder
+from agents.wire.frames import CONTROL, Decoder, Frame
 from agents.wire.messages import check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Deque, Dict, Optional, Union
+    from typing import Any, Callable, Deque, Dict, List, Optional, Union
 
     Buffer = Union[bytes, memoryview]
 else:
@@ -47,6 +47,10 @@ class Link:
         self._out: Deque[memoryview] = deque()
         self.out_bytes = 0  # what waits to be sent
         self._reading = True
+        self._parked = False
+        self.hung_up = False  # the peer has closed its end; what it sent before is still to be read
+        #: Where a daemon serves many users: what arrives here waits for its user's turn (agents/link/user_limits.py).
+        self.intake: Optional[Any] = None
         self._closing = False
         #: A connection to another machine, until its handshake is over.
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
@@ -113,9 +117,45 @@ class Link:
     def resume(self) -> None:
         """Read again."""
         self._reading = True
+        self._read_on()
+        if self.intake is not None:
+            self.intake.on_resumed()
+
+    @property
+    def paused(self) -> bool:
+        """Whether :meth:`pause` was called last, not :meth:`resume`."""
+        return not self._reading
+
+    def park(self, *, parked: bool) -> None:
+        """Stop reading until the turn of this link's user comes, whether or not it is paused; or go on."""
+        self._parked = parked
+        if not parked:
+            self._read_on()
+        else:
+            self._watch()
+
+    def _read_on(self) -> None:
         self._watch()
         if getattr(self.sock, "pending", False):
             self.loop.after(0, self._read_pending)
+
+    @property
+    def _reads(self) -> bool:
+        return self._reading and not self._parked
+
+    def limit_frames(self, limit: int, larger: Dict[str, int]) -> None:
+        """Refuse longer control frames from now on, but those whose first member is an ``op`` that ``larger`` names."""
+        self._decoder.limit(limit, larger)
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes held of a frame that has not wholly arrived."""
+        return self._decoder.pending
+
+    @property
+    def missing(self) -> int:
+        """Bytes that this frame still lacks, as far as is known."""
+        return self._decoder.missing
 
     def close(self, *, flush: bool = False) -> None:
         """Let go of the socket; with ``flush`` what waits is sent first."""
@@ -128,10 +168,11 @@ class Link:
         self.sock.close()
         self.sock = None
         self._out.clear()
+        self._decoder.clear()  # the collector may come late to what is referred to in a circle, as links are
 
     def _watch(self) -> None:
         if self.sock is not None:
-            mask = (READ if self._reading else 0) | (WRITE if self._out else 0)
+            mask = (READ if self._reads else 0) | (WRITE if self._out else 0)
             if self._shaking is not None:
                 mask = self._shaking.wants
             self.loop.watch(self._fd, mask, self._on_ready)
@@ -142,9 +183,11 @@ class Link:
             return
         if events & WRITE:
             self._write()
-        if self.sock is not None and (events & READ or (events & BROKEN and self._reading)):
+        if events & BROKEN:
+            self.hung_up = True
+        if self.sock is not None and (events & READ or (events & BROKEN and self._reads)):
             self._read()
-        elif self.sock is not None and events & BROKEN and not self._reading:
+        elif self.sock is not None and events & BROKEN and not self._reads:
             self.loop.unwatch(self._fd)  # resume() finds what is left, then the end
 
     def _shake(self) -> None:
@@ -155,7 +198,7 @@ class Link:
             self._watch()
         except OSError as error:
             self.failure = error
-            self._end(error.strerror or str(error))
+            self.end(error.strerror or str(error))
         else:
             self._shaking = None
             if self._out:
@@ -164,7 +207,7 @@ class Link:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        if self.sock is not None and self._reading and getattr(self.sock, "pending", False):
+        if self.sock is not None and self._reads and getattr(self.sock, "pending", False):
             self._read()
 
     def _write(self) -> None:
@@ -188,28 +231,49 @@ class Link:
         self._watch()
         if self.on_drained is not None:
             self.on_drained()
+        if self.intake is not None:
+            self.intake.on_drained()
 
     def _read(self) -> None:
+        if self.intake is not None:
+            self.intake.on_readable()
+        else:
+            self.deliver(self.receive(CHUNK))
+
+    def receive(self, most: int) -> List[Frame]:
+        """Read at most ``most`` bytes; the frames that became whole. The link may have ended."""
         assert self.sock is not None
         try:
-            data = self.sock.recv(CHUNK)
+            data = self.sock.recv(most)
         except BlockingIOError:
-            return
+            return []
         except OSError as error:
-            self._end(error.strerror or str(error))
-            return
+            self.end(error.strerror or str(error))
+            return []
         if not data:
-            self._end("the connection ended")
-            return
+            self.end("the connection ended")
+            return []
         try:
-            for kind, payload in self._decoder.feed(data):
+            return self._decoder.feed(data)
+        except WireError as error:
+            self.end(error.message)
+            return []
+
+    def deliver(self, frames: List[Frame]) -> None:
+        """Hand frames to whom this link is for, until it ends."""
+        try:
+            for at, (kind, payload) in enumerate(frames):
+                if at and self.intake is not None:  # the first frame said whose requests the others are
+                    self.intake.take(frames[at:])
+                    return
                 self._on_frame(self, kind, payload)
                 if self.sock is None:
                     return
         except WireError as error:
-            self._end(error.message)
+            self.end(error.message)
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """Close the connection as if the peer had ended it, and tell whom this link is for."""
         if self.sock is not None:
             self.close()
             self._on_end(self, reason)
@@ -223,6 +287,7 @@ class Caller:
         self._next = 0
         self._greeted = False
         self._on_end = on_end
+        self.refusal: Optional[AgentError] = None  # why the daemon would not serve this connection
         self.link = Link(loop, sock, self._on_frame, self._on_link_end)
         self.link.send(hello(role))
 
@@ -249,6 +314,9 @@ class Caller:
             check_hello(message)
             self._greeted = True
             return
+        if message.get("re") == 0 and "error" in message:
+            self.refusal = AgentError.from_message(message["error"])
+            raise WireError(self.refusal.message)
         take_reply(self._waiting, message)
 
     def _on_link_end(self, _link: Link, reason: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
+from agents.link.acceptor import AT_ONCE, Acceptor
 from agents.link.lean import Socket
 from agents.link.link import Link
-from agents.link.loop import READ, Loop
+from agents.link.loop import Loop
 from agents.link.sockets import Peer, listen, peer
-from agents.wire.control import Message, decode
+from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import Shape, check, check_hello, hello
@@ -17,8 +18,18 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from agents.link.user_limits import Intake, User, Users
+
 #: Answers that a peer may leave unread; more than the largest of them.
 UNREAD_BYTES = 16 << 20
+#: Connections accepted in a round where users connect: one who does so without end fills the listener's queue, and
+#: the others wait for their place in it.
+USERS_AT_ONCE = 256
+
+
+def refused(error: AgentError) -> Message:
+    """What says that a connection is refused, as a reply to no request: ``re`` is 0."""
+    return {"re": 0, "error": error.as_message()}
 
 
 class Session:
@@ -30,13 +41,36 @@ class Session:
         self.role = ""
         self.state: Any = None
         self.link = Link(server.loop, sock, self._on_frame, self._on_end, limit=limit or None)
+        self.intake: Optional[Intake] = None  # of a user who has limits
+        self.request_bytes = 0  # of the request that is handed over
+        self.dropped = False  # by this daemon: the end of the connection says nothing about the peer
+
+    def serve_for(self, user: User) -> None:
+        """Hold the peer to what ``user`` may have here."""
+        from agents.link.user_limits import Intake  # the PCT, which has no users, never loads it
+
+        assert self.server.users is not None
+        self.intake = Intake(self.server.users, user, self.link, self.drop)
+        if self.role:
+            self.intake.greeted()
 
     def reply(self, request: Message, answer: Message) -> None:
         """Answer a request that carried an id."""
         if "id" in request:
             self.link.send(dict(answer, re=request["id"]))
-            if self.link.out_bytes > UNREAD_BYTES:
-                self.server.loop.after(0, lambda: self.dismiss("it asks and asks, and never reads an answer"))
+            if self._unread_too_much():
+                self.server.loop.after(0, lambda: self.drop("it asks and asks, and never reads an answer"))
+
+    def _unread_too_much(self) -> bool:
+        if self.intake is None:
+            return self.link.out_bytes > UNREAD_BYTES
+        self.intake.weigh()
+        return self.intake.unread_too_much
+
+    def drop(self, reason: str) -> None:
+        """Close the connection because of what the peer, or its user, has here."""
+        self.dropped = True
+        self.dismiss(reason)
 
     def dismiss(self, reason: str) -> None:
         """Let the connection go."""
@@ -48,6 +82,11 @@ class Session:
         """Answer a request with an error."""
         self.reply(request, {"error": error.as_message()})
 
+    def turn_away(self, error: AgentError) -> None:
+        """Answer whatever is asked with ``error``, and close the connection."""
+        self.link.send_raw(control(hello(self.server.role, self.server.name)) + control(refused(error)))
+        self.forget()
+
     @property
     def open(self) -> bool:
         """Whether the peer is still there, as far as we know."""
@@ -56,9 +95,14 @@ class Session:
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         if kind != CONTROL:
             raise WireError(f"a frame of kind {kind} where a request was expected")
+        if self.intake is not None:
+            self._check_size(self.intake, payload)
         message = decode(payload)
+        self.request_bytes = len(payload)
         if not self.role:
             self.role = check_hello(message)
+            if self.intake is not None:
+                self.intake.greeted()
             self.link.send(hello(self.server.role, self.server.name))
             return
         try:
@@ -69,9 +113,24 @@ class Session:
         except AgentError as error:
             self.refuse(message, error)
 
+    def _check_size(self, intake: Intake, payload: bytes) -> None:
+        try:
+            intake.check(payload)
+        except WireError as error:
+            if self.role:
+                self.link.send(refused(error))  # or its program would ask again and again
+            raise
+
     def _on_end(self, _link: Link, reason: str) -> None:
-        self.server.sessions.pop(id(self), None)
+        self.forget()
         self.server.on_session_end(self, reason)
+
+    def forget(self) -> None:
+        """Close the connection without telling the daemon, which knows."""
+        self.link.close()
+        self.server.sessions.pop(id(self), None)
+        if self.intake is not None:
+            self.intake.over()
 
 
 class Server:
@@ -90,27 +149,50 @@ class Server:
         may_connect: Optional[Callable[[Peer], bool]] = None,
         on_accept: Optional[Callable[[Socket], None]] = None,
         public: bool = False,
+        users: Optional[Users] = None,
+        on_exhausted: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
         self.on_request, self.on_session_end = on_request, on_session_end
-        self._may_connect = may_connect
+        self._may_connect, self.users = may_connect, users
         self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
+        self._refused = "", b""  # the last refusal, as a message and as frames
         self.sock = listen(path)
         if public:  # every user may knock; the daemon asks the kernel who it is
             os.chmod(path, 0o666)
-        loop.watch(self.sock.fileno(), READ, self._on_accept)
+        at_once = USERS_AT_ONCE if users is not None else AT_ONCE
+        self._acceptor = Acceptor(loop, self.sock, self._on_accept, on_exhausted, at_once)
 
-    def _on_accept(self, _events: int) -> None:
-        while True:
-            try:
-                sock, _ = self.sock.accept()
-            except OSError:
-                return
-            if self._may_connect is not None and not self._may_connect(peer(sock)):
-                sock.close()
-                continue
+    def _on_accept(self, sock: Socket, _address: object) -> None:
+        if self._may_connect is not None and not self._may_connect(peer(sock)):
+            sock.close()
+        elif self.users is not None:
+            self._on_user(sock, self.users)
+        else:
             self._on_socket(sock)
+
+    def _on_user(self, sock: Socket, users: Users) -> None:
+        # A refusal is as cheap as can be: it is what somebody gets who connects without end.
+        uid = peer(sock).uid
+        try:
+            user = users.connect(uid) if users.limits(uid) else None
+        except AgentError as error:  # Busy
+            try:
+                sock.setblocking(False)
+                sock.send(self._refusal(error))
+            except OSError:
+                pass
+            sock.close()
+            return
+        session = self.welcome(sock)
+        if user is not None:
+            session.serve_for(user)
+
+    def _refusal(self, error: AgentError) -> bytes:
+        if self._refused[0] != error.message:
+            self._refused = error.message, control(hello(self.role, self.name)) + control(refused(error))
+        return self._refused[1]
 
     def welcome(self, sock: Socket, limit: int = 0) -> Session:
         """Serve requests on an accepted connection, of ``limit`` bytes at most (0: what the protocol allows)."""
@@ -120,7 +202,7 @@ class Server:
 
     def close(self) -> None:
         """Stop listening and let every session go."""
-        self.loop.unwatch(self.sock.fileno())
+        self._acceptor.close()
         self.sock.close()
         for session in list(self.sessions.values()):
             session.link.close()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import FrozenSet
 
 _CREDENTIALS = struct.Struct("3i")
+_QUEUE_S = 1.0  # at most, for a place in the listener's queue
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
 
 
@@ -147,6 +148,10 @@ def _remove_dead(path: str, short: str) -> None:
         probe.close()
 
 
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+
+
 def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket:
     """A blocking connection to the socket at ``path``, whose owner is the caller or root, or the one named.
 
@@ -159,8 +164,11 @@ def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket
     short, directory = _short(path)
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.settimeout(timeout_s)
+        # With a time-out of Python's, connect(2) would not wait at all where the listener's queue is full.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(min(timeout_s, _QUEUE_S)))
         sock.connect(short)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))  # never
+        sock.settimeout(timeout_s)
         _check_owner(path, sock, owner)
         return sock
     except BaseException:

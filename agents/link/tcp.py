@@ -6,7 +6,9 @@ from agents.link.lean import Socket, socket
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Tuple
+    from typing import Any, Dict, Hashable, Tuple, TypeVar
+
+    T = TypeVar("T", bound=Hashable)
 
 #: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
@@ -47,3 +49,12 @@ def tune(sock: socket.socket) -> None:
         (socket.TCP_USER_TIMEOUT, _UNHEARD_MS),
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def to_make_room(addresses: Dict[T, str]) -> T:
+    """Which of several visitors, oldest first, leaves for another: the oldest of the address that has most."""
+    count: Dict[str, int] = {}
+    for address in addresses.values():
+        count[address] = count.get(address, 0) + 1
+    most = max(count, key=lambda address: count[address])
+    return next(visitor for visitor, address in addresses.items() if address == most)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import struct
 
+from agents.link.acceptor import Acceptor
 from agents.link.lean import deque
 from agents.link.link import Link
-from agents.link.loop import READ
 from agents.link.sockets import listen, peer
 from agents.pct.places import file_socket
 from agents.wire.errors import WireError
@@ -63,7 +63,7 @@ class Application:
         self._around = around
         self.path = file_socket(around.run, around.node, around.load.launcher)
         self._sock = listen(self.path)
-        around.loop.watch(self._sock.fileno(), READ, self._on_accept)
+        self._acceptor = Acceptor(around.loop, self._sock, self._on_accept)
         self._channels: Dict[int, Channel] = {}
         self._next = 0
         self._next_own = OWN
@@ -75,16 +75,11 @@ class Application:
 
     # from the ranks
 
-    def _on_accept(self, _events: int) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:
-                return
-            if peer(sock).uid not in (0, os.geteuid()):
-                sock.close()
-                continue
+    def _on_accept(self, sock: socket.socket, _address: object) -> None:
+        if peer(sock).uid in (0, os.geteuid()):
             self._welcome(sock)
+        else:
+            sock.close()
 
     def _welcome(self, sock: socket.socket) -> None:
         self._next += 1
@@ -194,7 +189,7 @@ class Application:
 
     def close(self) -> None:
         """No more."""
-        self._around.loop.unwatch(self._sock.fileno())
+        self._acceptor.close()
         self._sock.close()
         try:
             os.unlink(self.path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from agents.link import tcp
+from agents.link.acceptor import Acceptor
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
 from agents.link.trust import FETCH, LAUNCH
@@ -89,20 +90,13 @@ class Network:
         self._visitors: Dict[int, Visitor] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tcp.listen(*place)
-        loop.watch(self._sock.fileno(), READ, self._on_accept)
+        self._acceptor = Acceptor(loop, self._sock, self._receive, log.exhausted)
 
     def __len__(self) -> int:
         return len(self._visitors)
 
-    def _on_accept(self, _events: int) -> None:
-        for _ in range(16):  # then others have their turn
-            try:
-                sock, place = self._sock.accept()
-            except OSError:
-                return
-            self._receive(sock, str(place[0]))
-
-    def _receive(self, sock: socket.socket, address: str) -> None:
+    def _receive(self, sock: socket.socket, place: Any) -> None:
+        address = str(place[0])
         if len(self._visitors) >= MOST:
             self._make_room()
         try:
@@ -121,11 +115,9 @@ class Network:
         self._loop.watch(fd, READ, lambda _events: self._go_on(visitor))
 
     def _make_room(self) -> None:
-        count: Dict[str, int] = {}
-        for visitor in self._visitors.values():
-            count[visitor.address] = count.get(visitor.address, 0) + 1
-        most = max(count, key=lambda address: count[address])
-        self._handle(next(v for v in self._visitors.values() if v.address == most), Event.LATE)
+        # First of all those that have not said a word: they cost whoever fills this room nothing.
+        visitors = [one for one in self._visitors.values() if not one.secured.begun] or self._visitors.values()
+        self._handle(tcp.to_make_room({visitor: visitor.address for visitor in visitors}), Event.LATE)
 
     # one visitor
 
@@ -295,7 +287,7 @@ class Network:
         self._visitors.clear()
         for secured in list(self._leaving):
             self._leave(secured)
-        self._loop.unwatch(self._sock.fileno())
+        self._acceptor.close()
         self._sock.close()
 
 

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
+from agents.link.acceptor import Acceptor
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
@@ -49,7 +50,7 @@ class PmixServer:
             self._leader.close(flush=True)
             raise
         self._socket = listen(os.path.join(job.directory, "sock"))
-        self._loop.watch(self._socket.fileno(), READ, self._on_connection)
+        self._acceptor = Acceptor(self._loop, self._socket, self._on_connection)
 
     def run(self) -> None:
         """Serve until the launch child that started this has gone."""
@@ -165,11 +166,7 @@ class PmixServer:
 
     # what launch children say
 
-    def _on_connection(self, _events: int) -> None:
-        try:
-            sock, _ = self._socket.accept()
-        except OSError:
-            return
+    def _on_connection(self, sock: Any, _address: object) -> None:
         self._accept(sock)
 
     def _accept(self, sock: Any) -> Link:

@@ -41,7 +41,7 @@ class Cpas:
         """Connect, to the first that answers, and go on trying until one does."""
         for _ in self._paths:
             try:
-                sock = connect(self.path, timeout_s=0.5)
+                sock = connect(self.path, timeout_s=0.1)
             except (OSError, AgentError):
                 self._at = (self._at + 1) % len(self._paths)
                 continue

@@ -10,6 +10,7 @@ from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import give_room, own_directory
+from agents.link.user_limits import Busy, Users
 from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.company import Company
@@ -26,6 +27,8 @@ TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
 LATE_S = 1.0  # a tick this late means that we ourselves did not run
 NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
+#: Ends of launches that one user may leave here for a CPA; bytes of them all.
+MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
 ALONE_S = 4.5  # without an answer to any of them, nodes had better be heard by another RCA
 
 
@@ -44,7 +47,9 @@ class Rca:
     def __init__(self, loop: Loop, config: Config, journal: Journal, owner: int) -> None:
         self.loop, self.config, self.journal, self.owner = loop, config, journal, owner
         self.outbox = Outbox()
+        self.users = Users(loop, journal) if config.public else None
         self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
+        self._registered: dict[tuple[int, int], int] = {}  # process (pid, start time) → key in launchers
         self.nodes: dict[str, KnownNode] = {}
         self.far: FarNodes | None = None  # nodes on other machines
         self.company: Company | None = None  # RCAs of other login processors
@@ -64,13 +69,13 @@ class Rca:
         """Listen, look for a CPA, begin to tick."""
         self.server = Server(
             self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login,
-            public=self.config.public,
+            public=self.config.public, users=self.users, on_exhausted=self.journal.exhausted,
         )  # fmt: skip
         self._listen_afar()
         if self.config.cpas_afar:
             from agents.rca.relay import Relays
 
-            self.relays = Relays(self.loop, self.config, self.journal)
+            self.relays = Relays(self.loop, self.config, self.journal, self.users)
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
@@ -95,6 +100,7 @@ class Rca:
         pid, pid_started = message["pid"], message["pid_started"]
         if session.peer.pid != pid or pid_started <= 0 or not alive(pid, pid_started):
             raise AgentError("a launcher registers itself, with its own pid and start time", code="denied")
+        self._replace(pid, pid_started, session)
         launcher = launchers.Launcher(
             pid, pid_started, message.get("launcher"), time.monotonic(), message.get("login", "")
         )
@@ -103,6 +109,14 @@ class Rca:
         if self.config.public:
             self._make_room(session.peer.uid, session.peer.gid)
         session.reply(message, {})
+
+    def _replace(self, pid: int, pid_started: int, session: Session) -> None:
+        # A process has one registration, its last: it could have the RCA look after a thousand.
+        key = self._registered.pop((pid, pid_started), None)
+        known = self.launchers.pop(key, None) if key is not None else None
+        if known is not None and known[1] is not session:
+            known[1].forget()
+        self._registered[pid, pid_started] = id(session)
 
     def _make_room(self, uid: int, gid: int) -> None:
         # in system mode: where this user's yods listen for observers
@@ -126,19 +140,33 @@ class Rca:
 
     def _do_unregister(self, session: Session, message: Message) -> None:
         self._launcher_of(session).handle(launchers.Event.UNREGISTER, time.monotonic())
-        del self.launchers[id(session)]
+        self._forget_launcher(id(session))
         session.reply(message, {})
 
     def _do_finish(self, session: Session, message: Message) -> None:
         launcher, now = self._launcher_of(session), time.monotonic()
+        if launcher.state is launchers.State.ENDING and launcher.launcher != message["launcher"]:
+            raise AgentError(f"launcher {launcher.launcher} has ended on this connection already", code="invalid")
+        self._limit_finishes(session)
         launcher.launcher = message["launcher"]
         if launchers.Action.RELAY_FINISH in launcher.handle(launchers.Event.FINISH, now):
             finish = {key: value for key, value in message.items() if key not in ("id", "re")}
-            about = {"launcher": launcher.launcher, "pid": launcher.pid, "pid_started": launcher.pid_started}
-            self.outbox.put(("finish", launcher.launcher), finish, about, now)
+            about: dict[str, Any] = {"launcher": launcher.launcher, "pid": launcher.pid}
+            about["pid_started"] = launcher.pid_started
+            about.update(uid=session.peer.uid, bytes=session.request_bytes)
+            # under the user's name: whoever guesses a launcher's number replaces nobody else's
+            self.outbox.put(("finish", session.peer.uid, launcher.launcher), finish, about, now)
             self.journal.write("finish_kept", **about)
             self._send_due(now)
         session.reply(message, {})
+
+    def _limit_finishes(self, session: Session) -> None:
+        if session.intake is not None:
+            uid = session.peer.uid
+            sizes = [int(event.about["bytes"]) for event in self.outbox if event.about.get("uid") == uid]
+            kept = len(sizes)
+            if kept >= MOST_FINISHES or sum(sizes) + session.request_bytes > FINISH_BYTES:
+                raise Busy(f"uid {uid} has left {kept} ends of launches with this RCA", "ask a CPA, or try again later")
 
     def _launcher_of(self, session: Session) -> launchers.Launcher:
         known = self.launchers.get(id(session))
@@ -179,9 +207,23 @@ class Rca:
         if isinstance(known, KnownNode) and known.session is session:
             known.session = None
             known.machine.handle(nodes.Event.LINK_ENDED, now, reason)
-        if id(session) in self.launchers:
-            launcher, _ = self.launchers.pop(id(session))
+        launcher = self._forget_launcher(id(session))
+        if launcher is None:
+            return
+        if session.dropped:  # by us: it may be there, and registers again
+            self.unregistered.setdefault((launcher.pid, launcher.pid_started), now)
+            self.journal.write("dropped", uid=session.peer.uid, launcher=launcher.launcher, reason=reason)
+        else:
             self._act(launcher, launcher.handle(launchers.Event.LINK_ENDED, now, "it is gone without a word"), now)
+
+    def _forget_launcher(self, key: int) -> launchers.Launcher | None:
+        known = self.launchers.pop(key, None)
+        if known is None:
+            return None
+        launcher = known[0]
+        if self._registered.get((launcher.pid, launcher.pid_started)) == key:
+            del self._registered[launcher.pid, launcher.pid_started]
+        return launcher
 
     # --- what time shows
 
@@ -216,20 +258,32 @@ class Rca:
             there, stopped = alive(launcher.pid, launcher.pid_started), state(launcher.pid) == STOPPED
             self._act(launcher, launcher.seen(there, stopped, self.config.silent_s, now), now)
             if launcher.state in launchers.OVER:
-                del self.launchers[key]
-                session.link.close()
-                self.server.sessions.pop(key, None)
+                self._forget_launcher(key)
+                session.forget()
 
     def _look_at_unregistered(self, now: float) -> None:
         allowed_s = self.config.register_again_s
         for (pid, pid_started), since in list(self.unregistered.items()):
             if not alive(pid, pid_started):
                 self._report_lost(pid, pid_started, None, "its process is gone", now)
+            elif self._was_refused(pid):
+                self.unregistered[pid, pid_started] = now
+                continue
             elif now - since >= allowed_s and state(pid) != STOPPED:
                 self._report_lost(pid, pid_started, None, f"not registered within {allowed_s:g} s", now)
             else:
                 continue
             del self.unregistered[pid, pid_started]
+
+    def _was_refused(self, pid: int) -> bool:
+        # We let in no more of its user's connections: that it has not registered says nothing about it.
+        if self.users is None:
+            return False
+        try:
+            uid = os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return False
+        return self.users.refused_lately(uid, self.config.register_again_s)
 
     def _tell_missing_nodes(self, now: float) -> None:
         # a PCT that died while there was no RCA never registers: the database must not show it up for ever

@@ -4,7 +4,7 @@ One event per subject: what is newer about a node replaces what was not acknowle
 """
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 FIRST_S = 1.0
@@ -39,6 +39,9 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._events.values())
 
     def put(self, subject: Hashable, message: dict[str, Any], about: dict[str, Any], now: float) -> None:
         """Queue ``message``; one about the same subject that says the same goes on as it is."""

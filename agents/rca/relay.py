@@ -10,20 +10,23 @@ from collections.abc import Iterable
 from functools import partial
 
 from agents.link import trust
+from agents.link.acceptor import Acceptor
 from agents.link.journal import Journal
 from agents.link.lean import Socket
 from agents.link.link import Link
-from agents.link.loop import READ, Loop, Timer
+from agents.link.loop import Loop, Timer
+from agents.link.server import refused
 from agents.link.sockets import connect_now, listen, peer
+from agents.link.user_limits import Busy, Intake, Users
 from agents.rca.config import Config
 from agents.rca.ways import Ways
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
-from agents.wire.messages import check_hello
+from agents.wire.messages import check_hello, hello
 
 #: Bytes that may wait for one end before the other is read no more.
-AHEAD = 1 << 20
+AHEAD, AHEAD_OF_USER = 1 << 20, 64 << 10
 #: Seconds that a CPA gets to say hello before another one is tried; and before a client that none serves is let go,
 #: for it comes again at once.
 HELLO_S, AGAIN_S = 3.0, 0.1
@@ -32,7 +35,9 @@ HELLO_S, AGAIN_S = 3.0, 0.1
 class Passage:
     """One client and its connection to a CPA: the first that says hello is told all that the client said."""
 
-    def __init__(self, loop: Loop, sock: Socket, number: int, ways: Ways, journal: Journal) -> None:
+    def __init__(
+        self, loop: Loop, sock: Socket, number: int, ways: Ways, journal: Journal, users: Users | None = None
+    ) -> None:
         self._loop, self._ways, self._journal, self._who = loop, ways, journal, peer(sock)
         self._left = ways.order(number, time.monotonic())
         self._address = ""
@@ -41,7 +46,20 @@ class Passage:
         self._far: Link | None = None
         self._timer: Timer | None = None
         self._near = Link(loop, sock, self._on_near, self._on_near_end)
+        self._intake: Intake | None = None
+        if users is not None and users.limits(self._who.uid):
+            try:
+                self._intake = Intake(users, users.connect(self._who.uid), self._near, self._drop)
+            except Busy as error:
+                self._near.send_raw(control(hello("cpa")) + control(refused(error)))
+                self._near.close()
+                return
         self._try_next()
+
+    def _drop(self, reason: str) -> None:
+        self._journal.write("client_dropped", uid=self._who.uid, reason=reason)
+        self._near.close()
+        self._on_near_end(self._near, reason)
 
     def _try_next(self) -> None:
         self._far = None
@@ -59,7 +77,15 @@ class Passage:
             if self._left:
                 self._timer = self._loop.after(HELLO_S, partial(self._silent, far))
             return
-        self._loop.after(AGAIN_S, self._near.close)
+        self._loop.after(AGAIN_S, self._let_go)
+
+    def _let_go(self) -> None:
+        self._near.close()
+        self._over()
+
+    def _over(self) -> None:
+        if self._intake is not None:
+            self._intake.over()
 
     def _failed(self, reason: str) -> None:
         self._journal.write("cpa_gone", address=self._address, reason=reason)
@@ -72,15 +98,22 @@ class Passage:
             self._try_next()
 
     def _on_near(self, _link: Link, kind: int, payload: bytes) -> None:
+        if self._intake is not None:
+            self._intake.check(payload)
         self._pass_on(frame(kind, payload))
         if not self._greeted:
             if kind != CONTROL:
                 raise WireError("the first message on a connection is a hello")
             check_hello(decode(payload))
             self._greeted = True
+            if self._intake is not None:
+                self._intake.greeted()
             who = self._who
             self._pass_on(control({"op": "vouch", "pid": who.pid, "uid": who.uid, "gid": who.gid}))
-        if self._far is None or self._far.out_bytes > AHEAD or sum(map(len, self._said or ())) > AHEAD:
+        waiting = sum(map(len, self._said or ())) + (self._far.out_bytes if self._far is not None else 0)
+        if self._intake is not None:
+            self._intake.keep(waiting)
+        if self._far is None or waiting > (AHEAD if self._intake is None else AHEAD_OF_USER):
             self._near.pause()
 
     def _pass_on(self, data: bytes) -> None:
@@ -91,6 +124,8 @@ class Passage:
 
     def _on_far_drained(self) -> None:
         if self._said is None:
+            if self._intake is not None:
+                self._intake.keep(0)
             self._near.resume()
 
     def _on_near_end(self, _link: Link, _reason: str) -> None:
@@ -99,6 +134,7 @@ class Passage:
             self._timer.cancel()
         if self._far is not None:
             self._far.close(flush=True)
+        self._over()
 
     def _on_far(self, _link: Link, kind: int, payload: bytes) -> None:
         if self._said is not None:
@@ -108,6 +144,8 @@ class Passage:
                 self._timer.cancel()
             self._near.resume()
         self._near.send_raw(frame(kind, payload))
+        if self._intake is not None:
+            self._intake.weigh()
         if self._near.out_bytes > AHEAD and self._far is not None:
             self._far.pause()
 
@@ -115,6 +153,7 @@ class Passage:
         if self._said is None:
             self._journal.write("cpa_gone", address=self._address, reason=reason)
             self._near.close(flush=True)
+            self._over()
         else:
             if self._timer is not None:
                 self._timer.cancel()
@@ -125,23 +164,30 @@ class Passage:
 class Relay:
     """The socket ``path`` is a CPA: that of ``number`` among those granted, or another when it is out of reach."""
 
-    def __init__(self, loop: Loop, path: str, number: int, ways: Ways, journal: Journal, *, public: bool) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        number: int,
+        ways: Ways,
+        journal: Journal,
+        users: Users | None = None,
+        *,
+        public: bool,
+    ) -> None:
         self._loop, self._number, self._ways, self._journal, self._path = loop, number, ways, journal, path
+        self._users = users
         self._sock = listen(path)
         if public:
             os.chmod(path, 0o666)
-        loop.watch(self._sock.fileno(), READ, self._on_accept)
+        self._acceptor = Acceptor(loop, self._sock, self._on_accept, journal.exhausted)
 
-    def _on_accept(self, _events: int) -> None:
-        try:
-            sock, _ = self._sock.accept()
-        except OSError:
-            return
-        Passage(self._loop, sock, self._number, self._ways, self._journal)
+    def _on_accept(self, sock: Socket, _address: object) -> None:
+        Passage(self._loop, sock, self._number, self._ways, self._journal, self._users)
 
     def close(self) -> None:
         """No more clients; those that are here go with us."""
-        self._loop.unwatch(self._sock.fileno())
+        self._acceptor.close()
         self._sock.close()
         try:
             os.unlink(self._path)
@@ -152,11 +198,11 @@ class Relay:
 class Relays:
     """The relays of a login processor that has no CPA."""
 
-    def __init__(self, loop: Loop, config: Config, journal: Journal) -> None:
+    def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None) -> None:
         trust.use_login(config.mesh, config.state)
         self._ways = Ways(config.cpas_afar, config.login, config.cpa_port, config.run)
         self._relays = [
-            Relay(loop, config.cpa_socket(number), number, self._ways, journal, public=config.public)
+            Relay(loop, config.cpa_socket(number), number, self._ways, journal, users, public=config.public)
             for number in range(len(config.cpas_afar))
         ]
 

@@ -12,7 +12,7 @@ from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import List, Tuple, Union
+    from typing import Dict, List, Optional, Tuple, Union
 
     Frame = Tuple[int, bytes]
 else:
@@ -50,17 +50,32 @@ def split_output(payload: bytes) -> Tuple[int, bytes]:
     return _RANK.unpack_from(payload)[0], payload[4:]
 
 
+_OP = b'{"op":"'
+_BEGINNING = 40  # bytes that hold the longest name of an operation, where that comes first
+
+
+def _operation(said: bytes) -> str:
+    """The operation that a control payload begins with; "" where something else comes first."""
+    name, quote, _ = said[len(_OP) :].partition(b'"')
+    return name.decode("ascii", "replace") if said.startswith(_OP) and quote else ""
+
+
 class Decoder:
     """Bytes to frames. One a connection; after a WireError the connection has to be closed.
 
     ``limit`` caps every payload below the kind's own limit (for peers that have not said who they are).
     """
 
-    __slots__ = ("_buffer", "_limit")
+    __slots__ = ("_buffer", "_larger", "_limit")
 
     def __init__(self, limit: int = MAX_CONTROL) -> None:
         self._buffer = bytearray()
         self._limit = limit
+        self._larger: Optional[Dict[str, int]] = None
+
+    def limit(self, limit: int, larger: Dict[str, int]) -> None:
+        """Cap payloads from now on, but for control frames that begin with an operation of ``larger``: its own cap."""
+        self._limit, self._larger = limit, larger
 
     def feed(self, data: bytes) -> List[Frame]:
         """The frames that became whole with ``data``, in order."""
@@ -82,16 +97,31 @@ class Decoder:
             kind, length = _HEADER.unpack_from(buffer, start)
             if kind not in KINDS:
                 raise WireError(f"no frame begins with byte {kind}: the peer does not speak this protocol")
-            if length > LIMITS[kind] or length > self._limit:
-                raise WireError(f"a frame of {length} bytes of kind {kind} is over the limit")
             end = start + HEADER_SIZE + length
+            if length > LIMITS[kind] or length > self._limit:
+                said = bytes(buffer[start + HEADER_SIZE : start + HEADER_SIZE + _BEGINNING])
+                if self._larger and len(said) < _BEGINNING and length <= max(self._larger.values()):
+                    break  # until it has said for which operation it is
+                if kind != CONTROL or not self._larger or length > self._larger.get(_operation(said), 0):
+                    raise WireError(f"a frame of {length} bytes of kind {kind} is over the limit")
             if len(buffer) < end:
                 break
             frames.append((kind, bytes(buffer[start + HEADER_SIZE : end])))
             start = end
         return frames, start
 
+    def clear(self) -> None:
+        """Forget what is held: nothing more will come."""
+        self._buffer = bytearray()
+
     @property
     def pending(self) -> int:
         """Bytes held that are not a whole frame yet."""
         return len(self._buffer)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the frame lacks whose beginning is held; 0 where its length is not known."""
+        if len(self._buffer) < HEADER_SIZE:
+            return 0
+        return HEADER_SIZE + int(_HEADER.unpack_from(self._buffer)[1]) - len(self._buffer)

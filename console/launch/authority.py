@@ -24,6 +24,8 @@ SILENT_S = 5.0
 #: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
 ALLOCATE_S = 12.0
 _AGAIN_S = 0.1
+#: Seconds at most between two tries, where a CPA refuses the connection: there are too many of this user's, say.
+_BUSY_S = 1.0
 
 
 def cpa_sockets(run: str) -> list[str]:
@@ -63,6 +65,8 @@ class Authority:
         self._asks: list[_Ask] = []
         self._caller: Caller | None = None
         self._again: Timer | None = None
+        self._again_s = _AGAIN_S
+        self._refusal: AgentError | None = None  # why a CPA would not serve us, since one last did
         self._closed = False
         self.asked_at = 0.0  # when the request was sent that was answered last, monotonic
         if sock is not None:
@@ -97,12 +101,15 @@ class Authority:
             return
         sock = connect_any(self._run, self._start)
         if sock is None:
-            if self._again is None:
-                self._again = self._loop.after(_AGAIN_S, self._retry)
+            self._connect_later(_AGAIN_S)
             return
         self._adopt(sock)
         for ask in list(self._asks):
             self._send(ask)
+
+    def _connect_later(self, seconds: float) -> None:
+        if self._again is None:
+            self._again = self._loop.after(seconds, self._retry)
 
     def _retry(self) -> None:
         self._again = None
@@ -126,6 +133,7 @@ class Authority:
             return
         if error is not None and error.code == "gone":
             return  # asked again on the next connection
+        self._again_s, self._refusal = _AGAIN_S, None
         if error is not None and error.code == "database" and ask.patient:
             self._loop.after(_AGAIN_S, lambda: self._ask_again(ask))
             return
@@ -138,7 +146,7 @@ class Authority:
     def _give_up(self, ask: _Ask) -> None:
         if ask in self._asks:
             error = AgentError("no CPA answers", "mesh status shows the daemons", code="unreachable")
-            self._done(ask, None, error)
+            self._done(ask, None, self._refusal or error)
 
     def _done(self, ask: _Ask, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         self._asks.remove(ask)
@@ -151,4 +159,9 @@ class Authority:
         if self._caller is caller:
             self._caller = None
             self._start += 1  # the next one first
-            self._connect()
+            if caller.refusal is not None:
+                self._refusal = caller.refusal
+                self._again_s = min(_BUSY_S, 2 * self._again_s)
+                self._connect_later(self._again_s * (0.5 + os.getpid() % 16 / 16))  # not all at the same time
+            else:
+                self._connect()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from agents.link.acceptor import Acceptor
 from agents.link.link import Link
-from agents.link.loop import READ
 from agents.link.sockets import listen, peer
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
@@ -39,18 +39,13 @@ class Observers:
         self.connected: list[Observer] = []
         self._inspecting: Inspecting | None = None
         self._sock = listen(path, 64)
-        loop.watch(self._sock.fileno(), READ, self._on_accept)
+        self._acceptor = Acceptor(loop, self._sock, self._on_accept)
 
-    def _on_accept(self, _events: int) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:
-                return
-            if peer(sock).uid not in (os.geteuid(), 0):
-                sock.close()
-                continue
+    def _on_accept(self, sock: socket.socket, _address: object) -> None:
+        if peer(sock).uid in (os.geteuid(), 0):
             self.connected.append(Observer(self, sock))
+        else:
+            sock.close()
 
     @property
     def inspecting(self) -> Inspecting:
@@ -80,7 +75,7 @@ class Observers:
 
     def close(self) -> None:
         """No more observers; those there are get what the kernel takes at once."""
-        self.loop.unwatch(self._sock.fileno())
+        self._acceptor.close()
         self._sock.close()
         try:
             os.unlink(self.path)

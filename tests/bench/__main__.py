@@ -4,6 +4,7 @@ import sys
 
 from tests.bench import (
     allocating,
+    attacked,
     beating,
     console_output,
     consoles,
@@ -46,6 +47,7 @@ SECTIONS = {
     "hosts": far_launching.hosts,
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,
+    "attacked": attacked.attacked,
 }
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from tests.support.far_mesh import FarMesh
@@ -13,6 +16,7 @@ from tests.support.mariadb import Server
 from tests.support.mesh import Run
 from tests.support.others import commands_for_others
 
+ATTACK = str(Path(__file__).with_name("attack.py"))
 USERS = {"ada": 21001, "bob": 21002}
 SITE = """
 system = "{home}/system"
@@ -54,6 +58,12 @@ class SystemMesh(FarMesh):
     def database(self) -> str:
         return (self.home / "cpa.url").read_text().strip()
 
+    @property
+    def viewers_url(self) -> str:
+        """What every user reads in the site's mesh.toml."""
+        with open(self.site, "rb") as file:
+            return str(tomllib.load(file)["database"])
+
     def as_user(self, user: str, *command: str, **options: Any) -> Run:
         """Run a command as one of ``USERS``, with a HOME of its own."""
         return self.run(*self._user_words(user), *command, env=self._user_env(user), **options)
@@ -62,6 +72,21 @@ class SystemMesh(FarMesh):
         """Begin a command as one of ``USERS``."""
         more = [f"{name}={value}" for name, value in self._user_env(user).items()]
         return self.start(*self._user_words(user), "env", *more, *command, **options)
+
+    def attack(self, user: str, seconds: float, *options: str) -> subprocess.Popen[str]:
+        """Begin tests/support/attack.py as one of ``USERS``: one JSON line of its processes, then what came of each."""
+        words = ["python", ATTACK, str(self.run_dir), str(seconds), *options]
+        process: subprocess.Popen[str] = self.start_as(user, *words, stdout=subprocess.PIPE, text=True)
+        return process
+
+    def memory_mb(self) -> dict[str, float]:
+        """Resident memory of CPA and RCA, the most that each has had (VmHWM)."""
+        found = {}
+        for daemon in ("cpa-0", "rca"):
+            status = Path(f"/proc/{self.pid_of(daemon)}/status").read_text()
+            (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+            found[daemon] = int(line.split()[1]) / 1024
+        return found
 
     def _user_words(self, user: str) -> list[str]:
         uid = str(USERS[user])
@@ -82,3 +107,31 @@ class SystemMesh(FarMesh):
         left = super().close()
         shutil.rmtree(self.home, ignore_errors=True)
         return left
+
+
+class Attacked:
+    """How long bob's launches take while ada attacks for ``seconds``, or has as many processes that spin."""
+
+    def __init__(self, mesh: SystemMesh, seconds: float) -> None:
+        self.mesh, self.seconds = mesh, seconds
+
+    def launches(self, *options: str) -> list[float]:
+        """Seconds of each ``yod -sz 1 true`` from a fourth of the attack on; at least three, all successful."""
+        attack = self.mesh.attack("ada", self.seconds, *options)
+        try:
+            assert attack.stdout is not None
+            attack.stdout.readline()  # its processes are there
+            time.sleep(self.seconds / 4)
+            taken: list[float] = []
+            while attack.poll() is None or len(taken) < 3:
+                began = time.perf_counter()
+                self.mesh.as_user("bob", "yod", "-sz", "1", "true", check=True)
+                taken.append(time.perf_counter() - began)
+            return taken
+        finally:
+            attack.terminate()
+            attack.wait()
+
+    def descriptors(self) -> dict[str, int]:
+        """Open files of CPA and RCA."""
+        return {name: len(os.listdir(f"/proc/{self.mesh.pid_of(name)}/fd")) for name in ("cpa-0", "rca")}

@@ -403,6 +403,16 @@ class TestManyVisitors:
             sock.close()
         assert machine.memory() < LIMIT
 
+    def test_silent_ones_make_room_before_one_that_speaks(self, machine: FarMachine) -> None:
+        """A user's idle connections come from the same address as another user's launch."""
+        host, port = machine.addresses["n0"][6:].partition("/")[0].rsplit(":", 1)
+        talk = Talk(machine.visit(machine.trust()))  # it has shaken hands, and has not said hello yet
+        held = [socket.create_connection((host, int(port))) for _ in range(300)]
+        talk.sock.sendall(control(hello("admin")) + control({"id": 1, "op": "status"}))
+        assert talk.read(), "it was let go for the sake of one that is silent"
+        for sock in (*held, talk):
+            sock.close()
+
     def test_slow_ones_are_let_go(self, machine: FarMachine) -> None:
         talk = Talk(machine.visit(machine.trust()))
         began = time.monotonic()

@@ -388,6 +388,31 @@ def test_everybody_registers_himself_and_nobody_else(mesh_of_two: Daemons) -> No
         assert client.call({"op": "status"})["launchers"] == []
 
 
+def test_a_process_has_one_registration(mesh_of_two: Daemons) -> None:
+    """A thousand connections of one process would all be looked after; and that one was replaced loses nobody."""
+    me = {"op": "register", "pid": os.getpid(), "pid_started": start_time(os.getpid())}
+    with mesh_of_two.client("rca", "launcher") as first, mesh_of_two.client("rca", "launcher") as second:
+        first.call(me)
+        second.call(me)
+        assert [one["pid"] for one in second.call({"op": "status"})["launchers"]] == [os.getpid()]
+        with pytest.raises(AgentError):
+            first.call({"op": "status"})
+        second.call({"op": "unregister"})
+    assert not [line for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
+
+
+def test_one_connection_leaves_one_end_of_a_launch(mesh_of_two: Daemons) -> None:
+    mesh_of_two.kill("cpa-0")
+    mesh_of_two.kill("cpa-1")
+    end = {"op": "finish", "cookie": "00", "exit_status": 0}
+    with mesh_of_two.client("rca", "launcher") as client:
+        client.call({"op": "register", "pid": os.getpid(), "pid_started": start_time(os.getpid())})
+        client.call({**end, "launcher": 7})
+        client.call({**end, "launcher": 7})  # said again
+        assert refused(client, {**end, "launcher": 8}) == "invalid"
+        assert client.call({"op": "status"})["events"] == 1
+
+
 def test_a_second_rca_over_the_same_socket_says_so_and_ends(mesh_of_two: Daemons) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "agents.rca", "--config", str(mesh_of_two.config)], capture_output=True, text=True

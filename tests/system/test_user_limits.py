@@ -1,0 +1,93 @@
+"""One user attacks the daemons of a system mesh with all there is (tests/support/attack.py), and others launch on."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.far_mesh import while_up
+from tests.support.hosts import MakeHosts
+from tests.support.mariadb import Server
+from tests.support.others import python_for_others
+from tests.support.system_mesh import Attacked, SystemMesh
+from tests.support.waiting import wait_until
+
+ATTACK_S = 12.0
+MOST_MB = 150
+
+
+@pytest.fixture(scope="module")
+def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
+    python_for_others()
+    os.chmod(sql_server.directory, 0o755)
+    with while_up(SystemMesh(netns_hosts(1, users=("ada", "bob")), sql_server)) as made:
+        yield made
+
+
+def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
+    attacked = Attacked(mesh, ATTACK_S)
+    beside_spinners = statistics.median(attacked.launches("--spin"))
+    beside_attack = statistics.median(attacked.launches("--pct", f"{mesh.hosts[0].address}:7117"))
+    assert beside_attack <= 3 * beside_spinners, (beside_attack, beside_spinners)
+    assert all(most < MOST_MB for most in mesh.memory_mb().values()), mesh.memory_mb()
+    wait_until(lambda: max(attacked.descriptors().values()) < 64, "its connections are gone", 5.0)
+    assert mesh.as_user("ada", "yod", "-sz", "1", "true", timeout_s=10.0).returncode == 0
+    assert set(mesh.states().values()) == {"up"}
+
+
+def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: SystemMesh) -> None:
+    attack = mesh.attack("ada", 90.0, "--only", "greeted")
+    try:
+        attack.stdout.readline()  # type: ignore[union-attr]
+        descriptors = Attacked(mesh, 0.0).descriptors
+        wait_until(lambda: min(descriptors().values()) > 4000, "it has all that it may have", 20.0)
+        assert mesh.as_user("bob", "yod", "-sz", "1", "true").returncode == 0
+        began = time.monotonic()
+        refused = mesh.as_user("ada", "yod", "-sz", "1", "true")
+        assert refused.returncode == 125 and "connections to this daemon" in refused.stderr, refused
+        assert time.monotonic() - began > 10, "it tries again first"
+        told = mesh.as_user("ada", "yod", "--dry-run", "-sz", "1", "true")
+        assert told.returncode and "connections to this daemon" in told.stderr, told
+    finally:
+        attack.terminate()
+        attack.wait(10)
+    wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone", 5.0)
+    assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
+
+
+def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
+    """Its registration may be refused, and its connections dropped: neither ends what runs."""
+    yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 20.0)
+    attack = mesh.attack("ada", 15.0, "--only", "greeted")
+    attack.stdout.readline()  # type: ignore[union-attr]
+    wait_until(lambda: Attacked(mesh, 0.0).descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
+    mesh.kill("rca")
+    mesh.kill("cpa-0")
+    attack.wait(40)
+    wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", 20.0, 0.2)
+    assert yod.poll() is None
+    assert mesh.json("showmesh")["states"]["busy"] == 1
+    yod.terminate()
+    assert yod.wait(20) == 128 + 15
+
+
+def _registered(mesh: SystemMesh) -> list[int]:
+    from agents.link.client import Client, Unreachable
+
+    try:
+        with Client(str(mesh.run_dir / "rca.sock"), "admin") as client:
+            return [one["pid"] for one in client.call({"op": "status"})["launchers"]]
+    except Unreachable:
+        return []
+
+
+def test_the_logs_keep_what_others_did(mesh: SystemMesh) -> None:
+    for daemon in ("cpa-0", "rca"):
+        lines = [json.loads(line) for line in (mesh.state / "log" / f"{daemon}.jsonl").read_text().splitlines()]
+        about = [line for line in lines if line.get("uid") == 21001]
+        assert len(about) < 1000 + 50 * 120, f"{daemon} wrote {len(about)} lines about one user"
+    assert any(line["event"] == "allocate" for line in lines) or daemon == "rca"
