@@ -132,7 +132,7 @@ CPA: Dict[str, Shape] = {
     "far_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),
     "rca_silent": _shape({"lost": _bool, "missed": _bool}, login=_str, rca=_str, reason=_str),
-    "set_switches": _shape({"closed": _list, "drain": _bool}, open=_list),
+    "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
     "vouch": _shape(pid=_int, uid=_int, gid=_int),
     "mesh_down": _shape(boot_id=_str, reason=_str),

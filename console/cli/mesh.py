@@ -304,6 +304,8 @@ def _add_sides(commands: "argparse._SubParsersAction[_Parser]") -> None:
     change = which.add_parser("set", help="open and close switches, in one transaction")
     change.add_argument("switch", nargs="+", metavar="SWITCH=open|closed")
     change.add_argument("--wait", metavar="S", type=float, help="give nothing new out there, and wait for what runs")
+    both = "where sides are joined, wipe the larger one too (default: only the smaller one, which changes sides)"
+    change.add_argument("--wipe-both", action="store_true", help=both)
     change.set_defaults(command=_lazily("mesh_side", "set_switches"))
 
 

@@ -58,6 +58,8 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
         mesh = mesh_of(viewer.read().mesh.topology)
     said = _said(mesh, options.switch)
     request = {"op": OP, **{state: sorted(one for one in said if said[one] == state) for state in (OPEN, CLOSED)}}
+    if options.wipe_both:
+        request["wipe_both"] = True
     reply = (
         ask_cpa(settings, request, _SET_S) if options.wait is None else _when_it_can_be(settings, request, options.wait)
     )
