@@ -19,11 +19,12 @@ class Row(NamedTuple):
 class Waiter:
     """A request that waits at this CPA. ``session`` is its connection, ``deadline`` monotonic seconds."""
 
-    __slots__ = ("deadline", "key", "message", "refusal", "session")
+    __slots__ = ("deadline", "key", "message", "refusal", "session", "told")
 
     def __init__(self, key: str, session: Any, message: dict[str, Any], deadline: float, refusal: Any) -> None:
         self.key, self.session, self.message, self.deadline = key, session, message, deadline
         self.refusal = refusal  # what it is told when its time is over: the last reason
+        self.told = False  # that the database is away
 
 
 def turns(rows: Sequence[Row]) -> list[str]:
@@ -59,6 +60,10 @@ class Waiters:
     def of_session(self, session: Any) -> list[Waiter]:
         """Those who wait on one connection."""
         return [waiter for waiter in self._by_key.values() if waiter.session is session]
+
+    def all(self) -> list[Waiter]:
+        """Everybody."""
+        return list(self._by_key.values())
 
     def overdue(self, now: float) -> list[Waiter]:
         """Those whose time is over."""

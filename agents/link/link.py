@@ -223,6 +223,7 @@ class Caller:
         self._next = 0
         self._greeted = False
         self._on_end = on_end
+        self.on_notice: Callable[[str], None] = lambda text: None  # what a request that waits is told meanwhile
         self.link = Link(loop, sock, self._on_frame, self._on_link_end)
         self.link.send(hello(role))
 
@@ -248,6 +249,10 @@ class Caller:
         if not self._greeted:
             check_hello(message)
             self._greeted = True
+            return
+        notice = message.get("notice")
+        if isinstance(notice, str):
+            self.on_notice(notice)
             return
         take_reply(self._waiting, message)
 

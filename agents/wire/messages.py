@@ -55,6 +55,7 @@ CPA: Dict[str, Shape] = {
             "cookie": (str, _none),
             "placement": _str,
             "wait_s": _num,
+            "notices": _bool,
             "resources": _dict,
             "nodes": _int,
             "most": _dict,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SILENT_S = 5.0
 #: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
 ALLOCATE_S = 12.0
-_AGAIN_S = 0.1
+_AGAIN_S, _LONGEST_PAUSE_S = 0.1, 0.8
 
 
 def cpa_sockets(run: str) -> list[str]:
@@ -47,11 +47,12 @@ def connect_any(run: str, start: int) -> socket.socket | None:
 
 
 class _Ask:
-    __slots__ = ("deadline", "message", "patient", "sent_at", "then", "timer")
+    __slots__ = ("deadline", "message", "patient", "pause_s", "sent_at", "then", "timer")
 
     def __init__(self, message: dict[str, Any], then: Then, deadline: float, *, patient: bool) -> None:
         self.message, self.then, self.deadline, self.patient = message, then, deadline, patient
         self.sent_at = 0.0
+        self.pause_s = _AGAIN_S / 2
         self.timer: Timer | None = None
 
 
@@ -64,6 +65,7 @@ class Authority:
         self._caller: Caller | None = None
         self._again: Timer | None = None
         self._closed = False
+        self.on_away: Callable[[str], None] = lambda text: None  # the database cannot be asked; we wait for it
         if sock is not None:
             self._adopt(sock)
 
@@ -90,6 +92,7 @@ class Authority:
 
     def _adopt(self, sock: socket.socket) -> None:
         self._caller = Caller(self._loop, sock, "launcher", self._on_end)
+        self._caller.on_notice = lambda text: self.on_away(text)
 
     def _connect(self) -> None:
         if self._caller is not None or self._closed or not self._asks:
@@ -126,7 +129,9 @@ class Authority:
         if error is not None and error.code == "gone":
             return  # asked again on the next connection
         if error is not None and error.code == "database" and ask.patient:
-            self._loop.after(_AGAIN_S, lambda: self._ask_again(ask))
+            self.on_away(error.message)
+            ask.pause_s = min(_LONGEST_PAUSE_S, ask.pause_s * 2)
+            self._loop.after(ask.pause_s, lambda: self._ask_again(ask))
             return
         self._done(ask, reply, error)
 

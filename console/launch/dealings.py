@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from console.launch.typed import TypedInput
 
 #: Seconds for which CPAs are asked before a request is given up.
-STARTED_S, FINISH_S = 15.0, 3.0
+STARTED_S, FINISH_S = 45.0, 3.0
 
 
 class Dealings:

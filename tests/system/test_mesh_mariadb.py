@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 
 import pymysql
 import pytest
 
-from tests.support.mariadb import Server
+from db.views import open_viewer
+from tests.support.mariadb import Server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -93,6 +96,41 @@ def test_viewers_work_again_when_the_database_is_back(site: PrivateMesh, sql_ser
         sql_server.start()
     wait_until(lambda: site.json("showmesh")["states"]["free"] == 4, "the viewers read again")
     wait_until(lambda: site.run("yod", "-sz", "4", "true").returncode == 0, "and launches start again")
+
+
+def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
+    mesh: MakeMesh, sql_server: Server
+) -> None:
+    with private_server() as server:  # one of our own, to be stopped
+        private = mesh(4, 2, 2, database=server.new_database())
+        holder = private.start("yod", "-sz", "4", "sleep", "1000")
+        wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
+        order = private.work / "order"
+
+        def waiter(name: str) -> "subprocess.Popen[str]":
+            command = ("sh", "-c", f"test $YOD_RANK = 0 && echo {name} >>{order} || true")
+            return private.start("yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True)
+
+        with open_viewer(private.database) as viewer:
+            waiters = []
+            for count, name in enumerate(("a", "b", "c"), 1):
+                waiters.append(waiter(name))
+                wait_until(lambda count=count: len(viewer.waiting()) == count, "it waits")  # type: ignore[misc]
+        server.stop()
+        wait_until(lambda: "database_away" in private.logs(10_000), "the CPAs know")
+        waiters.append(waiter("late"))  # and one that comes while nobody can be asked
+        time.sleep(2.0)  # what anybody had who does not wait
+        assert [one.poll() for one in waiters] == [None] * 4
+        server.start()
+        with open_viewer(private.database) as viewer:
+            wait_until(lambda: len(viewer.waiting()) == 4, "they all wait again")
+        holder.terminate()
+        for one in waiters:
+            told = one.communicate(timeout=60)[1]
+            assert one.returncode == 0 and told.count("does not answer") == 1, told
+            assert "this launch keeps its place and waits until it does" in told
+        assert order.read_text().split() == ["a", "b", "c", "late"]
+        private.run("mesh", "down", "--force", check=True)
 
 
 def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
