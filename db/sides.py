@@ -267,26 +267,21 @@ def _named(partitions: Sequence[int]) -> str:
     return f"partition {few}" if len(partitions) == 1 else f"{len(partitions)} partitions ({few})"
 
 
-def _drain(
-    t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool
-) -> None:
+def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool) -> None:
     mesh = mesh_of(_topology(t))
     changed = changed_columns(mesh, _changed(mesh, names, closed), wipe_both)
     there = [node for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
     drained = [node.id for node in there if node.role != "login"]
     for condition in conditions(drained):
         t.change(
-            "UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ?"
-            f" WHERE {condition}",
+            f"UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ? WHERE {condition}",
             (DRAINED_FOR_SIDES, by, t.now, t.stamp),
         )
     for condition in conditions(node.id for node in there if node.role == "login"):
         # a launch of theirs on the part that stays would stand in the way as well (db.free: leaving)
         t.change(f"UPDATE node SET reason = ?, changed = ? WHERE {condition}", (DRAINED_FOR_SIDES, t.stamp))
     if drained:
-        t.event(
-            "sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}"
-        )
+        t.event("sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
 
 
 def _undrain(t: Transaction, by: str) -> None:

@@ -27,7 +27,7 @@ def site(mesh: MakeMesh, sql_server: Server) -> Iterator[PrivateMesh]:
     private.env["REDMESH_CPA_DATABASE_FILE"] = str(private.state / "cpa.url")
     yield private
     private.run("mesh", "down", "--force")
-    sql_server.admin(f"DROP DATABASE {name}")
+    sql_server.drop_database(url)
 
 
 def test_launches_and_views(site: PrivateMesh) -> None:
@@ -58,11 +58,38 @@ def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: 
     with pymysql.connect(unix_socket=sql_server.socket, user=user, password=password, database=name) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT id, command FROM launcher")
-        for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", "* FROM launcher"):
-            with pytest.raises(pymysql.err.OperationalError, match="denied"):
+        tables = name.removesuffix("__view")
+        for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", f"* FROM {tables}.launcher"):
+            with pytest.raises(pymysql.err.OperationalError, match=r"denied|Unknown column"):
                 cursor.execute(f"SELECT {secret}")
         with pytest.raises(pymysql.err.OperationalError, match="denied"):
             cursor.execute("UPDATE node SET state = 'up'")
+
+
+def test_an_account_of_an_older_program_is_upgraded_and_a_user_has_one_of_his_own(
+    site: PrivateMesh, sql_server: Server
+) -> None:
+    site.up()
+    new = site.env["REDMESH_DATABASE"]
+    name = new.split("/")[3].split("?")[0]
+    account, url = f"{name[-18:-6]}_v@localhost", sql_server.url(name.removesuffix("__view"))
+    assert name.endswith("__view")
+    # what the older program left: rights on the tables, and a URL of them in every configuration
+    sql_server.admin(f"GRANT SELECT ON `{name.removesuffix('__view')}`.mesh TO {account}")
+    old = new.replace("__view", "")
+    (site.state / "view.url").write_text(f"{old}\n")
+    accounts = ("--cpa-account", account.replace("_v@", "_c@"), "--view-account", account)
+    said = site.run("mesh", "db", "init", "--run", "--url", url, *accounts, "--view-user", "ada", check=True)
+    assert f"for ada: database = the line in {site.state}/user-ada.url" in said.stdout
+    assert (site.state / "view.url").read_text().strip() == new, "the password is the one that it was"
+    ada = (site.state / "user-ada.url").read_text().strip()
+    assert f"{account.partition('@')[0]}__ada:" in ada
+    for database in (old, new, ada):
+        shown = site.run("showmesh", "--json", env={"REDMESH_DATABASE": database}, check=True).stdout
+        assert json.loads(shown)["states"]["free"] == 4
+    assert site.run("mesh", "db", "init", "--url", url, "--view-connections", "0").returncode == 2
+    crowded = site.run("mesh", "db", "init", "--run", "--url", url, *accounts, "--view-connections", "500", check=True)
+    assert "raise max_connections" in crowded.stderr
 
 
 def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMesh, sql_server: Server) -> None:
@@ -70,7 +97,7 @@ def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMes
     private = mesh(2, 1, up=False)
     said = private.run("mesh", "db", "init", "--url", url, "--view-login", "it's\\", check=True).stdout
     assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER 'redmesh_cpa'@'%'" in said
-    assert said.count("CREATE OR REPLACE") == 8 and "CREATE USER 'redmesh_view_it-s-" in said
+    assert said.count("CREATE OR REPLACE") == 16 and "CREATE USER 'redmesh_view_it-s-" in said
     assert not (private.state / "cpa.url").exists()
     assert "up to date" in private.run("mesh", "db", "migrate", "--url", url, check=True).stdout
     sql_server.drop_database(url)
@@ -109,7 +136,9 @@ def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
 
         def waiter(name: str) -> "subprocess.Popen[str]":
             command = ("sh", "-c", f"test $YOD_RANK = 0 && echo {name} >>{order} || true")
-            return private.start("yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True)
+            return private.start(
+                "yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True
+            )
 
         with open_viewer(private.database) as viewer:
             waiters = []
