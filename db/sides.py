@@ -26,7 +26,9 @@ DRAINED_FOR_SIDES = "a side of the machine is to change"
 #: What is said of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
-_UNWIPED = "SELECT id, name, address FROM node WHERE state = 'down' AND reason = ? AND incarnation < ?"
+_UNWIPED = (
+    "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
+)
 
 
 class InUse(StoreError):
@@ -136,14 +138,21 @@ def _set_open(
     moved = [node for node in nodes.values() if node.column in columns]
     _come_near(t, mesh, new, moved)
     there = [node for node in moved if node.role != "login" and node.lives]
-    # an administrator's drain stays; one that is down may come back with what it has
-    _begin_anew(t, [node.id for node in there if node.state not in ("draining", "drained")], by)
+    drained = {node.id for node in there if node.state in ("draining", "drained")}
+    # one that is down may come back with what it has
+    _begin_anew(t, [node.id for node in there if node.id not in drained], by)
+    for condition in conditions(drained):
+        # an administrator's drain stays; until its PCT has begun a new life there is none that could be resumed
+        t.change(
+            f"UPDATE node SET agent = ?, incarnation = incarnation + 1, changed = ? WHERE {condition}",
+            (TO_BE_WIPED, t.stamp),
+        )
     places = {node.id: Place(node.id, node.name, node.address) for node in there}
     return list((places | {place.id: place for place in _unwiped(t)}).values())
 
 
 def _unwiped(t: Transaction) -> list[Place]:
-    return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, GIVEN_UP))]
+    return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, TO_BE_WIPED, GIVEN_UP))]
 
 
 def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) -> None:

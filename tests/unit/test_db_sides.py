@@ -13,7 +13,7 @@ from db.ending import finish
 from db.errors import Denied, NotEnough
 from db.free import Machine
 from db.machine import NodeSpec, define_machine, node_down, node_up
-from db.many_nodes import drain, nodes_up, settle_drained
+from db.many_nodes import drain, nodes_up, resume, settle_drained
 from db.shaping import Segment, Shape
 from db.sides import TO_BE_WIPED, InUse, Place, changed_columns, mesh_of, set_open
 from db.topology import Mesh, TopologyError
@@ -219,9 +219,21 @@ def test_what_was_drained_for_it_begins_anew_like_the_others(store: Store, machi
     ]  # fmt: skip
     moved = "SELECT name, state, incarnation FROM node WHERE side = 2"
     found = {row[0]: row[1:] for row in store.read(moved)}
-    assert found.pop("p6") == ("drained", 1), "an administrator's word stays"
+    assert found.pop("p6") == ("drained", 2), "an administrator's word stays"
     assert set(found.values()) == {("down", 2)}
     assert set(store.read("SELECT reason FROM node WHERE state = 'down'")) == {(TO_BE_WIPED,)}
+
+
+def test_one_that_was_drained_is_wiped_before_it_can_be_resumed(store: Store, machine: Machine) -> None:
+    drain(store, ["p6", "p7"], "its fan", "root")
+    assert {"p6", "p7"} < names(set_open(store, ["middle"], "root"))
+    nodes_up(store, ["p6"], "b1", 2, "/x")  # p7's PCT did not answer
+    resume(store, ["p6", "p7"], "root")
+    assert store.read("SELECT name, state FROM node WHERE name IN ('p6', 'p7')") == [("p6", "up"), ("p7", "down")]
+    assert not node_up(store, "p7", "b1", 1, "/x"), "as it was before"
+    assert "p7" in names(set_open(store, ["middle"], "root")), "asked again"
+    assert node_up(store, "p7", "b1", 2, "/x")
+    assert store.read("SELECT state FROM node WHERE name = 'p7'") == [("up",)]
 
 
 def test_one_that_is_down_is_wiped_too_before_it_is_back(store: Store, machine: Machine) -> None:
