@@ -26,9 +26,7 @@ DRAINED_FOR_SIDES = "a side of the machine is to change"
 #: What is said of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
-_UNWIPED = (
-    "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
-)
+_UNWIPED = "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
 
 
 class InUse(StoreError):
