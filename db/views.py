@@ -160,7 +160,7 @@ class Viewer:
         return []
 
     def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
-        if self._path is not None or not params:
+        if self._path is not None:
             return self._table(ProcessorRow, "processor", where, params)
         # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
         sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
