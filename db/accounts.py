@@ -13,6 +13,22 @@ class Account(NamedTuple):
     user: str
     host: str = "%"
     password: str | None = None
+    connections: int | None = None  # at most so many at once
+
+
+#: Seconds that a statement of a viewer's account may take; a viewer gives up sooner.
+STATEMENT_S = 5
+
+
+def limited(account: Account) -> list[str]:
+    """Statements that bound what everybody together who has this account may have of the server.
+
+    MySQL has no such limit to a statement's time: it reads the part for MariaDB as a comment.
+    """
+    if account.connections is None:
+        return []
+    bounds = f"MAX_USER_CONNECTIONS {int(account.connections)} /*M! MAX_STATEMENT_TIME {STATEMENT_S} */"
+    return [f"ALTER USER {at(account)} WITH {bounds}"]
 
 
 def made(account: Account) -> list[str]:

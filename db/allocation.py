@@ -214,6 +214,11 @@ def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
 
 
 def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
+    if demand.login and machine.leaving(demand.login):
+        raise NotEnough(
+            f"{demand.login} is about to change sides of the machine, so nothing new starts from there",
+            "try again when the switches are set, or wait with --wait-for-nodes",
+        )
     free = candidates(machine, demand)
     if demand.shape is not None:
         return _shaped(machine, demand, demand.shape, free, choose)

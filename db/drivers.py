@@ -20,7 +20,9 @@ RETRY_CODES = frozenset((1205, 1213, 1305, 1020))
 #: Gone, lost, killed, shutting down, too many connections, refused by the network: nobody answers. An administrator's
 #: KILL QUERY, or a limit to a statement's time, can strike a COMMIT as well: whoever asked repeats it under its key.
 LOST_CODES = frozenset(
-    (2002, 2003, 2006, 2013, 2014, 2055, 4031, 1927, 1053, 1077, 1079, 1040, 1152, 1158, 1159, 1160, 1317, 1969, 3024)
+    (2002, 2003, 2006, 2013, 2014, 2055, 4031, 1927, 1053, 1077, 1079, 1080, 1040, 1152, 1158, 1159, 1160, 1184)
+    # and a limit of this account reached, or a server that may not write just now
+    + (1203, 1226, 1290, 1317, 1836, 1969, 3024)
 )
 NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
 

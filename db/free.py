@@ -14,6 +14,7 @@ from db.errors import Invalid
 from db.folded import may_be_cut
 from db.free_ids import FreeIds, FreeLists, Key, Use
 from db.machine import FIRST_GRANTED
+from db.sides import DRAINED_FOR_SIDES
 
 Read = Callable[..., list[Row]]
 UP, DRAINING = "up", "draining"
@@ -49,6 +50,7 @@ class _Node(NamedTuple):
     address: str
     state: str
     side: int
+    reason: str
 
 
 #: Its alloc mode, and the user it is reserved for.
@@ -178,7 +180,7 @@ class Machine:
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
         self.hopeful.clear()
-        for row in read("SELECT id, name, role, address, state, side FROM node WHERE changed > ?", (since,)):
+        for row in read("SELECT id, name, role, address, state, side, reason FROM node WHERE changed > ?", (since,)):
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
@@ -289,6 +291,10 @@ class Machine:
     def side_of(self, node: str) -> int:
         """The side of the machine that a node is on. Invalid."""
         return self._nodes[self.node_id(node)].side
+
+    def leaving(self, login: str) -> bool:
+        """Whether that login processor is to change sides as soon as nothing stands in the way. Invalid."""
+        return self._nodes[self.node_id(login)].reason == DRAINED_FOR_SIDES
 
     def side_of_processor(self, one: int) -> int:
         """The side of the machine that a processor is on."""

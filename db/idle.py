@@ -30,6 +30,10 @@ class Idle(Machine):
             flags[one] = 1
         return FreeIds(bytes(flags))
 
+    def leaving(self, login: str) -> bool:
+        """Never: a change of sides ends, or is given up."""
+        return False
+
     def free_in(self, partition: int) -> list[int]:
         """All processors of a partition."""
         return sorted(self.all_in(partition))

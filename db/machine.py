@@ -10,7 +10,7 @@ from db.connection import Store, Transaction
 from db.counted import counted
 from db.errors import Elsewhere, GivenUp, Invalid
 from db.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
-from db.sides import kept_open, sides_of
+from db.sides import TO_BE_WIPED, kept_open, sides_of
 from db.topology import Mesh
 
 LOST_IN_REBOOT = "lost in reboot"
@@ -48,7 +48,7 @@ class NodeRow(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether a PCT is, as far as is known."""
-        return bool(self.boot_id) and self.incarnation < GIVEN_UP
+        return bool(self.boot_id) and self.incarnation < GIVEN_UP and self.agent != TO_BE_WIPED
 
 
 def define_machine(

@@ -12,13 +12,13 @@ from db import drivers, view_schemas
 from db.accounts import Account, at, made, quoted
 from db.connection import Store, open_store
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
-from db.models import SECRET_COLUMNS, TABLES
 from db.schema_version import SCHEMA_VERSION
 from db.url import in_database, mysql_options, without_password
 
 MIGRATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
 MIGRATION_LOCK = "redmesh.migrate"
 LOCK_S = 10
+FOR_WRITERS = 20  # connections that CPAs and administrators are to find free
 MIGRATION_S = 600.0  # a step over a large table may take its time
 
 
@@ -103,18 +103,37 @@ def create_database(admin_url: str) -> None:
 
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
-    """The statements that make the CPA's account and a viewer's, whose column grants leave the cookies out."""
-    name = quoted(database)
-    statements = [*made(cpa), *made(viewer)]
-    statements.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.* TO {at(cpa)}")
-    for model in TABLES:
-        table = model._meta.table_name
-        secret = SECRET_COLUMNS.get(table, frozenset())
-        columns = [field.column_name for field in model._meta.sorted_fields]
-        open_columns = ", ".join(quoted(column) for column in columns if column not in secret)
-        what = f"SELECT ({open_columns})" if secret else "SELECT"
-        statements.append(f"GRANT {what} ON {name}.{quoted(table)} TO {at(viewer)}")
-    return statements
+    """The statements that make the CPA's account, and a viewer's, who reads views that leave the cookies out."""
+    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(database)}.* TO {at(cpa)}"
+    return [*made(cpa), may, *view_schemas.whole(database, cpa), *view_schemas.for_viewer(database, viewer)]
+
+
+def crowding(admin_url: str) -> str:
+    """What to do when viewers could keep CPAs out by their number; empty when they cannot, or nobody may know.
+
+    Counted are the accounts that may read views of this database, by the connections that each may have at once.
+    """
+    name = str(mysql_options(admin_url)["database"])
+    pattern = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "\\_%"
+    viewers = (
+        "SELECT u.max_user_connections FROM mysql.user u WHERE EXISTS"
+        " (SELECT 1 FROM mysql.tables_priv p WHERE p.User = u.User AND p.Host = u.Host AND p.Db LIKE ?)"
+    )
+    with open_store(admin_url, any_schema=True) as store:
+        try:
+            store.connect()
+            limits = [int(row[0]) for row in store.execute(viewers, (pattern,)).fetchall()]
+            most = int(store.execute("SELECT @@max_connections").fetchone()[0])
+        except pw.PeeweeException:
+            return ""
+    together = sum(limits)
+    if 0 not in limits and together + FOR_WRITERS <= most:
+        return ""
+    those = "without a limit" if 0 in limits else str(together)
+    return (
+        f"the accounts of viewers may have {those} connections together, and the server takes {most} (max_connections)"
+        f" of which CPAs need {FOR_WRITERS}; raise max_connections, give --view-connections, or let CPAs use extra_port"
+    )
 
 
 def printed(statements: Sequence[str]) -> str:

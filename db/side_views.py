@@ -13,6 +13,10 @@ from __future__ import annotations
 from db.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, ResourceRow, WaitingRow
 from db.schema_version import SCHEMA_VERSION
 
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 #: Events about no node, launcher or partition that are about the whole machine, and tell of nobody's work.
 OF_ALL = ("boot", "down", "sides")
 
@@ -54,25 +58,27 @@ def select(table: str, login: str, base: str, masked: bool) -> str:
     if table == "mesh":
         return _mesh(base)
     columns, in_the_open, node, seen = _SHOWN[table]
-    shown = ", ".join(
+    columns_shown = ", ".join(
         f"CASE WHEN {seen} THEN t.`{name}` END AS `{name}`" if masked and name not in in_the_open else f"t.`{name}`"
         for name in columns
     )
     also = "" if "changed" in columns else ", t.`changed`"
     # left: whatever the planner thinks of it, the table that is asked for comes first, and its own index with it
     return (
-        f"SELECT {shown}{also} FROM {base}`{table}` t{_ABOUT.format(base=base) if table == 'event' else ''}"
+        f"SELECT {columns_shown}{also} FROM {base}`{table}` t{_ABOUT.format(base=base) if table == 'event' else ''}"
         f" LEFT JOIN {base}`node` n ON n.id = {node} JOIN {base}`node` me ON me.name = {login} WHERE {seen}"
     )
 
 
 def _mesh(base: str) -> str:
+    return f"SELECT {shown(('id', *MeshRow._fields))} FROM {base}`mesh` t"
+
+
+def shown(columns: Iterable[str]) -> str:
+    """These columns of a table ``t``, as they are."""
     # views that an older program made must not pass for this schema's
-    shown = ", ".join(
-        f"LEAST(t.schema_version, {SCHEMA_VERSION}) AS schema_version" if name == "schema_version" else f"t.`{name}`"
-        for name in ("id", *MeshRow._fields)
-    )
-    return f"SELECT {shown} FROM {base}`mesh` t"
+    version = f"LEAST(t.schema_version, {SCHEMA_VERSION}) AS schema_version"
+    return ", ".join(version if name == "schema_version" else f"t.`{name}`" for name in columns)
 
 
 def temporary_views(login: str) -> list[str]:

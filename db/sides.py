@@ -1,14 +1,17 @@
 """Sides: the pieces of a machine of cabinets between open switch columns (row A10). One function, one transaction.
 
 Which switches are open stands in ``mesh.topology``; every node's side follows from it and stands in its row, so that
-an allocation finds the processors of one side alone. Nothing that runs may ever span two sides, and a processor
-comes within reach of other login and service processors only when nobody has it.
+an allocation finds the processors of one side alone. Nothing that runs may ever span two sides.
+
+A side goes on through a change where the larger part of it stays together (``changed_columns``). Only the nodes of
+other columns change sides: they must be idle, and their PCTs wipe them before anybody uses them on their new side.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from db.connection import Store, Transaction
@@ -23,7 +26,7 @@ DRAINED_FOR_SIDES = "a side of the machine is to change"
 #: What is said of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
-_UNWIPED = "SELECT id, name, address FROM node WHERE state = 'down' AND reason = ? AND incarnation < ?"
+_UNWIPED = "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
 
 
 class InUse(StoreError):
@@ -38,6 +41,16 @@ class Place(NamedTuple):
     id: int
     name: str
     address: str
+
+
+class _Stretch(NamedTuple):
+    """Neighbouring columns that are on one side before a change and on one side after it."""
+
+    before: int  # the number of that side
+    after: int
+    columns: range
+    users: bool  # whether people can log in there
+    size: int  # in processors
 
 
 class _Node(NamedTuple):
@@ -70,19 +83,26 @@ def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
 
 
 def set_open(
-    store: Store, names: Sequence[str], by: str, *, closed: Sequence[str] | None = None, drain: bool = False
+    store: Store,
+    names: Sequence[str],
+    by: str,
+    *,
+    closed: Sequence[str] | None = None,
+    drain: bool = False,
+    wipe_both: bool = False,
 ) -> list[Place]:
     """Opens exactly these switches, or with ``closed`` opens these and closes those; the nodes to be wiped.
 
-    Those are the nodes whose reach changed; when all is so already, those that still have to be wiped from the last
-    time. InUse while a partition spans the cut or has processors on such a node; with ``drain`` those columns then
-    get nothing new until the switches could be set. Invalid, TopologyError.
+    Those are the nodes that changed sides (``changed_columns``, which ``wipe_both`` is for), and those that still have
+    to be wiped from an earlier change. InUse while a partition spans the cut or has processors on such a node; with
+    ``drain`` those columns then get nothing new, and who logs in there gets nothing, until the switches could be set.
+    Invalid, TopologyError.
     """
     try:
-        return store.run(lambda t: _set_open(t, names, closed, by))
+        return store.run(lambda t: _set_open(t, names, closed, by, wipe_both))
     except InUse:
         if drain:
-            store.run(lambda t: _drain(t, names, closed, by))
+            store.run(lambda t: _drain(t, names, closed, by, wipe_both))
         raise
 
 
@@ -93,14 +113,17 @@ def _changed(mesh: Mesh, names: Sequence[str], closed: Sequence[str] | None) -> 
     return mesh.with_open(tuple((mesh.open | set(names)) - set(closed)))
 
 
-def _set_open(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str) -> list[Place]:
+def _set_open(
+    t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool
+) -> list[Place]:
     mesh = mesh_of(_topology(t))
     new = _changed(mesh, names, closed)
     _undrain(t, by)  # what was drained for this begins anew like the others
     if new.open == mesh.open:
-        return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, GIVEN_UP))]
+        return _unwiped(t)
     nodes = _nodes(t, mesh)
-    _refuse(t, mesh, new, nodes)
+    columns = changed_columns(mesh, new, wipe_both)
+    _refuse(t, new, columns, nodes)
     by_side: dict[int, list[int]] = {}
     for node in nodes.values():
         by_side.setdefault(new.side_of_column(node.column), []).append(node.id)
@@ -110,18 +133,33 @@ def _set_open(t: Transaction, names: Sequence[str], closed: Sequence[str] | None
     t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {counted(len(new.sides), 'side')}")
-    _come_near(t, mesh, new, nodes)
-    changed = changed_columns(mesh, new)
-    there = [node for node in nodes.values() if node.column in changed and node.role != "login" and node.lives]
-    # an administrator's drain stays; one that is down may come back with what it has
-    _begin_anew(t, [node.id for node in there if node.state not in ("draining", "drained")], by)
-    return [Place(node.id, node.name, node.address) for node in there]
+    moved = [node for node in nodes.values() if node.column in columns]
+    _come_near(t, mesh, new, moved)
+    there = [node for node in moved if node.role != "login" and node.lives]
+    drained = {node.id for node in there if node.state in ("draining", "drained")}
+    # one that is down may come back with what it has
+    _begin_anew(t, [node.id for node in there if node.id not in drained], by)
+    for condition in conditions(drained):
+        # an administrator's drain stays; until its PCT has begun a new life there is none that could be resumed
+        t.change(
+            f"UPDATE node SET agent = ?, incarnation = incarnation + 1, changed = ? WHERE {condition}",
+            (TO_BE_WIPED, t.stamp),
+        )
+    places = {node.id: Place(node.id, node.name, node.address) for node in there}
+    return list((places | {place.id: place for place in _unwiped(t)}).values())
 
 
-def _come_near(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
-    """Others come within reach of these nodes and login processors: what was before stays theirs alone to see."""
-    before, after = reach(mesh), reach(new)
-    ids = [node.id for node in nodes.values() if after[node.column] - before[node.column]]
+def _unwiped(t: Transaction) -> list[Place]:
+    return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, TO_BE_WIPED, GIVEN_UP))]
+
+
+def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) -> None:
+    """Others come within reach of nodes that changed sides: what was before stays theirs alone to see.
+
+    Of two nodes that come together at least one has changed sides, and a viewer looks at both.
+    """
+    before, after = users_of(mesh), users_of(new)
+    ids = [node.id for node in moved if after[node.column] - before[node.column]]
     for condition in conditions(ids):
         t.change(f"UPDATE node SET side_from = ? WHERE {condition}", (t.stamp,))
     t.trimmed_to = t.stamp  # what a viewer holds is another side's now: all read anew
@@ -152,7 +190,7 @@ def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
     return {row[0]: _Node._make((*row[:5], columns[row[0]], bool(row[5]))) for row in rows}
 
 
-def reach(mesh: Mesh) -> dict[int, frozenset[int]]:
+def users_of(mesh: Mesh) -> dict[int, frozenset[int]]:
     """For every cabinet column, the columns whose users reach it: of service, and the first, where login stands."""
     found = {}
     for side in mesh.sides:
@@ -161,15 +199,56 @@ def reach(mesh: Mesh) -> dict[int, frozenset[int]]:
     return found
 
 
-def changed_columns(mesh: Mesh, new: Mesh) -> set[int]:
-    """The columns that other service columns reach than before."""
-    before, after = reach(mesh), reach(new)
-    return {column for column in before if before[column] != after[column]}
+def changed_columns(mesh: Mesh, new: Mesh, wipe_both: bool = False) -> set[int]:
+    """The columns whose nodes change sides.
+
+    A side's larger part keeps the side: of a side that is cut, the larger piece; of sides that are joined, the larger
+    of them. A piece where people log in comes before one without: whoever has no users there keeps no side that has
+    users. ``wipe_both``: besides, every column that users reach who did not before, the larger part's too.
+    """
+    stretches = _stretches(mesh, new)
+    kept = _kept(stretches)
+    changed = {column for stretch in stretches if stretch not in kept for column in stretch.columns}
+    if wipe_both:
+        before, after = users_of(mesh), users_of(new)
+        changed |= {column for column in before if after[column] - before[column]}
+    return changed
 
 
-def _refuse(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -> None:
-    """InUse, naming partitions, unless everything that runs stays whole, out of others' reach, and is not wiped."""
-    before, after = reach(mesh), reach(new)
+def _stretches(mesh: Mesh, new: Mesh) -> list[_Stretch]:
+    there = sorted({0, *mesh.service_columns})
+    found = []
+    for (before, after), group in groupby(
+        range(mesh.columns), lambda column: (mesh.side_of_column(column), new.side_of_column(column))
+    ):
+        one = list(group)
+        columns = range(one[0], one[-1] + 1)
+        users = any(column in columns for column in there)
+        found.append(_Stretch(before, after, columns, users, sum(map(mesh.size_of_column, columns))))
+    return found
+
+
+def _kept(stretches: Sequence[_Stretch]) -> tuple[_Stretch, ...]:
+    """The stretches that keep their sides: one a side, before and after; as many processors as possible."""
+    with_users = {stretch.after for stretch in stretches if stretch.users}
+    # the best that ends with each stretch: stretches of one side follow each other, so only the last one can clash
+    best: list[tuple[tuple[int, int], tuple[_Stretch, ...]]] = [((0, 0), ())]
+    for stretch in stretches:
+        if not stretch.users and stretch.after in with_users:
+            continue  # other people reach it from now on
+        (users, size), chosen = max(
+            (one for one in best if not one[1] or _apart(one[1][-1], stretch)), key=lambda one: one[0]
+        )
+        best.append(((users + stretch.size * stretch.users, size + stretch.size), (*chosen, stretch)))
+    return max(best, key=lambda one: one[0])[1]
+
+
+def _apart(one: _Stretch, other: _Stretch) -> bool:
+    return one.before != other.before and one.after != other.after
+
+
+def _refuse(t: Transaction, new: Mesh, changed: Collection[int], nodes: Mapping[int, _Node]) -> None:
+    """InUse, naming partitions, unless everything that runs stays whole, and nothing runs on nodes to be wiped."""
     columns: dict[int, set[int]] = {}
     for partition, node in t.rows("SELECT DISTINCT `partition`, node FROM processor WHERE `partition` IS NOT NULL"):
         columns.setdefault(partition, set()).add(nodes[node].column)
@@ -177,21 +256,16 @@ def _refuse(t: Transaction, mesh: Mesh, new: Mesh, nodes: Mapping[int, _Node]) -
     for partition, login in t.rows("SELECT `partition`, login_processor FROM launcher WHERE ended_at IS NULL"):
         logins.setdefault(partition, set()).add(nodes[login].column)
     cut: list[int] = []
-    shown: list[int] = []
     wiped: list[int] = []
     for partition, where in sorted(columns.items()):
         pieces = {new.side_of_column(column) for column in where | logins.get(partition, set())}
         if len(pieces) > 1:
             cut.append(partition)
-        elif any(after[column] - before[column] for column in where):
-            shown.append(partition)
-        elif any(after[column] != before[column] for column in where):
+        elif any(column in changed for column in where):
             wiped.append(partition)
     if cut:
         raise InUse(f"{_named(cut)} would be cut in two", "wait for it, end it, or use --wait")
-    if shown:
-        raise InUse(f"{_named(shown)} would come within reach of others", "wait for it, end it, or use --wait")
-    if wiped:  # others lose their way to these nodes, and what they left there goes; so would what runs
+    if wiped:  # what its nodes hold goes, and so would what runs
         raise InUse(f"{_named(wiped)} would be wiped with its nodes", "wait for it, end it, or use --wait")
 
 
@@ -200,18 +274,21 @@ def _named(partitions: Sequence[int]) -> str:
     return f"partition {few}" if len(partitions) == 1 else f"{len(partitions)} partitions ({few})"
 
 
-def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str) -> None:
+def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool) -> None:
     mesh = mesh_of(_topology(t))
-    changed = changed_columns(mesh, _changed(mesh, names, closed))
-    ids = [node.id for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
-    for condition in conditions(ids):
+    changed = changed_columns(mesh, _changed(mesh, names, closed), wipe_both)
+    there = [node for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
+    drained = [node.id for node in there if node.role != "login"]
+    for condition in conditions(drained):
         t.change(
-            "UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ?"
-            f" WHERE {condition} AND role <> 'login'",
+            f"UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ? WHERE {condition}",
             (DRAINED_FOR_SIDES, by, t.now, t.stamp),
         )
-    if ids:
-        t.event("sides", f"{counted(len(ids), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
+    for condition in conditions(node.id for node in there if node.role == "login"):
+        # a launch of theirs on the part that stays would stand in the way as well (db.free: leaving)
+        t.change(f"UPDATE node SET reason = ?, changed = ? WHERE {condition}", (DRAINED_FOR_SIDES, t.stamp))
+    if drained:
+        t.event("sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
 
 
 def _undrain(t: Transaction, by: str) -> None:
@@ -221,6 +298,7 @@ def _undrain(t: Transaction, by: str) -> None:
             f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",
             (state, "" if state == "up" else by, t.now, t.stamp, DRAINED_FOR_SIDES),
         )
+    t.change("UPDATE node SET reason = '', changed = ? WHERE reason = ?", (t.stamp, DRAINED_FOR_SIDES))
 
 
 def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str, Any] | None:

@@ -11,6 +11,8 @@ TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
+#: After a database's name: the schema that has views of the whole machine for those who may only look.
+WHOLE = "__view"
 HINT = "give sqlite:///absolute/path/mesh.db or mysql://user:password@host:3306/redmesh"
 
 

@@ -24,7 +24,7 @@ from db.rows import (
     processor_state,
 )
 from db.schema_version import check_version
-from db.url import mysql_options, sqlite_path, without_password
+from db.url import WHOLE, mysql_options, sqlite_path, without_password
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 BUSY_S = 3.0
 ANSWER_S = 3
 AT_ONCE_S = 1.0
+#: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
+_LIMITED = (1226, 1203, 1969, 3024)
 
 _LIVE = " WHERE ended_at IS NULL"
 _CHANGED = " WHERE changed > ?"
@@ -129,6 +131,8 @@ class Viewer:
                 or not mesh.trimmed_to <= since <= mesh.counter
             )
             self._boot_id = mesh.boot_id
+            if since == mesh.counter and not whole:  # every change counts up
+                return Reading(False, mesh.counter, now, mesh, [], [], [], [])
             params = () if whole else (since,)
             every = "" if whole else _CHANGED
             live = _LIVE if whole else _CHANGED
@@ -156,7 +160,7 @@ class Viewer:
         return []
 
     def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
-        if self._path is not None or not params:
+        if self._path is not None:
             return self._table(ProcessorRow, "processor", where, params)
         # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
         sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
@@ -208,14 +212,28 @@ class Viewer:
         if self._path is not None:
             self._file = self._file_now()
             self._connection = _connect_sqlite(self._path)
+            check_version(self._execute, self.url)
         else:
-            self._connection = _connect_mysql(self._options)
-        check_version(self._execute, self.url)
+            self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
             from db.side_views import temporary_views  # most see the whole machine
 
             for statement in temporary_views(self._login):
                 self._execute(statement)
+
+    def _connect_to_what_it_may_read(self) -> None:
+        """A viewer's account that an older program made has a URL of the tables; it may read views of them now."""
+        try:
+            self._connection = _connect_mysql(self._options)
+            check_version(self._execute, self.url)
+        except Exception as error:
+            name = self._options["database"]
+            if not _is_denied(error) or name.endswith(WHOLE):
+                raise
+            self.close()
+            self._options = {**self._options, "database": name + WHOLE}
+            self._connection = _connect_mysql(self._options)
+            check_version(self._execute, self.url)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -230,6 +248,11 @@ class Viewer:
             if code == 1356:
                 return SchemaError(
                     f"the views of {self.url} do not fit the system database", "mesh db init with their --view-login"
+                )
+            if code in _LIMITED:
+                return DatabaseUnavailable(
+                    f"the account of {self.url} has reached its limit: {text}",
+                    "close other viewers of it, or use an account of your own (mesh db init --view-user NAME)",
                 )
             if code == 1049:
                 return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
@@ -334,6 +357,12 @@ def _connect_mysql(options: dict[str, Any]) -> Any:
         cursor.execute(f"SET SESSION time_zone = '+00:00', group_concat_max_len = {LONGEST_LIST}")
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     return connection
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether MySQL says that this account may not use the database, or not read a table or column there."""
+    code = error.args[0] if error.args else None
+    return code in (1044, 1142, 1143) and _is_database_error(error)
 
 
 def _is_database_error(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from db.connection import Row, Statement, Store, Transaction
 from db.errors import Denied, Invalid
+from db.sides import DRAINED_FOR_SIDES
 
 #: What runs a SELECT: a transaction's, or a store's outside every lock.
 Read = Callable[[str, Sequence[Any]], list[Row]]
@@ -24,6 +25,7 @@ _SELECT = (
     "SELECT request_key, `partition`, uid, `user`, login_processor, pid, pid_started, size, request, created_at,"
     " deadline_at FROM waiting"
 )
+_LEAVING = "({}.reason = ?)"
 
 
 class Wait(NamedTuple):
@@ -86,18 +88,22 @@ def in_front(read: Read, login: str, partition: int | None = None, request: int 
         where, params = f"{where} AND w.id < ?", (*params, request)
     if login:
         near = " JOIN node n ON n.id = w.login_processor JOIN node me ON me.side = n.side"
-        where, params = f"{where} AND me.name = ?", (*params, login)
+        where, params = f"{where} AND me.name = ? AND {_LEAVING.format('n')} = {_LEAVING.format('me')}", (
+            *params, login, DRAINED_FOR_SIDES, DRAINED_FOR_SIDES
+        )  # fmt: skip
     return int(read(f"SELECT COUNT(*) FROM waiting w{near} WHERE {where}", params)[0][0])
 
 
 def line(store: Store) -> list[tuple[str, int | None, int]]:
     """Of every request that waits, first in first: its key and its place, the partition (None: the pool) and the side.
 
-    A partition is on one side.
+    A partition is on one side. Who logs in where the side is about to change waits in a line apart, of that side's
+    negative number: nothing is given out there until then, and nobody is to wait behind that.
     """
     rows = store.read(
-        "SELECT w.request_key, w.`partition`, n.side FROM waiting w"
-        " JOIN node n ON n.id = w.login_processor ORDER BY w.id"
+        f"SELECT w.request_key, w.`partition`, CASE WHEN {_LEAVING.format('n')} THEN -n.side ELSE n.side END"
+        " FROM waiting w JOIN node n ON n.id = w.login_processor ORDER BY w.id",
+        (DRAINED_FOR_SIDES,),
     )
     return [(row[0], row[1], row[2]) for row in rows]
 

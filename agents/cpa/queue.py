@@ -15,7 +15,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db import waiting
 from db.connection import Store
-from db.errors import DatabaseUnavailable, NotEnough, StoreError
+from db.errors import NotEnough, StoreError
 
 #: Requests of one user that may wait at this CPA, and their bytes.
 MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
@@ -62,7 +62,7 @@ class Queue:
             self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
             self._begin()
             if not error.waiting:
-                self.make_room(session.peer.uid, message)
+                self._make_room(session, message)
             return
         self._waiters.remove(message["key"])
 
@@ -113,14 +113,35 @@ class Queue:
         try:
             self._take_out_abandoned()
             self._serve()
-        except DatabaseUnavailable:
-            self._begin()  # they go on waiting, until their own time is over
+            self._tell_back()
         except StoreError as error:
-            self._journal.write("fault", reason=error.message)
+            if not _is_away(error):
+                self._journal.write("fault", reason=error.message)
+            else:
+                self._tell_away(error)
+            self._begin()  # they go on waiting, until their own time is over
         for waiter in self._waiters.overdue(time.monotonic()):
             self._waiters.remove(waiter.key)
             self._abandoned.add(waiter.key)
             self._refuse(waiter.session, waiter.message, waiter.refusal)
+
+    def _tell_away(self, error: StoreError) -> None:
+        for waiter in self._waiters.all():
+            if not waiter.told and waiter.message.get("notices") and waiter.session.open:
+                waiter.session.link.send({"notice": error.message})
+            waiter.told = True
+
+    def _tell_back(self) -> None:
+        for waiter in self._waiters.all():
+            waiter.told = False
+
+    def _make_room(self, session: Session, message: Message) -> None:
+        try:
+            self.make_room(session.peer.uid, message)
+        except StoreError as error:
+            if not _is_away(error):
+                raise
+            self.look_soon()  # it is in line already, and stays there
 
     def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
         wait = waiting.Wait(
@@ -148,8 +169,10 @@ class Queue:
         while served and len(self._waiters):
             rows = [Row(*row) for row in self._outage.guard(lambda: waiting.line(self._store))]
             for waiter in self._waiters.missing(row.key for row in rows):
-                # taken out by a CPA that saw an older connection of the same client end
-                self._enqueue_again(waiter)
+                # granted by a transaction of whose end the database did not tell; or taken out by a CPA that saw an
+                # older connection of the same client end
+                if not self._serve_one(waiter) and waiter.key in self._waiters:
+                    self._enqueue_again(waiter)
             served = False
             for waiter in self._waiters.next(rows):
                 served = self._serve_one(waiter) or served
@@ -160,9 +183,10 @@ class Queue:
             return
         try:
             self._enqueue(waiter.session.peer.uid, waiter.message, left_s)
-        except DatabaseUnavailable:
-            raise
-        except StoreError as error:  # its login processor was revoked: others wait here too
+        except StoreError as error:
+            if _is_away(error):
+                raise
+            # its login processor was revoked: others wait here too
             self._waiters.remove(waiter.key)
             self._refuse(waiter.session, waiter.message, error)
 
@@ -179,10 +203,15 @@ class Queue:
                 return False
             self._refuse(waiter.session, waiter.message, error)
             self._abandoned.add(waiter.key)
-        except DatabaseUnavailable:
-            raise
         except (StoreError, AgentError) as error:
+            if _is_away(error):
+                raise
             self._refuse(waiter.session, waiter.message, error)
             self._abandoned.add(waiter.key)
         self._waiters.remove(waiter.key)
         return True
+
+
+def _is_away(error: StoreError | AgentError) -> bool:
+    """Whether it says that the database cannot be asked just now: it does not answer, or its file was moved away."""
+    return error.code == "database"

@@ -31,8 +31,11 @@ class Switching:
         names, closed = message["open"], message.get("closed")
         if not all(isinstance(name, str) for name in [*names, *(closed or ())]):
             raise AgentError("set_switches: open and closed are lists of names", code="invalid")
-        store, drain = self._operations.store, message.get("drain", False)
-        changed = self._outage.guard(lambda: sides.set_open(store, names, user_name(uid), closed=closed, drain=drain))
+        store, by = self._operations.store, user_name(uid)
+        drain, wipe_both = message.get("drain", False), message.get("wipe_both", False)
+        changed = self._outage.guard(
+            lambda: sides.set_open(store, names, by, closed=closed, drain=drain, wipe_both=wipe_both)
+        )
         _Wiping(self._loop, changed, lambda left: self._wiped(len(changed), left, done)).begin()
 
     def _wiped(self, count: int, left: dict[str, str], done: Done) -> None:

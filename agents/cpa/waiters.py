@@ -19,7 +19,7 @@ class Row(NamedTuple):
 class Waiter:
     """A request that waits here. ``session`` is its connection, ``deadline`` monotonic seconds, ``size`` in bytes."""
 
-    __slots__ = ("deadline", "key", "message", "refusal", "session", "size")
+    __slots__ = ("deadline", "key", "message", "refusal", "session", "size", "told")
 
     def __init__(
         self, key: str, session: Any, message: dict[str, Any], deadline: float, refusal: Any, size: int = 0
@@ -27,6 +27,7 @@ class Waiter:
         self.size = size
         self.key, self.session, self.message, self.deadline = key, session, message, deadline
         self.refusal = refusal  # what it is told when its time is over: the last reason
+        self.told = False  # that the database is away
 
 
 def turns(rows: Sequence[Row]) -> list[str]:
@@ -66,6 +67,10 @@ class Waiters:
     def of_user(self, uid: int) -> list[Waiter]:
         """The requests of one user."""
         return [waiter for waiter in self._by_key.values() if waiter.session.peer.uid == uid]
+
+    def all(self) -> list[Waiter]:
+        """Everybody."""
+        return list(self._by_key.values())
 
     def overdue(self, now: float) -> list[Waiter]:
         """Those whose time is over."""

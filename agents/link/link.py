@@ -288,6 +288,7 @@ class Caller:
         self._greeted = False
         self._on_end = on_end
         self.refusal: Optional[AgentError] = None  # why the daemon would not serve this connection
+        self.on_notice: Callable[[str], None] = lambda text: None  # what a request that waits is told meanwhile
         self.link = Link(loop, sock, self._on_frame, self._on_link_end)
         self.link.send(hello(role))
 
@@ -317,6 +318,10 @@ class Caller:
         if message.get("re") == 0 and "error" in message:
             self.refusal = AgentError.from_message(message["error"])
             raise WireError(self.refusal.message)
+        notice = message.get("notice")
+        if isinstance(notice, str):
+            self.on_notice(notice)
+            return
         take_reply(self._waiting, message)
 
     def _on_link_end(self, _link: Link, reason: str) -> None:

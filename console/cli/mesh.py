@@ -279,6 +279,10 @@ def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
     told = "make a view of this login processor's side, and an account for it (may be repeated)"
     init.add_argument("--view-login", metavar="NAME", action="append", default=[], help=told)
+    told = "make an account of this user's own, which sees the whole machine (may be repeated)"
+    init.add_argument("--view-user", metavar="NAME", action="append", default=[], help=told)
+    told = "connections that an account which people share may have at once (default: 100; one user's own: 10)"
+    init.add_argument("--view-connections", metavar="N", type=int, default=100, help=told)
     init.set_defaults(command=_lazily("mesh_database", "init"))
     migrate = what.add_parser("migrate", help="bring an older schema up to date")
     migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
@@ -304,6 +308,8 @@ def _add_sides(commands: "argparse._SubParsersAction[_Parser]") -> None:
     change = which.add_parser("set", help="open and close switches, in one transaction")
     change.add_argument("switch", nargs="+", metavar="SWITCH=open|closed")
     change.add_argument("--wait", metavar="S", type=float, help="give nothing new out there, and wait for what runs")
+    both = "where sides are joined, wipe the larger one too (default: only the smaller one, which changes sides)"
+    change.add_argument("--wipe-both", action="store_true", help=both)
     change.set_defaults(command=_lazily("mesh_side", "set_switches"))
 
 

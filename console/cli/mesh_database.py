@@ -3,6 +3,7 @@
 import argparse
 import os
 import secrets
+import sys
 
 from agents.link.sockets import own_directory
 from console.deploy.personal import write_private
@@ -11,20 +12,27 @@ from console.errors import UsageError
 from console.settings import Settings
 from db import view_schemas
 from db.accounts import Account, at
-from db.schema import create_database, grants, migrate, printed, run_grants
-from db.url import in_database, mysql_options, sqlite_path, without_password
+from db.schema import create_database, crowding, grants, migrate, printed, run_grants
+from db.url import WHOLE, in_database, mysql_options, sqlite_path, without_password
+
+_OF_A_USER = 10  # connections that one user's own account may have at once
 
 
 def init(settings: Settings, options: argparse.Namespace) -> int:
     """Make or migrate the schema; on MySQL print the grants, or with --run carry them out."""
     url = options.url or cpa_url(settings)
     if sqlite_path(url) is not None:
-        if options.view_login:
+        if options.view_login or options.view_user:
             raise UsageError(
-                "an SQLite file is its owner's: nobody else may see a side of it", "--view-login is for MySQL"
+                "an SQLite file is its owner's: nobody else may look into it",
+                "--view-login and --view-user are for MySQL",
             )
         _say_steps(url, migrate(url))
         return 0
+    if options.view_connections < 1:
+        raise UsageError(
+            f"--view-connections {options.view_connections}: a viewer needs a connection", "give at least 1"
+        )
     create_database(url)
     _say_steps(url, migrate(url))
     accounts = _Accounts(settings, options, url)
@@ -42,6 +50,11 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     print("put them into the configuration: cpa_database_file = that of the CPA, database = the line in the other")
     for login in options.view_login:
         print(f"on {login}: database = the line in {accounts.path(f'view-{view_schemas.label(login)}')}")
+    for user in options.view_user:
+        print(f"for {user}: database = the line in {accounts.path(f'user-{view_schemas.label(user)}')}")
+    crowded = crowding(url)
+    if crowded:
+        print(f"mesh db init: {crowded}", file=sys.stderr)
     return 0
 
 
@@ -53,14 +66,22 @@ class _Accounts:
         name = str(mysql_options(url)["database"])
         cpa = self._with_password("cpa", _account(options.cpa_account), url)
         whole = _account(options.view_account)
-        viewer = self._with_password("view", whole, url)
-        self.files = [self._file("cpa", cpa, url), self._file("view", viewer, url)]
+        views, shared = in_database(url, view_schemas.whole_name(name)), options.view_connections
+        viewer = self._with_password("view", whole, views)._replace(connections=shared)
+        self.files = [self._file("cpa", cpa, url), self._file("view", viewer, views)]
         self.statements = grants(name, cpa, viewer)
         for login in dict.fromkeys(options.view_login):
             role, place = f"view-{view_schemas.label(login)}", in_database(url, view_schemas.schema_name(name, login))
             account = self._with_password(role, view_schemas.viewer_of(login, whole), place)
+            account = account._replace(connections=shared)
             self.files.append(self._file(role, account, place))
             self.statements += view_schemas.statements(name, login, cpa, account)
+        for user in dict.fromkeys(options.view_user):
+            role = f"user-{view_schemas.label(user)}"
+            account = self._with_password(role, view_schemas.account_of(user, whole), views)
+            account = account._replace(connections=min(_OF_A_USER, shared))
+            self.files.append(self._file(role, account, views))
+            self.statements += view_schemas.for_viewer(name, account)
 
     def path(self, role: str) -> str:
         """The file with the URL of an account."""
@@ -77,7 +98,8 @@ class _Accounts:
         if os.path.exists(self.path(role)):
             with open(self.path(role), encoding="utf-8") as file:
                 before = mysql_options(file.read().strip())
-            if before.get("user") == account.user and before["database"] == mysql_options(url)["database"]:
+            place = str(mysql_options(url)["database"])  # of an older program's account: the tables themselves
+            if before.get("user") == account.user and before["database"] in (place, place.removesuffix(WHOLE)):
                 password = str(before.get("password", ""))
         return account._replace(password=password or secrets.token_urlsafe(18))
 

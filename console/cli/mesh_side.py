@@ -57,7 +57,10 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
     with open_viewer(settings.database) as viewer:
         mesh = mesh_of(viewer.read().mesh.topology)
     said = _said(mesh, options.switch)
-    request = {"op": OP, **{state: sorted(one for one in said if said[one] == state) for state in (OPEN, CLOSED)}}
+    named = {state: sorted(one for one in said if said[one] == state) for state in (OPEN, CLOSED)}
+    request: dict[str, Any] = {"op": OP, **named}
+    if options.wipe_both:
+        request["wipe_both"] = True
     reply = (
         ask_cpa(settings, request, _SET_S) if options.wait is None else _when_it_can_be(settings, request, options.wait)
     )
@@ -96,8 +99,25 @@ def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) 
                     raise
             time.sleep(_AGAIN_S)
     except BaseException:
-        ask_cpa(settings, {"op": OP, OPEN: [], CLOSED: []}, _SET_S)
+        _give_up(settings, request)
         raise
+
+
+def _give_up(settings: Settings, request: dict[str, Any]) -> None:
+    """Put back into service what was drained for the change; a database that is away is waited for. ConsoleError."""
+    deadline = time.monotonic() + _SILENT_S
+    while True:
+        try:
+            ask_cpa(settings, {"op": OP, OPEN: [], CLOSED: []}, _SET_S)
+            return
+        except (AgentError, ConsoleError) as error:
+            if time.monotonic() > deadline:
+                now = [*(f"{name}={CLOSED}" for name in request[OPEN]), *(f"{name}={OPEN}" for name in request[CLOSED])]
+                raise ConsoleError(
+                    f"the switches are as they were, but nodes may be kept out of service for them: {error.message}",
+                    f"when the database answers again: mesh side set {' '.join(now)}",
+                ) from None
+        time.sleep(_AGAIN_S)
 
 
 def _nodes(count: int) -> str:

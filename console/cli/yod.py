@@ -284,7 +284,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
     cpa = Authority(loop, run, pid, sock)
     allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
-    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + request.wait_s)
+    patience_s = ALLOCATE_S + request.wait_s
+    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), patience_s, patient=request.wait_s > 0)
     # the CPA works while we load the rest
     from console.launch.engine import Engine
     from console.launch.front import Front, JsonFront

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SILENT_S = 5.0
 #: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
 ALLOCATE_S = 12.0
-_AGAIN_S = 0.1
+_AGAIN_S, _LONGEST_PAUSE_S = 0.1, 0.8
 #: Seconds at most between two tries, where a CPA refuses the connection: there are too many of this user's, say.
 _BUSY_S = 1.0
 
@@ -49,11 +49,12 @@ def connect_any(run: str, start: int) -> socket.socket | None:
 
 
 class _Ask:
-    __slots__ = ("deadline", "message", "patient", "sent_at", "then", "timer")
+    __slots__ = ("deadline", "message", "patient", "pause_s", "sent_at", "then", "timer")
 
     def __init__(self, message: dict[str, Any], then: Then, deadline: float, *, patient: bool) -> None:
         self.message, self.then, self.deadline, self.patient = message, then, deadline, patient
         self.sent_at = 0.0
+        self.pause_s = _AGAIN_S / 2
         self.timer: Timer | None = None
 
 
@@ -69,6 +70,7 @@ class Authority:
         self._refusal: AgentError | None = None  # why a CPA would not serve us, since one last did
         self._closed = False
         self.asked_at = 0.0  # when the request was sent that was answered last, monotonic
+        self.on_away: Callable[[str], None] = lambda text: None  # the database cannot be asked; we wait for it
         if sock is not None:
             self._adopt(sock)
 
@@ -95,6 +97,7 @@ class Authority:
 
     def _adopt(self, sock: socket.socket) -> None:
         self._caller = Caller(self._loop, sock, "launcher", self._on_end)
+        self._caller.on_notice = lambda text: self.on_away(text)
 
     def _connect(self) -> None:
         if self._caller is not None or self._closed or not self._asks:
@@ -135,7 +138,9 @@ class Authority:
             return  # asked again on the next connection
         self._again_s, self._refusal = _AGAIN_S, None
         if error is not None and error.code == "database" and ask.patient:
-            self._loop.after(_AGAIN_S, lambda: self._ask_again(ask))
+            self.on_away(error.message)
+            ask.pause_s = min(_LONGEST_PAUSE_S, ask.pause_s * 2)
+            self._loop.after(ask.pause_s, lambda: self._ask_again(ask))
             return
         self._done(ask, reply, error)
 

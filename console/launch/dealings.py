@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from console.launch.typed import TypedInput
 
 #: Seconds for which CPAs are asked before a request is given up.
-STARTED_S, FINISH_S = 15.0, 3.0
+STARTED_S, FINISH_S = 45.0, 3.0
 #: Seconds after which a reservation that could not be renewed is renewed again.
 RENEW_AGAIN_S = 2.0
 

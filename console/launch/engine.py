@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from console.launch.typed import TypedInput
 
 _TICK_S = 0.5
+_WAITS = {State.ALLOCATING: "keeps its place and waits", State.CONFIRMING: "waits with its start"}
+_OUTAGE_S = 5.0  # without news of it: the next news is of another outage of the database
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 
@@ -89,6 +91,8 @@ class Engine(Dealings):
         self._lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
         self._renew_at = float("inf")  # when the reservation of a launch that still loads is to be renewed
         self._answered = False  # the root has said something since then that is no hello
+        self._away_said = 0.0  # when the database was last found away
+        cpa.on_away = self._database_away
         self._doing = self._table()
 
     @property
@@ -181,13 +185,20 @@ class Engine(Dealings):
         self.front.planned(self._plan.size)
         self.handle(Event.ALLOCATED, self._plan, reply["launcher"])
 
+    def _database_away(self, why: str) -> None:
+        """The database cannot be asked, and this launch waits for it: said once an outage."""
+        now, before = time.monotonic(), self._away_said
+        self._away_said = self.moved = now
+        if now - before > _OUTAGE_S and self.launch.state in _WAITS:
+            self.front.status(f"{why}; this launch {_WAITS[self.launch.state]} until it does")
+
     def _allocate_again(self, wait_s: float) -> None:
         from console.launch.authority import ALLOCATE_S
 
         self._plan, self._greeted, self._credit = None, False, 0
         self._wait_anew()
         again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self._request.wait_s))
-        self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"])
+        self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
 
     # the tree
 

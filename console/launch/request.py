@@ -178,6 +178,8 @@ class Request:
             "pid_started": pid_started,
             "command": self.command,
         }
+        if self.wait_s:
+            message["notices"] = True
         if self.nodes is not None:
             message["nodes"] = self.nodes
         if self.most:

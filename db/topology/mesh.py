@@ -246,6 +246,11 @@ class Mesh:
         """The number of the side that cabinet column ``column`` is on."""
         return 1 + sum(switch.after < column for switch in self.switches if switch.name in self.open)
 
+    def size_of_column(self, column: int) -> int:
+        """How many processors cabinet column ``column`` has."""
+        a_board = len(self.service_routers) if column in self._nth_service else self.routers
+        return self.rows * self.depth * a_board
+
     def side_of(self, processor: int) -> int:
         """The number of the side that a processor is on."""
         return self.side_of_column(self.place(processor)[0])

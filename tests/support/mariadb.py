@@ -100,7 +100,8 @@ class Server:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        self.admin(f"DROP DATABASE `{url.partition('://')[2].partition('/')[2].partition('?')[0]}`")
+        name = url.partition("://")[2].partition("/")[2].partition("?")[0]
+        self.admin(f"DROP DATABASE `{name}`", f"DROP DATABASE IF EXISTS `{name}__view`")
 
     def signal(self, number: int) -> None:
         assert self.process is not None

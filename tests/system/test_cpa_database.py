@@ -1,5 +1,6 @@
 """The system database away: refused in time with the cause, and all works again by itself when it is back."""
 
+import os
 import signal
 import threading
 import time
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 
 from agents.wire.errors import AgentError
+from db import ending
+from db.allocation import Demand, allocate
+from db.free import Machine
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.mariadb import Server, private_server
 from tests.support.waiting import wait_until
@@ -119,6 +123,29 @@ def test_who_waits_goes_on_waiting_through_an_outage(two: Daemons, server: Serve
     server.start()
     wait_until(lambda: Ask(two, finish(holder)).code() == "granted", "the holder could finish", 8.0)
     assert waits.code() == "granted" and len(two.owners()) == 8
+
+
+def test_who_was_granted_by_a_transaction_whose_end_was_lost_is_told(two: Daemons, server: Server) -> None:
+    with two.client() as client:
+        holder = client.call(allocation(8))
+    first, second = allocation(8, wait_s=60.0), allocation(8, wait_s=60.0)
+    waits = [Ask(two, first), Ask(two, second)]
+    wait_until(lambda: two.rows("SELECT COUNT(*) FROM waiting") == [(2,)], "they are in line")
+    (head,) = two.rows("SELECT request_key FROM waiting ORDER BY id LIMIT 1")[0]
+    for cpa in ("cpa-0", "cpa-1"):
+        two.kill(cpa, signal.SIGSTOP)
+    # what a CPA did whose connection was lost with the answer to its COMMIT
+    ending.finish(two.store, holder["launcher"], holder["cookie"], 0)
+    me = Demand(head, os.getuid(), "ada", "login1", os.getpid(), first["pid_started"], "x", 8)
+    granted = allocate(two.store, Machine(), me, lambda free, count: free[:count])
+    for cpa in ("cpa-0", "cpa-1"):
+        two.kill(cpa, signal.SIGCONT)
+    mine = waits[[first["key"], second["key"]].index(head)]
+    wait_until(lambda: mine.answer is not None, "its CPA looks and finds it", 8.0)
+    assert mine.code() == "granted" and mine.answer["launcher"] == granted.launcher
+    assert Ask(two, finish(mine.answer)).code() == "granted"
+    waits.remove(mine)
+    assert waits[0].code() == "granted"
 
 
 def test_a_cpa_starts_while_the_database_is_away(server: Server, make_daemons: Make) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 
 import pymysql
 import pytest
 
-from tests.support.mariadb import Server
+from db.views import open_viewer
+from tests.support.mariadb import Server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -24,7 +27,7 @@ def site(mesh: MakeMesh, sql_server: Server) -> Iterator[PrivateMesh]:
     private.env["REDMESH_CPA_DATABASE_FILE"] = str(private.state / "cpa.url")
     yield private
     private.run("mesh", "down", "--force")
-    sql_server.admin(f"DROP DATABASE {name}")
+    sql_server.drop_database(url)
 
 
 def test_launches_and_views(site: PrivateMesh) -> None:
@@ -55,11 +58,38 @@ def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: 
     with pymysql.connect(unix_socket=sql_server.socket, user=user, password=password, database=name) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT id, command FROM launcher")
-        for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", "* FROM launcher"):
-            with pytest.raises(pymysql.err.OperationalError, match="denied"):
+        tables = name.removesuffix("__view")
+        for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", f"* FROM {tables}.launcher"):
+            with pytest.raises(pymysql.err.OperationalError, match=r"denied|Unknown column"):
                 cursor.execute(f"SELECT {secret}")
         with pytest.raises(pymysql.err.OperationalError, match="denied"):
             cursor.execute("UPDATE node SET state = 'up'")
+
+
+def test_an_account_of_an_older_program_is_upgraded_and_a_user_has_one_of_his_own(
+    site: PrivateMesh, sql_server: Server
+) -> None:
+    site.up()
+    new = site.env["REDMESH_DATABASE"]
+    name = new.split("/")[3].split("?")[0]
+    account, url = f"{name[-18:-6]}_v@localhost", sql_server.url(name.removesuffix("__view"))
+    assert name.endswith("__view")
+    # what the older program left: rights on the tables, and a URL of them in every configuration
+    sql_server.admin(f"GRANT SELECT ON `{name.removesuffix('__view')}`.mesh TO {account}")
+    old = new.replace("__view", "")
+    (site.state / "view.url").write_text(f"{old}\n")
+    accounts = ("--cpa-account", account.replace("_v@", "_c@"), "--view-account", account)
+    said = site.run("mesh", "db", "init", "--run", "--url", url, *accounts, "--view-user", "ada", check=True)
+    assert f"for ada: database = the line in {site.state}/user-ada.url" in said.stdout
+    assert (site.state / "view.url").read_text().strip() == new, "the password is the one that it was"
+    ada = (site.state / "user-ada.url").read_text().strip()
+    assert f"{account.partition('@')[0]}__ada:" in ada
+    for database in (old, new, ada):
+        shown = site.run("showmesh", "--json", env={"REDMESH_DATABASE": database}, check=True).stdout
+        assert json.loads(shown)["states"]["free"] == 4
+    assert site.run("mesh", "db", "init", "--url", url, "--view-connections", "0").returncode == 2
+    crowded = site.run("mesh", "db", "init", "--run", "--url", url, *accounts, "--view-connections", "500", check=True)
+    assert "raise max_connections" in crowded.stderr
 
 
 def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMesh, sql_server: Server) -> None:
@@ -67,7 +97,7 @@ def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMes
     private = mesh(2, 1, up=False)
     said = private.run("mesh", "db", "init", "--url", url, "--view-login", "it's\\", check=True).stdout
     assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER 'redmesh_cpa'@'%'" in said
-    assert said.count("CREATE OR REPLACE") == 8 and "CREATE USER 'redmesh_view_it-s-" in said
+    assert said.count("CREATE OR REPLACE") == 16 and "CREATE USER 'redmesh_view_it-s-" in said
     assert not (private.state / "cpa.url").exists()
     assert "up to date" in private.run("mesh", "db", "migrate", "--url", url, check=True).stdout
     sql_server.drop_database(url)
@@ -93,6 +123,43 @@ def test_viewers_work_again_when_the_database_is_back(site: PrivateMesh, sql_ser
         sql_server.start()
     wait_until(lambda: site.json("showmesh")["states"]["free"] == 4, "the viewers read again")
     wait_until(lambda: site.run("yod", "-sz", "4", "true").returncode == 0, "and launches start again")
+
+
+def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
+    mesh: MakeMesh, sql_server: Server
+) -> None:
+    with private_server() as server:  # one of our own, to be stopped
+        private = mesh(4, 2, 2, database=server.new_database())
+        holder = private.start("yod", "-sz", "4", "sleep", "1000")
+        wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
+        order = private.work / "order"
+
+        def waiter(name: str) -> "subprocess.Popen[str]":
+            command = ("sh", "-c", f"test $YOD_RANK = 0 && echo {name} >>{order} || true")
+            return private.start(
+                "yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True
+            )
+
+        with open_viewer(private.database) as viewer:
+            waiters = []
+            for count, name in enumerate(("a", "b", "c"), 1):
+                waiters.append(waiter(name))
+                wait_until(lambda count=count: len(viewer.waiting()) == count, "it waits")  # type: ignore[misc]
+        server.stop()
+        wait_until(lambda: "database_away" in private.logs(10_000), "the CPAs know")
+        waiters.append(waiter("late"))  # and one that comes while nobody can be asked
+        time.sleep(2.0)  # what anybody had who does not wait
+        assert [one.poll() for one in waiters] == [None] * 4
+        server.start()
+        with open_viewer(private.database) as viewer:
+            wait_until(lambda: len(viewer.waiting()) == 4, "they all wait again")
+        holder.terminate()
+        for one in waiters:
+            told = one.communicate(timeout=60)[1]
+            assert one.returncode == 0 and told.count("does not answer") == 1, told
+            assert "this launch keeps its place and waits until it does" in told
+        assert order.read_text().split() == ["a", "b", "c", "late"]
+        private.run("mesh", "down", "--force", check=True)
 
 
 def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(

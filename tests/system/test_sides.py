@@ -196,16 +196,40 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
 def test_who_gives_up_waiting_leaves_nothing_drained(storm: PrivateMesh, number: int) -> None:
     started(storm, LEFT, ALL - EACH)
     waits = storm.start("mesh", "side", "set", "left=open", "--wait", "60")
-    wait_until(lambda: storm.json("showmesh")["states"]["free"] == 0, "nothing is given out")
+    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
+    assert columns(storm, RIGHT, EACH), "the part that stays together works on"
     waits.send_signal(number)
     assert waits.wait(20) == 130
     assert storm.json("showmesh")["states"]["down"] == 0
+    assert not leaves(storm, LEFT)
+
+
+def leaves(storm: PrivateMesh, login: dict[str, str]) -> bool:
+    """Whether launches from there wait for a change of sides."""
+    return "about to change sides" in storm.run("yod", "-sz", "1", "true", env=login).stderr
+
+
+def test_the_larger_part_works_on_whatever_leaves_it_or_joins_it(storm: PrivateMesh) -> None:
+    yod = started(storm, LEFT, 3)
+    opened = storm.run("mesh", "side", "set", "right=open", check=True)
+    assert "open switches: right; 24 nodes changed sides and were wiped" in opened.stdout
+    closed = storm.run("mesh", "side", "set", "right=closed", check=True)
+    assert "open switches: none; 24 nodes changed sides and were wiped" in closed.stdout
+    storm.run("mesh", "side", "set", "right=open", check=True)
+    refused = storm.run("mesh", "side", "set", "right=closed", "--wipe-both")
+    assert refused.returncode != 0 and "partition 1 would be wiped with its nodes" in refused.stderr
+    assert yod.poll() is None
+    end(yod)
+    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 0, "it is gone")
+    nodes = 2 * 3 * (5 * 4 + 4 * 2)
+    both = storm.run("mesh", "side", "set", "right=closed", "--wipe-both", check=True)
+    assert f"open switches: none; {nodes} nodes changed sides and were wiped" in both.stdout
 
 
 def test_two_administrators_at_once_keep_each_others_switches(storm: PrivateMesh) -> None:
     yod = started(storm, LEFT, 1)
     waits = storm.start("mesh", "side", "set", "left-quarter=open", "--wait", "60")
-    wait_until(lambda: storm.json("showmesh")["states"]["free"] == 0, "nothing is given out")
+    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
     end(yod)
     assert waits.wait(20) == 0
     both = [storm.start("mesh", "side", "set", f"{name}=open") for name in ("left", "right-quarter", "right")]

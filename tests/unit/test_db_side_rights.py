@@ -1,5 +1,6 @@
 """What the account of a side's viewers can do on a MySQL server: read its views, and nothing else by any statement."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -8,14 +9,14 @@ import pymysql
 import pytest
 
 from db import view_schemas
-from db.accounts import Account
+from db.accounts import STATEMENT_S, Account
 from db.connection import Store, open_store
-from db.errors import Invalid, SchemaError
+from db.errors import DatabaseUnavailable, Invalid, SchemaError
 from db.free import Machine
 from db.machine import NodeSpec, define_machine
-from db.schema import create_database, grants, migrate
+from db.schema import create_database, crowding, grants, migrate, run_grants
 from db.sides import set_open
-from db.url import mysql_options
+from db.url import in_database, mysql_options
 from db.views import open_viewer
 from tests.support.mariadb import Server
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
@@ -173,10 +174,110 @@ def test_a_migration_makes_the_views_anew(sides: tuple[Store, str], sql_server: 
     )
     with open_viewer(url) as viewer, pytest.raises(SchemaError, match="older than this program's"):
         viewer.read()
-    assert sorted(migrate(admin)) == sorted(f"views of {login}" for login in LOGINS)
+    assert sorted(migrate(admin)) == sorted(f"views of {who}" for who in (*LOGINS, "the whole machine"))
     with open_viewer(url) as viewer:
         assert seen(viewer)[0] == [0, 1, 2, 3, 4, 9, 10]
     assert migrate(f"{admin}&galera=single-writer")  # again, by another URL
+
+
+@pytest.fixture
+def whole(sql_server: Server) -> Iterator[tuple[Store, str]]:
+    """A machine, and the URL of a viewer of all of it whose account may have three connections at once."""
+    admin = sql_server.url("whole_attacked")
+    sql_server.admin("DROP DATABASE IF EXISTS whole_attacked", "DROP DATABASE IF EXISTS whole_attacked__view")
+    create_database(admin)
+    migrate(admin)
+    # as an older program granted it
+    viewer = Account("whole_v", "localhost", "v", connections=3)
+    sql_server.admin(
+        "CREATE USER IF NOT EXISTS whole_v@localhost IDENTIFIED BY 'v'",
+        "GRANT SELECT ON whole_attacked.mesh TO whole_v@localhost",
+        "GRANT SELECT (id, command) ON whole_attacked.launcher TO whole_v@localhost",
+    )
+    old = sql_server.url("whole_attacked", "whole_v", "v")
+    with connected(old) as before:
+        before.cursor().execute("SELECT counter FROM mesh LOCK IN SHARE MODE")
+    for _ in range(2):  # the same again does no harm
+        run_grants(admin, grants("whole_attacked", CPA, viewer))
+    with open_store(admin) as store:
+        define_machine(store, "m", "b1", LOGIN, NODES, SECTION)
+        switch(store)
+        take(store, Machine(), LEFT, 2)
+        yield store, old
+    sql_server.admin(
+        "DROP USER whole_v@localhost", "DROP DATABASE whole_attacked", "DROP DATABASE whole_attacked__view"
+    )
+
+
+def test_a_viewer_of_the_whole_machine_stops_nobody(whole: tuple[Store, str]) -> None:
+    store, old = whole
+    with connected(in_database(old, "whole_attacked__view")) as viewer, viewer.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        for table in ("mesh", "node", "processor", "launcher", "`partition`", "waiting", "event", "node_resource"):
+            for lock in ("LOCK IN SHARE MODE", "FOR UPDATE"):
+                with contextlib.suppress(pymysql.err.OperationalError):  # a server that needs a right for that
+                    cursor.execute(
+                        f"SELECT changed FROM {table} {lock}" if table != "mesh" else f"SELECT * FROM mesh {lock}"
+                    )
+        store.patience_s = 0.1
+        for table in ("node", "processor", "launcher", "`partition`"):
+            store.run(lambda t, table=table: t.change(f"UPDATE {table} SET changed = changed + 1"))  # type: ignore[misc]
+
+
+def test_the_account_of_an_older_program_loses_the_tables_and_still_sees(whole: tuple[Store, str]) -> None:
+    _, old = whole
+    with pytest.raises(pymysql.err.OperationalError, match="denied"):
+        connected(old)
+    with connected(in_database(old, "whole_attacked__view")) as viewer, viewer.cursor() as cursor:
+        for what in (
+            "id FROM whole_attacked.launcher", "counter FROM whole_attacked.mesh", "cookie FROM launcher",
+            "request_key FROM launcher", "request FROM waiting", "admin_cookie FROM `partition`",
+        ):  # fmt: skip
+            with pytest.raises(pymysql.err.OperationalError):
+                cursor.execute(f"SELECT {what}")
+        cursor.execute("SELECT command, changed FROM launcher")
+        assert [row[0] for row in cursor.fetchall()] == [f"secret of {LEFT}"]
+    with open_viewer(old) as viewer:
+        assert seen(viewer) == ([0, *(node.id for node in NODES)], [1], [])
+
+
+def test_an_account_of_viewers_has_limits(whole: tuple[Store, str], sql_server: Server) -> None:
+    _, old = whole
+    url = in_database(old, "whole_attacked__view")
+    three = [connected(url) for _ in range(3)]
+    with pytest.raises(pymysql.err.OperationalError, match="max_user_connections"):
+        connected(url)
+    with open_viewer(url) as viewer, pytest.raises(DatabaseUnavailable, match="has reached its limit") as limit:
+        viewer.counter()
+    assert "--view-user" in limit.value.hint
+    with three[0].cursor() as cursor:
+        cursor.execute("SELECT @@max_statement_time")
+        assert float(cursor.fetchone()[0]) == STATEMENT_S
+    for connection in three:
+        connection.close()
+    assert crowding(sql_server.url("whole_attacked")) == ""
+    sql_server.admin("ALTER USER whole_v@localhost WITH MAX_USER_CONNECTIONS 140")
+    assert "connections together" in crowding(sql_server.url("whole_attacked"))
+
+
+def test_a_viewer_that_looks_while_its_account_is_changed_goes_on(sql_server: Server) -> None:
+    admin = sql_server.url("whole_changed")
+    sql_server.admin("DROP DATABASE IF EXISTS whole_changed", "DROP DATABASE IF EXISTS whole_changed__view")
+    create_database(admin)
+    migrate(admin)
+    with open_store(admin) as store:
+        define_machine(store, "m", "b1", LOGIN, NODES, SECTION)
+    sql_server.admin(
+        "CREATE USER changed_v@localhost IDENTIFIED BY 'v'", "GRANT SELECT ON whole_changed.* TO changed_v@localhost"
+    )
+    with open_viewer(sql_server.url("whole_changed", "changed_v", "v")) as viewer:
+        counter = viewer.counter()
+        sql_server.admin("REVOKE ALL ON whole_changed.* FROM changed_v@localhost")
+        run_grants(admin, grants("whole_changed", CPA, Account("changed_v", "localhost")))
+        assert viewer.counter() == counter
+    sql_server.admin(
+        "DROP USER changed_v@localhost", "DROP DATABASE whole_changed", "DROP DATABASE whole_changed__view"
+    )
 
 
 def test_making_it_all_again_changes_nothing(sides: tuple[Store, str], sql_server: Server) -> None:

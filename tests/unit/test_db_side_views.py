@@ -15,7 +15,8 @@ from db.machine import define_machine
 from db.many_nodes import drain, nodes_up, resume
 from db.modes import reserve
 from db.partitions import PartitionDemand, create, destroy
-from db.sides import InUse, set_open
+from db.sides import InUse, changed_columns, set_open
+from db.topology import Mesh
 from db.views import Picture, Viewer, open_viewer
 from db.waiting import Wait, drop, enqueue
 from tests.support.stores import key
@@ -187,8 +188,11 @@ class Model:
 
     def switched(self, names: set[str], stamp: int) -> None:
         before = {node: self.reach(node) for node in COLUMN}
+        mesh = Mesh(SECTION)
+        moved = changed_columns(mesh.with_open(sorted(self.open)), mesh.with_open(sorted(names)))
         self.open = names
-        self.near.update(dict.fromkeys((node for node in COLUMN if self.reach(node) - before[node]), stamp))
+        came = (node for node in COLUMN if COLUMN[node] in moved and self.reach(node) - before[node])
+        self.near.update(dict.fromkeys(came, stamp))
 
     def sees(self, me: int, node: int | None, changed: int | None = None) -> bool:
         if node is None or self.piece(me) != self.piece(node):
