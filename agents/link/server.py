@@ -7,7 +7,7 @@ import os
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
-from agents.link.sockets import Peer, listen, peer
+from agents.link.sockets import Peer, file_of, listen, listen_again, peer
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
@@ -96,10 +96,29 @@ class Server:
         self._may_connect = may_connect
         self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
-        self.sock = listen(path)
-        if public:  # every user may knock; the daemon asks the kernel who it is
-            os.chmod(path, 0o666)
-        loop.watch(self.sock.fileno(), READ, self._on_accept)
+        self._public = public
+        self._begin(listen(path))
+
+    def _begin(self, sock: Socket) -> None:
+        self.sock = sock
+        if self._public:  # every user may knock; the daemon asks the kernel who it is
+            os.chmod(self.path, 0o666)
+        self._file = file_of(self.path)
+        self.loop.watch(sock.fileno(), READ, self._on_accept)
+
+    def listen_again(self, *, make: bool = True) -> bool:
+        """Make the socket's file again where it was removed; whether it was. OSError, AgentError when that fails.
+
+        ``make``: the directory too.
+        """
+        sock = listen_again(self.path, self._file, public=self._public, make=make)
+        if sock is None:
+            return False
+        self._on_accept(READ)  # connections that were made before the file was removed
+        self.loop.unwatch(self.sock.fileno())
+        self.sock.close()
+        self._begin(sock)
+        return True
 
     def _on_accept(self, _events: int) -> None:
         while True:

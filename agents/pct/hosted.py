@@ -106,6 +106,29 @@ class Hosted:
         sock.close()  # dead; a rank on its way to its exec holds the socket for a moment more
         return None
 
+    def _is_dead(self, launcher: int) -> bool:
+        """Whether the launch child of ``launcher`` is positively gone; nothing is cleared because it was not found."""
+        try:
+            sock = connect_now(launch_socket(self._run, self._node, launcher))
+        except ConnectionRefusedError:
+            return True  # a socket of which no process listens any more
+        except FileNotFoundError:
+            return not self._has_launch_child(launcher)  # RUN may have been removed below it
+        except (OSError, AgentError):
+            return False
+        pid = peer(sock).pid
+        sock.close()
+        return not processes.alive(pid)  # a rank on its way to its exec holds the socket for a moment more
+
+    def _has_launch_child(self, launcher: int) -> bool:
+        # by its processes, which carry the launch's mark: one of them descends from a launch child that is alive
+        for pid in processes.marked(f"{self._mesh}/{self._node}/{launcher}"):
+            while pid > 1:
+                if processes.is_agent(pid, b"redmesh-launch") and processes.alive(pid):
+                    return True
+                pid = processes.parent(pid)
+        return False
+
     def launchers(self) -> List[int]:
         """Launchers with something of theirs in RUN."""
         return launchers_here(self._run, self._node)
@@ -113,15 +136,25 @@ class Hosted:
     def adopt(self) -> None:
         """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
         for launcher in self.launchers():
-            sock = self._reach(launcher)
-            if sock is None:
+            if not self._adopt_one(launcher) and self._is_dead(launcher):
                 self.clear(launcher)
-                continue
-            pid = peer(sock).pid
-            sock.close()
+
+    def adopt_late(self) -> None:
+        """Take over launch children that made their sockets again after RUN was removed."""
+        for launcher in self.launchers():
+            self._adopt_one(launcher)
+
+    def _adopt_one(self, launcher: int) -> bool:
+        sock = self._reach(launcher)
+        if sock is None:
+            return False
+        pid = peer(sock).pid
+        sock.close()
+        if pid not in self._own and pid not in self._adopted:
             self._adopted[pid] = launcher
             self._log.write("adopted", launcher=launcher, pid=pid)
             self._watch(pid)
+        return True
 
     def _watch(self, pid: int) -> None:
         try:
@@ -195,12 +228,9 @@ class Hosted:
         """Clear every launch whose launch child is dead: which ones."""
         dead = []
         for launcher in self.launchers():
-            sock = self._reach(launcher)
-            if sock is None:
+            if self._is_dead(launcher):
                 self.clear(launcher)
                 dead.append(launcher)
-            else:
-                sock.close()
         return dead
 
     def clear(self, launcher: int) -> int:

@@ -13,7 +13,7 @@ from agents.link.client import Client, Unreachable
 from console.cli.mesh_drawing import elapsed, legend, table
 from console.cli.mesh_reading import counts
 from console.counted import counted
-from console.deploy import personal
+from console.deploy import living, personal
 from console.deploy.kept_program import runs_another
 from console.deploy.plan import size_of
 from console.errors import ConsoleError
@@ -41,7 +41,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
     keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
     rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
     cpas = {
-        os.path.basename(path)[:-5]: personal.answers(path)
+        os.path.basename(path)[:-5]: living.answers(path)
         for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     }
     database, machine = _database(settings)
