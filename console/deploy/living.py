@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from agents.link.sockets import LOOK_S, connect
-from agents.pct.processes import is_agent
+from agents.pct.processes import children, is_agent
 
 #: Seconds for sockets to come back: the keeper makes RUN again, and the others their sockets in it.
 BACK_S = 2 * LOOK_S + 1
@@ -96,13 +96,13 @@ def await_sockets(config: dict[str, Any]) -> list[str]:
             for pid, (kind, name) in there.items()
             if kind != LAUNCH and not answers(f"{run}/{name}.sock")
         ]
-        launches = sum(kind == LAUNCH for kind, _ in there.values())
+        launches = sum(kind == LAUNCH and bool(children(pid)) for pid, (kind, _) in there.items())
         back = sum(name.startswith("launch-") and name.endswith(".sock") for name in _names(run))
         if not missing and (whole or back >= launches):
             return []
         whole = False
         if time.monotonic() > deadline:
-            return missing  # launch children without one: those that wait for another launch have none
+            return missing
         time.sleep(_POLL_S * (5 if missing else 1))
 
 

@@ -111,3 +111,19 @@ def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
     assert site.run("yod", "-sz", "4", "true").returncode == 0
     site.run("mesh", "down", check=True)
     assert site.json("showmesh")["states"]["down"] == 4
+
+
+def test_a_mesh_up_without_its_database_ends_no_launch(site: PrivateMesh, sql_server: Server) -> None:
+    site.up()
+    yod = site.start("yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: site.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    site.kill("keeper")
+    sql_server.kill()
+    try:
+        up = site.run("mesh", "up")
+        assert up.returncode == 1 and "under a new keeper" in up.stdout and "cannot be told" in up.stderr
+        assert json.loads(site.run("mesh", "up", "--json").stdout)["nodes_up"] is None
+    finally:
+        sql_server.start()
+    wait_until(lambda: site.run("mesh", "up").returncode == 0, "all is well again")
+    assert yod.poll() is None and site.json("showmesh")["states"]["busy"] == 2
