@@ -410,9 +410,9 @@ def test_commands_find_a_mesh_whose_run_directory_was_removed(mesh: MakeMesh, co
 
 def test_a_held_launch_is_released_after_its_run_directory_was_removed(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
-    launcher = private.run("yod", "-detach", "-hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
+    launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
     remove_run(private)
-    private.run("yod", "-release", launcher, check=True)
+    private.run("yod", "--release", launcher, check=True)
     assert private.run("yod", "--attach", launcher, check=True).stdout == "hi\nhi\n"
 
 
