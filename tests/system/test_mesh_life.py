@@ -479,3 +479,19 @@ def test_down_and_up_where_keeper_json_is_broken(mesh: MakeMesh) -> None:
     assert refused.returncode == 125 and "--force" in refused.stderr and yod.poll() is None
     assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
     wait_until(lambda: not private.processes(), "all have ended")
+
+
+def test_a_damaged_database_is_named_with_what_to_do(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    private.down()
+    content = bytearray((private.state / "mesh.db").read_bytes())
+    for page in range(1, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    (private.state / "mesh.db").write_bytes(content)
+    for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
+        got = private.run(*command)
+        assert got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr, got
+        assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
+    for path in private.state.glob("mesh.db*"):
+        path.unlink()
+    assert private.up().returncode == 0, "the remedy is one"
