@@ -188,7 +188,7 @@ def _sweep(folder: str) -> None:
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
         try:
-            if name.endswith(".frames") and os.lstat(path).st_mtime < limit:
+            if name.endswith(".frames") and os.lstat(path).st_mtime < limit and not is_held(path):
                 os.unlink(path)
         except OSError as error:
             sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")
