@@ -303,6 +303,9 @@ def _read_toml(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: {error.strerror}", "--config names a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is no TOML: {error}", "docs/configuration.md has an example") from None
+    except RecursionError:
+        told = f"{path} cannot be read: its tables or lists are nested too deeply"
+        raise ConfigurationError(told, "docs/configuration.md has an example") from None
 
 
 def _nearest(name: str) -> str:

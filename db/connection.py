@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from db import drivers
 from db.drivers import Meaning
-from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError
+from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.folded import conditions, runs
 from db.orm import pw
 from db.schema_version import SCHEMA_VERSION, check_version
@@ -412,6 +412,9 @@ class Store:
         what = drivers.meaning(error)
         if what is Meaning.RETRY:
             return
+        damaged = damage(self.url, drivers.reason(error)) if self._path else None
+        if damaged is not None:
+            raise damaged from error
         if what is Meaning.LOST:
             self._drop()
             raise self._unavailable(error) from error
@@ -424,7 +427,7 @@ class Store:
         if NO_SUCH_DATABASE in error.args:
             return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
         if self._path:
-            return DatabaseUnavailable(
+            return damage(self.url, text) or DatabaseUnavailable(
                 f"the system database ({self.url}) cannot be used: {text}", "the file or its disk is at fault"
             )
         return DatabaseUnavailable(

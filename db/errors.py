@@ -36,6 +36,23 @@ class DatabaseUnavailable(StoreError):
     code = "database"
 
 
+class DatabaseDamaged(StoreError):
+    """The file of an SQLite database does not hold what SQLite wrote: a disk fault, or another program's write."""
+
+    code = "database"
+
+
+def damage(place: str, text: str) -> DatabaseDamaged | None:
+    """The error for the file at ``place`` where SQLite's words ``text`` say that it is damaged; else None."""
+    if "malformed" not in text and "not a database" not in text:
+        return None
+    return DatabaseDamaged(
+        f"the system database ({place}) is damaged: {text}",
+        "mesh down --force, move the file and its -wal and -shm away, mesh up makes a new one (without the history);"
+        " sqlite3 FILE .recover saves what can be read",
+    )
+
+
 class SchemaError(StoreError):
     """There is no schema yet, or it is not the one this build knows."""
 

@@ -11,7 +11,7 @@ import peewee as pw
 from db import drivers, view_schemas
 from db.accounts import Account, at, made, quoted
 from db.connection import Store, open_store
-from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
 from db.schema_version import SCHEMA_VERSION
 from db.url import in_database, mysql_options, without_password
 
@@ -46,7 +46,7 @@ def migrate(url: str) -> list[str]:
                 steps += view_schemas.make_anew(store, str(mysql_options(url)["database"]))
             return steps
     except pw.PeeweeException as error:
-        raise StoreError(
+        raise damage(store.url, drivers.reason(error)) or StoreError(
             f"the system database at {store.url} could not be made or migrated: {drivers.reason(error)}",
             "the account needs CREATE, ALTER, INDEX and DROP on the database",
         ) from error
@@ -62,7 +62,7 @@ def version(store: Store) -> int:
             return 0
         row = store.execute("SELECT schema_version FROM mesh WHERE id = 1").fetchone()
     except pw.PeeweeException as error:
-        raise StoreError(
+        raise damage(store.url, drivers.reason(error)) or StoreError(
             f"the system database at {store.url} cannot be used: {drivers.reason(error)}",
             "look at its disk and at the account's rights",
         ) from error
@@ -100,6 +100,25 @@ def create_database(admin_url: str) -> None:
         raise StoreError(f"database {name} could not be made: {drivers.reason(error)}") from error
     finally:
         store.close()
+
+
+def check_may_grant(admin_url: str) -> None:
+    """StoreError unless the account of ``admin_url`` may make accounts and grant; nothing is changed."""
+    store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
+    try:
+        store.connect()
+        told = " ".join(str(row[0]) for row in store.execute("SHOW GRANTS").fetchall())
+    except pw.PeeweeException as error:
+        raise StoreError(f"the rights of the account cannot be read: {drivers.reason(error)}") from error
+    finally:
+        store.close()
+    may_make = "CREATE USER" in told or "ALL PRIVILEGES ON *.*" in told
+    if not (may_make and "GRANT OPTION" in told):
+        raise StoreError(
+            f"the account of {without_password(admin_url)} may not make accounts and grant them rights:"
+            " nothing was changed",
+            "it needs CREATE USER and GRANT OPTION; without --run the statements are printed for the administrator",
+        )
 
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:

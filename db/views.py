@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError
+from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.folded import LONGEST_LIST, may_be_cut
 from db.rows import (
     EventRow,
@@ -260,7 +260,8 @@ class Viewer:
                 f"the system database ({self.url}) does not answer: {text}",
                 "see that the server runs and the account may log in",
             )
-        return DatabaseUnavailable(f"the system database ({self.url}) cannot be read: {error}")
+        told = f"the system database ({self.url}) cannot be read: {error}"
+        return damage(self.url, str(error)) or DatabaseUnavailable(told)
 
 
 class Picture:

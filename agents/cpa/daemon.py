@@ -21,7 +21,7 @@ from agents.cpa.queue import Queue
 from agents.cpa.rights import Denied, Rights
 from agents.cpa.switching import OP, Switching
 from agents.cpa.vouching import VOUCH, vouched
-from agents.link import trust
+from agents.link import sockets, trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
@@ -84,6 +84,7 @@ class Cpa:
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._every(LOOK_S, self._look_after)
+        self._look_at_socket()
         self._every(CHECKPOINT_S, self.store.checkpoint)
         self._every(TRIM_S, self._trim)
 
@@ -283,6 +284,15 @@ class Cpa:
                 pass  # a repeated request has taken it over, under another cookie
             self._undo.popleft()
             self._released()
+
+    def _look_at_socket(self) -> None:
+        # apart from what is due in the database, which may be away
+        self.loop.after(sockets.LOOK_S, self._look_at_socket)
+        try:
+            if self.server.listen_again():
+                self.journal.write("socket_made_again", socket=self.config.socket(self.name))
+        except (OSError, AgentError):
+            pass  # there is no place for it yet; the keeper's log says why
 
     def _look_after(self) -> None:
         self._undo_now()

@@ -16,7 +16,7 @@ from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.names import Names
 from agents.link.server import Server, Session
-from agents.link.sockets import connect_now, own_directory, peer
+from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.pct import kernel, processes
 from agents.pct.spares import prepare
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 #: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
 #: write down that the mesh is gone.
 IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
+#: After RUN was made again: every launch child has its socket there by then.
+BACK_S = LOOK_S + 0.5
 #: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
 LEAVING_S = 0.5
+_LOCK_TRIES, _LOCK_S = 10, 0.01
 
 
 class Kept:
@@ -75,6 +78,9 @@ class Keeper:
         self._end_deadline = 0.0
         self._end_reason = ""
         self._told = False  # the database, that the mesh is gone
+        self._back_at = -BACK_S  # when RUN was made again
+        self._no_place = ""  # why it could not be
+        self._life = ""  # of a node on another machine: its boot id, as its PCT wrote it
         self._strays = Strays(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,12 +100,14 @@ class Keeper:
 
     def _take_lock(self) -> int:
         fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1) from None
-        return fd
+        for _ in range(_LOCK_TRIES):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except OSError:
+                time.sleep(_LOCK_S)  # somebody may have looked whether it is held (console/deploy/living.py)
+        os.close(fd)
+        raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
 
     def _plan(self, path: str) -> List[Kept]:
         config = self._config
@@ -154,7 +162,43 @@ class Keeper:
                 self._feed(kept, Event.START)
         if self._config.get("auto"):
             self._loop.after(self._idle_step(), self._ask_idle)
+        self._loop.after(LOOK_S, self._look_at_socket)
         self._loop.run()
+
+    def _look_at_socket(self) -> None:
+        """RUN may have been removed below us, by logind at the last logout: make it again."""
+        self._loop.after(LOOK_S, self._look_at_socket)
+        try:
+            if self._server.listen_again():
+                self._back_at, self._no_place = time.monotonic(), ""
+                self._log.write("sockets made again", run=self._run)
+            self._write_again()
+        except (OSError, AgentError) as error:
+            why = error.message if isinstance(error, AgentError) else f"{error.filename}: {error.strerror}"
+            if why != self._no_place:
+                self._no_place = why
+                self._log.write("sockets cannot be made again", run=self._run, reason=why)
+
+    def _write_again(self) -> None:
+        config = self._config
+        if not config["login"]:  # on a node's own machine
+            from agents.pct import node_life
+
+            self._life = node_life.present(self._run, str(config["nodes"][0]["name"]))[0] or self._life
+        elif not os.path.exists(os.path.join(self._run, "login")):
+            try:
+                with open(os.path.join(self._state, "trust", "ca.pem"), "rb") as file:
+                    self._put("ca.pem", file.read())
+            except FileNotFoundError:
+                pass  # a mesh of this machine alone has none
+            self._put("login", f"{config['login']}\n".encode())
+
+    def _put(self, name: str, content: bytes) -> None:
+        # a file in RUN that yods read
+        fd = os.open(os.path.join(self._run, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(content)
+            os.fchmod(fd, 0o644 if self._config.get("users") else 0o600)
 
     def _find(self, kept: Kept) -> int:
         try:
@@ -208,11 +252,23 @@ class Keeper:
             return
         kept.said_before = size_of(kept.errors)
         try:
+            if kept.kind == "pct" and kept.machine.restarts:
+                self._keep_life(kept.name)
             kept.pid = kept.spawn()
         except OSError as error:
             kept.pid = 0
             self._tell_failure(kept, error.strerror or str(error))
             self._loop.after(0, lambda: self._feed(kept, Event.FAILED))
+
+    def _keep_life(self, node: str) -> None:
+        # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
+        # because their files were removed.
+        from agents.pct import node_life
+        from agents.pct.places import later_incarnation
+
+        own_directory(self._run, public=bool(self._config.get("users")))
+        node_life.keep(self._run, node, self._life)
+        later_incarnation(self._run, node)
 
     def _reap(self) -> None:
         by_pid = {kept.pid: kept for kept in self._kept if kept.pid}
@@ -294,6 +350,10 @@ class Keeper:
         return told
 
     def _down(self, session: Session, message: Message, deadline: float) -> None:
+        if not message.get("force") and time.monotonic() - self._back_at < BACK_S:
+            # which launches run is told by their sockets, and not all of those are back yet
+            self._loop.after(0.1, lambda: self._down(session, message, time.monotonic() + LEAVING_S))
+            return
         running = [] if message.get("force") else self._launchers()
         if running and time.monotonic() < deadline:
             self._loop.after(0.02, lambda: self._down(session, message, deadline))
@@ -310,7 +370,11 @@ class Keeper:
     def _launchers(self) -> List[int]:
         # Launch children say by their sockets that they live: no daemon has to be asked.
         found = set()
-        for name in os.listdir(self._run):
+        try:
+            names = os.listdir(self._run)
+        except OSError:
+            names = []
+        for name in names:
             if name.startswith("launch-") and name.endswith(".sock"):
                 try:
                     connect_now(os.path.join(self._run, name)).close()
@@ -340,7 +404,7 @@ class Keeper:
 
     def _on_idle(self, caller: Caller, reply: Optional[Message]) -> None:
         caller.close()
-        if reply is None or reply.get("partitions") or self._launchers():
+        if reply is None or reply.get("partitions") or time.monotonic() - self._back_at < BACK_S or self._launchers():
             return
         if reply.get("idle_s", 0) >= self._config.get("idle_s", 1800):
             self._end("the mesh was idle")

@@ -43,19 +43,4 @@ class Strays:
 
     def _found(self) -> "List[int]":
         known = self._known()
-        return [pid for pid in processes.children(os.getpid()) if pid not in known and not is_agent(pid)]
-
-
-def is_agent(pid: int) -> bool:
-    """Whether ``pid`` has an agent's name, and a way to our rights: anybody may call his process what he likes.
-
-    A launch child that acts as a user has it in its saved uid. True too for one that is gone.
-    """
-    try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            lines = file.read(4096).split(b"\n")
-    except OSError:
-        return True
-    name = lines[0].partition(b":\t")[2]
-    uids: List[bytes] = next((line.split() for line in lines if line.startswith(b"Uid:")), [])
-    return name.startswith(b"redmesh-") and len(uids) == 5 and int(uids[3]) == os.geteuid()
+        return [pid for pid in processes.children(os.getpid()) if pid not in known and not processes.is_agent(pid)]

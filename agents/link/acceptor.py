@@ -37,6 +37,7 @@ class Acceptor:
         self._loop, self._sock, self._at_once = loop, sock, at_once
         self._on_connection, self._on_exhausted = on_connection, on_exhausted
         self._told = self._closed = False
+        self._accepted = 0
         self._watch()
 
     def _watch(self) -> None:
@@ -54,6 +55,7 @@ class Acceptor:
                     self._pause(error.strerror or str(error))
                 return
             self._told = False
+            self._accepted += 1
             self._on_connection(sock, address)
 
     def _pause(self, reason: str) -> None:
@@ -62,6 +64,14 @@ class Acceptor:
         if not self._told:
             self._told = True
             self._on_exhausted(reason)
+
+    def finish(self) -> None:
+        """Accept what has been connecting up to now, then no more."""
+        before = -1
+        while not self._closed and self._accepted != before:
+            before = self._accepted
+            self._on_ready(READ)
+        self.close()
 
     def close(self) -> None:
         """Accept no more; call it before the socket is closed."""

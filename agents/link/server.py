@@ -8,7 +8,7 @@ from agents.link.acceptor import AT_ONCE, Acceptor
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.sockets import Peer, listen, peer
+from agents.link.sockets import Peer, file_of, listen, listen_again, peer
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
@@ -158,11 +158,29 @@ class Server:
         self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
         self.sessions: Dict[int, Session] = {}
         self._refused = "", b""  # the last refusal, as a message and as frames
-        self.sock = listen(path)
-        if public:  # every user may knock; the daemon asks the kernel who it is
-            os.chmod(path, 0o666)
-        at_once = USERS_AT_ONCE if users is not None else AT_ONCE
-        self._acceptor = Acceptor(loop, self.sock, self._on_accept, on_exhausted, at_once)
+        self._public, self._on_exhausted = public, on_exhausted
+        self._begin(listen(path))
+
+    def _begin(self, sock: Socket) -> None:
+        self.sock = sock
+        if self._public:  # every user may connect; the daemon asks the kernel who it is
+            os.chmod(self.path, 0o666)
+        self._file = file_of(self.path)
+        at_once = USERS_AT_ONCE if self.users is not None else AT_ONCE
+        self._acceptor = Acceptor(self.loop, sock, self._on_accept, self._on_exhausted, at_once)
+
+    def listen_again(self, *, make: bool = True) -> bool:
+        """Make the socket's file again where it was removed; whether it was. OSError, AgentError when that fails.
+
+        ``make``: the directory too.
+        """
+        sock = listen_again(self.path, self._file, public=self._public, make=make)
+        if sock is None:
+            return False
+        self._acceptor.finish()  # connections that were made before the file was removed
+        self.sock.close()
+        self._begin(sock)
+        return True
 
     def _on_accept(self, sock: Socket, _address: object) -> None:
         if self._may_connect is not None and not self._may_connect(peer(sock)):

@@ -16,8 +16,10 @@ from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import FrozenSet
+    from typing import FrozenSet, Optional, Tuple
 
+#: Seconds between two looks of a daemon whether the files of its sockets are still there.
+LOOK_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
 _QUEUE_S = 1.0  # at most, for a place in the listener's queue
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
@@ -48,9 +50,7 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
     """
     mode = 0o755 if public else 0o700
     if create:
-        parent = os.path.dirname(path)
-        if parent and not os.path.isdir(parent):
-            os.makedirs(parent, mode=0o700, exist_ok=True)
+        _make_above(os.path.dirname(path))
         try:
             os.mkdir(path, mode)
             os.chmod(path, mode)  # whatever the umask
@@ -65,6 +65,16 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
             "remove it, or point XDG_RUNTIME_DIR to a directory of your own",
         )
     return path
+
+
+def _make_above(path: str) -> None:
+    # os.makedirs gives its mode to the last directory alone: XDG_RUNTIME_DIR made again must be 0700 too
+    if path and not os.path.isdir(path):
+        _make_above(os.path.dirname(path))
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
 
 
 def give_room(path: str, uid: int, gid: int) -> None:
@@ -124,6 +134,30 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
     finally:
         if directory >= 0:
             os.close(directory)
+
+
+def file_of(path: str) -> "Tuple[int, int]":
+    """Device and inode of the file at ``path``; zeros where there is none, or it cannot be reached."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def listen_again(
+    path: str, known: "Tuple[int, int]", backlog: int = 1024, *, public: bool = False, make: bool = False
+) -> "Optional[socket.socket]":
+    """Another socket listening at ``path`` where the file ``known`` (see :func:`file_of`) was removed; else None.
+
+    logind removes /run/user/UID with everything in it at a user's last logout, and mounts another one at the next
+    login. With ``make`` the directory is made again too: a daemon that may outlive its mesh leaves that to others.
+    OSError when that cannot be, AgentError when the directory is not ours or somebody else listens there.
+    """
+    if file_of(path) == known:
+        return None
+    own_directory(os.path.dirname(path), create=make, public=public)
+    return listen(path, backlog)
 
 
 def _bind(sock: socket.socket, short: str) -> None:

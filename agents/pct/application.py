@@ -12,9 +12,9 @@ import struct
 from agents.link.acceptor import Acceptor
 from agents.link.lean import deque
 from agents.link.link import Link
-from agents.link.sockets import listen, peer
+from agents.link.sockets import LOOK_S, file_of, listen, listen_again, peer
 from agents.pct.places import file_socket
-from agents.wire.errors import WireError
+from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE
 
 TYPE_CHECKING = False
@@ -62,8 +62,8 @@ class Application:
     def __init__(self, around: Around) -> None:
         self._around = around
         self.path = file_socket(around.run, around.node, around.load.launcher)
-        self._sock = listen(self.path)
-        self._acceptor = Acceptor(around.loop, self._sock, self._on_accept)
+        self._begin(listen(self.path))
+        around.loop.after(LOOK_S, self._look_at_socket)
         self._channels: Dict[int, Channel] = {}
         self._next = 0
         self._next_own = OWN
@@ -74,6 +74,21 @@ class Application:
         self._below: Dict[int, Child] = {}
 
     # from the ranks
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._sock, self._file = sock, file_of(self.path)
+        self._acceptor = Acceptor(self._around.loop, sock, self._on_accept)
+
+    def _look_at_socket(self) -> None:
+        self._around.loop.after(LOOK_S, self._look_at_socket)
+        try:
+            sock = listen_again(self.path, self._file)
+        except (OSError, AgentError):
+            return  # there is no place for it yet
+        if sock is not None:
+            self._acceptor.finish()
+            self._sock.close()
+            self._begin(sock)
 
     def _on_accept(self, sock: socket.socket, _address: object) -> None:
         if peer(sock).uid in (0, os.geteuid()):

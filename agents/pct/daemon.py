@@ -10,7 +10,7 @@ from agents.link.lean import signal, socket
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.link.sockets import own_directory
+from agents.link.sockets import LOOK_S, own_directory
 from agents.pct import kernel, processes
 from agents.pct.beats import Beats
 from agents.pct.door import Door
@@ -19,11 +19,19 @@ from agents.pct.hosted import Hosted, Kill
 from agents.pct.inside import Inside
 from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
-from agents.pct.places import launchers_here, owed_epilog, pct_socket, tombstone
+from agents.pct.places import (
+    incarnation_file,
+    launchers_here,
+    owed_epilog,
+    pct_socket,
+    tombstone,
+    write_incarnation,
+)
 from agents.pct.process_tracking import ProcessTracking
 from agents.pct.seat import Host
 from agents.pct.spares import Spares, prepare, serve_launches
 from agents.wire.control import Message
+from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -37,6 +45,7 @@ TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
 _PREPARE_S = 1.5  # after our start: the mesh is to hear of us first
 _END_S = 5.0  # for launches to end before they are killed
+_LATE_LOOKS = 3  # of LOOK_S, for launch children that make their sockets again
 
 
 class PctConfig:
@@ -92,15 +101,12 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
 
 def next_incarnation(run: str, node: str) -> int:
     """One more than the node's last PCT had since the mesh came up."""
-    path = os.path.join(run, f"incarnation-{node}")
     try:
-        with open(path, encoding="ascii") as file:
+        with open(incarnation_file(run, node), encoding="ascii") as file:
             number = int(file.read()) + 1
     except (OSError, ValueError):
         number = 1
-    with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(str(number))
-    os.replace(path + ".new", path)
+    write_incarnation(run, node, number)
     return number
 
 
@@ -145,7 +151,40 @@ class Pct(Inside):
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending, self._prepared = 0.0, False
+        self._buried: Dict[int, float] = {}  # launchers that were killed here, and when
+        self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
+        self._loop.after(LOOK_S, self._look_at_socket)
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def _look_at_socket(self) -> None:
+        """RUN may have been removed below us: make again what is ours there, and take up whom we do not know yet."""
+        if self._ending:
+            return
+        self._loop.after(LOOK_S, self._look_at_socket)
+        try:
+            if self._server.listen_again():
+                self._log.write("socket made again", socket=self._server.path)
+                self._late_looks = _LATE_LOOKS
+            self._write_again()
+        except (OSError, AgentError):
+            return  # there is no place for it yet; the keeper's log says why
+        if self._late_looks:
+            self._late_looks -= 1
+            self._hosted.adopt_late()
+
+    def _write_again(self) -> None:
+        config = self._config
+        if os.path.exists(incarnation_file(config.run, config.node)):
+            return
+        if config.contact is not None:
+            from agents.pct import node_life
+
+            node_life.keep(config.run, config.node, config.boot_id)
+        for launcher, at in self._buried.items():
+            if time.monotonic() - at < TOMBSTONE_S:
+                with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
+                    pass
+        write_incarnation(config.run, config.node, self._incarnation)  # the last, for it says that all are there
 
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.outside import Outside
@@ -363,8 +402,14 @@ class Pct(Inside):
 
     def _bury(self, launcher: int) -> None:
         config = self._config
-        with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
-            pass
+        now = time.monotonic()
+        self._buried = {one: at for one, at in self._buried.items() if now - at < TOMBSTONE_S}
+        self._buried[launcher] = now
+        try:
+            with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
+                pass
+        except FileNotFoundError:
+            return  # RUN was removed: with what is made again there
         prefix = os.path.basename(tombstone(config.run, config.node, 0))[:-1]
         for name in os.listdir(config.run):
             path = os.path.join(config.run, name)

@@ -108,25 +108,60 @@ class Hosted:
         sock.close()  # dead; a rank on its way to its exec holds the socket for a moment more
         return None
 
+    def _is_dead(self, launcher: int) -> bool:
+        """Whether the launch child of ``launcher`` is positively gone; nothing is cleared because it was not found."""
+        try:
+            sock = connect_now(launch_socket(self._run, self._node, launcher))
+        except ConnectionRefusedError:
+            return True  # a socket of which no process listens any more
+        except FileNotFoundError:
+            # RUN may have been removed below it: its record, and else the mark of its processes, tell
+            tracked = self._tracking.launchers()
+            return not (tracked[launcher] if launcher in tracked else self._has_launch_child(launcher))
+        except (OSError, AgentError):
+            return False
+        pid = peer(sock).pid
+        sock.close()
+        return not processes.alive(pid)  # a rank on its way to its exec holds the socket for a moment more
+
+    def _has_launch_child(self, launcher: int) -> bool:
+        # by its processes, which carry the launch's mark: one of them descends from a launch child that is alive
+        for pid in processes.marked(f"{self._mesh}/{self._node}/{launcher}"):
+            while pid > 1:
+                if processes.is_agent(pid, b"redmesh-launch") and processes.alive(pid):
+                    return True
+                pid = processes.parent(pid)
+        return False
+
     def launchers(self) -> List[int]:
         """Launchers with something of theirs in RUN, or with a record of their processes."""
         return sorted({*launchers_here(self._run, self._node), *self._tracking.launchers()})
 
     def adopt(self) -> None:
         """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
-        tracked = self._tracking.launchers()
         for launcher in self.launchers():
-            sock = self._reach(launcher)
-            pid = peer(sock).pid if sock is not None else tracked.get(launcher, 0)  # RUN may have been removed
-            if sock is not None:
-                sock.close()
-            if not pid:
+            if not self._adopt_one(launcher) and self._is_dead(launcher):
                 self.clear(launcher)
-                continue
+        self._tracking.end_dead()  # of launch children that had no launch when they were killed
+
+    def adopt_late(self) -> None:
+        """Take over launch children that made their sockets again after RUN was removed."""
+        for launcher in self.launchers():
+            self._adopt_one(launcher)
+
+    def _adopt_one(self, launcher: int) -> bool:
+        sock = self._reach(launcher)
+        # RUN may have been removed, and the launch child's socket with it: its record names it too
+        pid = peer(sock).pid if sock is not None else self._tracking.launchers().get(launcher, 0)
+        if sock is not None:
+            sock.close()
+        if not pid:
+            return False
+        if pid not in self._own and pid not in self._adopted:
             self._adopted[pid] = launcher
             self._log.write("adopted", launcher=launcher, pid=pid)
             self._watch(pid)
-        self._tracking.end_dead()  # of launch children that had no launch when they were killed
+        return True
 
     def _watch(self, pid: int) -> None:
         try:
@@ -204,12 +239,8 @@ class Hosted:
     def clear_dead(self) -> List[int]:
         """Clear every launch whose launch child is dead: which ones."""
         dead = []
-        tracked = self._tracking.launchers()
         for launcher in self.launchers():
-            sock = self._reach(launcher)
-            if sock is not None:
-                sock.close()
-            elif not tracked.get(launcher):  # one that lives may have lost its socket with RUN
+            if self._is_dead(launcher):
                 self.clear(launcher)
                 dead.append(launcher)
         return dead

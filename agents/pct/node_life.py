@@ -24,14 +24,24 @@ def boot_id(run: str, node: str, mesh_boot: str) -> Tuple[str, bool]:
     return new_boot_id(run, node, mesh_boot), True
 
 
+def keep(run: str, node: str, chosen: str) -> None:
+    """Write the boot id of a PCT that lives once more where its file was removed. OSError."""
+    if chosen and not os.path.exists(_path(run, node)):
+        _write(run, node, chosen)
+
+
 def new_boot_id(run: str, node: str, mesh_boot: str) -> str:
     """A boot id that this node never had. OSError."""
     chosen = f"{mesh_boot}-{os.urandom(4).hex()}"
+    _write(run, node, chosen)
+    return chosen
+
+
+def _write(run: str, node: str, chosen: str) -> None:
     path = _path(run, node)
     with open(path + ".new", "w", encoding="ascii") as file:
         file.write(f"{chosen} {_kernel()}\n")
     os.replace(path + ".new", path)
-    return chosen
 
 
 def present(run: str, node: str) -> Tuple[str, int]:

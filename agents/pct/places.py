@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -33,6 +34,25 @@ def file_socket(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"launch-{node}-{launcher}.files")
 
 
+def incarnation_file(run: str, node: str) -> str:
+    """How often the node's PCT was started since the mesh came up."""
+    return os.path.join(run, f"incarnation-{node}")
+
+
+def later_incarnation(run: str, node: str) -> None:
+    """Where the count was removed with RUN: count on from a number that is later than any before. OSError."""
+    if not os.path.exists(incarnation_file(run, node)):
+        write_incarnation(run, node, int(time.time()) // 2)  # half: below the number of a life that is given up
+
+
+def write_incarnation(run: str, node: str, number: int) -> None:
+    """What the next PCT of the node counts on from. OSError."""
+    path = incarnation_file(run, node)
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(str(number))
+    os.replace(path + ".new", path)
+
+
 def tombstone(run: str, node: str, launcher: int) -> str:
     """A file that says: this launcher has been killed here, its load is refused."""
     return os.path.join(run, f"killed-{node}-{launcher}")
@@ -57,7 +77,11 @@ def launchers_here(run: str, node: str, kind: str = "launch") -> List[int]:
     """Launchers that have a file of that kind here, whether their launch child lives or not."""
     prefix = f"{kind}-{node}-"
     found = set()
-    for name in os.listdir(run):
+    try:
+        names = os.listdir(run)
+    except FileNotFoundError:
+        return []  # RUN was removed; it is made again (agents/link/sockets.py, listen_again)
+    for name in names:
         number = name[len(prefix) :].partition(".")[0] if name.startswith(prefix) else ""
         if number.isdigit():
             found.add(int(number))

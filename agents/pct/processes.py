@@ -146,6 +146,20 @@ def marked(mark: str) -> List[int]:
     return found
 
 
+def is_agent(pid: int, name: bytes = b"redmesh-") -> bool:
+    """Whether ``pid`` has an agent's name, and a way to our rights: anybody may call his process what he likes.
+
+    A launch child that acts as a user has it in its saved uid. True too for one that is gone.
+    """
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            lines = file.read(4096).split(b"\n")
+    except OSError:
+        return True
+    uids: List[bytes] = next((line.split() for line in lines if line.startswith(b"Uid:")), [])
+    return lines[0].partition(b":\t")[2].startswith(name) and len(uids) == 5 and int(uids[3]) == os.geteuid()
+
+
 def send_signal(pid: int, number: int, started: int = 0) -> bool:
     """Signal ``pid`` if it still is the process that began at ``started`` (0: whoever it is). Whether it was there.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from agents.link.server import Server
+from agents.link.sockets import LOOK_S
 from agents.pct.errors import LoadFailed
 from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, rank_map, tombstone
@@ -60,6 +61,7 @@ class Seat:
             raise LoadFailed(f"a load for {load.name} came to {host.node}", "launch")
         self._run, self._node, self._launcher = host.run, load.name, load.launcher
         self.map_path = rank_map(host.run, load.name, load.launcher)
+        self._map = -1  # the rank map, open: its text can be had when the file was removed
         self.as_root: Any = None  # does what only root may in RUN
         try:
             self._server = Server(loop, launch_socket(host.run, load.name, load.launcher), "child", PCT, serve)
@@ -67,6 +69,24 @@ class Seat:
             raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
         except OSError as error:
             raise LoadFailed(f"{load.name}: no socket in {host.run}: {error.strerror}", "node") from None
+        self._loop = loop
+        loop.after(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        # RUN may have been removed below us: our PCT, and the next one, find a launch child by its socket alone
+        self._loop.after(LOOK_S, self._look)
+        try:
+            if self.as_root is None:
+                self._make_again()
+            else:
+                self.as_root(self._make_again)
+        except (OSError, AgentError):
+            pass  # there is no place for it yet
+
+    def _make_again(self) -> None:
+        self._server.listen_again(make=False)
+        if self._map >= 0 and self.as_root is None and not os.path.exists(self.map_path):
+            self._write(os.pread(self._map, os.fstat(self._map).st_size, 0))
 
     def check_alive(self) -> None:
         """LoadFailed when the launch was killed before its load came."""
@@ -76,9 +96,16 @@ class Seat:
 
     def write_map(self, text: str) -> None:
         """The rank map, before the first instruction of any rank. OSError."""
-        fd = os.open(self.map_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb", buffering=0) as file:
-            file.write(text.encode("utf-8"))
+        self._write(text.encode("utf-8"))
+
+    def _write(self, text: bytes) -> None:
+        fd = os.open(self.map_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        if self._map >= 0:
+            os.close(self._map)
+        self._map = fd
+        view = memoryview(text)
+        while view:
+            view = view[os.write(fd, view) :]
 
     def clear(self) -> None:
         """Remove what the launch has in RUN."""
@@ -88,5 +115,8 @@ class Seat:
             self.as_root(lambda: clear_files(self._run, self._node, self._launcher))
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Let go of the socket, and of the rank map."""
         self._server.close()
+        if self._map >= 0:
+            os.close(self._map)
+            self._map = -1

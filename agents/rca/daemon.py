@@ -9,7 +9,7 @@ from typing import Any
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.link.sockets import give_room, own_directory
+from agents.link.sockets import LOOK_S, give_room, own_directory
 from agents.link.user_limits import Busy, Users
 from agents.pct.processes import alive, state
 from agents.rca import launchers, nodes
@@ -64,6 +64,7 @@ class Rca:
         )
         self._ticked_at = self._began_at = self._answered_at = time.monotonic()
         self._missing_told = False
+        self._looked_at = 0.0
 
     def start(self) -> None:
         """Listen, look for a CPA, begin to tick."""
@@ -240,6 +241,7 @@ class Rca:
             self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
             self._began_at += gap
             self.journal.write("late", seconds=round(gap, 3))
+        self._look_at_socket(now)
         self._look_at_launchers(now)
         self._look_at_unregistered(now)
         for known in self.nodes.values():
@@ -250,6 +252,20 @@ class Rca:
         self.cpas.tick(now)
         self._send_due(now)
         self.loop.after(TICK_S, self._tick)
+
+    def _look_at_socket(self, now: float) -> None:
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        try:
+            if not self.server.listen_again():
+                return
+            self.journal.write("socket_made_again", socket=self.config.socket)
+            if self.config.public:
+                for _, session in self.launchers.values():
+                    self._make_room(session.peer.uid, session.peer.gid)
+        except (OSError, AgentError):
+            pass  # there is no place for it yet; the keeper's log says why
 
     def _look_at_launchers(self, now: float) -> None:
         for key, (launcher, session) in list(self.launchers.items()):

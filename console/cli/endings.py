@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 
+from agents.link.lean import signal
 from console.cli.words import complain
 from console.errors import ConsoleError
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 
 def guarded(command: str, run: "Callable[[], int]") -> int:
     """Run a command; its exit status. REDMESH_DEBUG in the environment lets a bug show its traceback."""
-    open_standard_descriptors()
+    taken = False
     try:
+        taken = take_interrupts()
+        open_standard_descriptors()
         status = run()
         sys.stdout.flush()
         return status
@@ -34,6 +37,22 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
             raise
         told = f"this is a bug in {command}: {type(error).__name__}: {error}"
         return complain(command, ConsoleError(told, "REDMESH_DEBUG=1 shows where"))
+    finally:
+        if taken:
+            leave_interrupts()
+
+
+def take_interrupts() -> bool:
+    """Have SIGINT raise KeyboardInterrupt again where our first instruction put its default action; whether it had."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        return False  # in somebody's process, or ignored: nohup, or a shell's background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return True
+
+
+def leave_interrupts() -> None:
+    """From here on SIGINT just ends the process: Python would say a traceback while it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def refused(error: OSError) -> ConsoleError:

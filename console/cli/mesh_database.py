@@ -8,11 +8,11 @@ import sys
 from agents.link.sockets import own_directory
 from console.deploy.personal import write_private
 from console.deploy.plan import cpa_url
-from console.errors import UsageError
+from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db import view_schemas
 from db.accounts import Account, at
-from db.schema import create_database, crowding, grants, migrate, printed, run_grants
+from db.schema import check_may_grant, create_database, crowding, grants, migrate, printed, run_grants
 from db.url import WHOLE, in_database, mysql_options, sqlite_path, without_password
 
 _OF_A_USER = 10  # connections that one user's own account may have at once
@@ -33,9 +33,12 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
         raise UsageError(
             f"--view-connections {options.view_connections}: a viewer needs a connection", "give at least 1"
         )
+    accounts = _Accounts(settings, options, url)  # what is wrong with a name, or a file of ours, is said before
+    if options.run:
+        _check_files(settings, accounts)
+        check_may_grant(url)
     create_database(url)
     _say_steps(url, migrate(url))
-    accounts = _Accounts(settings, options, url)
     if not options.run:
         print("-- to be run by the database's administrator, or by: mesh db init --run")
         for _, account, _ in accounts.files:
@@ -43,7 +46,6 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
         print(printed(accounts.statements), end="")
         return 0
     run_grants(url, accounts.statements)
-    own_directory(settings.state_dir)
     for path, account, its_url in accounts.files:
         write_private(path, f"{its_url}\n")
         print(f"{account.user}@{account.host}: {path}")
@@ -56,6 +58,18 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     if crowded:
         print(f"mesh db init: {crowded}", file=sys.stderr)
     return 0
+
+
+def _check_files(settings: Settings, accounts: "_Accounts") -> None:
+    """ConsoleError unless the accounts' URLs can be written: their passwords are changed first."""
+    try:
+        own_directory(settings.state_dir)
+        for path, _, _ in accounts.files:
+            write_private(f"{path}.try", "")
+            os.unlink(f"{path}.try")
+    except OSError as error:
+        told = f"{error.filename or settings.state_dir}: {error.strerror}: nothing was changed"
+        raise ConsoleError(told, "XDG_STATE_HOME names another place for the files with the accounts' URLs") from None
 
 
 class _Accounts:

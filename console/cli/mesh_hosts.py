@@ -6,6 +6,7 @@ import signal
 import sys
 
 from console.cli.host_progress import as_rows, progress
+from console.cli.mesh_life import as_row, count
 from console.counted import counted
 from console.deploy import far_mesh
 from console.deploy.plan import size_of
@@ -29,15 +30,16 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
             raise
         print(json.dumps({"mesh": settings.mesh, "up": False, "hosts": as_rows(failed.errands)}))
         return failed.exit_status
+    assert done.config is not None
+    there, size = count(settings, size_of(done.config))
     if options.json:
-        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands)}))
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands), **as_row(there)}))
     else:
-        size = size_of(done.config) if done.config else ""
         missing = (
             f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
         )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
-    return 1 if done.failed else 0
+    return 1 if done.failed or there is None or there.down else 0
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:

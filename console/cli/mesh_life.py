@@ -4,11 +4,15 @@ import argparse
 import json
 import os
 import sys
+from typing import Any
 
 from agents.wire.errors import AgentError
 from console.deploy import personal
-from console.errors import UsageError
+from console.deploy.plan import Size, cpa_url
+from console.deploy.schema import Census, census
+from console.errors import ConsoleError, UsageError
 from console.settings import Settings
+from db.errors import StoreError
 
 #: Differences between the topology and the nodes that ``mesh up`` tells.
 DIFFERENCES = 3
@@ -33,17 +37,36 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
     done = personal.up(settings, auto=options.auto, simulation=simulation)
     if options.auto:
         return 0  # yod speaks for itself
+    there, told = count(settings, done.size)
     if options.json:
-        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": []}))
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": [], **as_row(there)}))
     elif done.started:
-        print(f"mesh up: {done.size} ({done.took_s:.1f} s)")
+        print(f"mesh up: {told} ({done.took_s:.1f} s)")
     elif done.adopted:
-        print(f"mesh up: {done.size}, under a new keeper ({done.took_s:.1f} s)")
+        print(f"mesh up: {told}, under a new keeper ({done.took_s:.1f} s)")
     else:
-        print(f"mesh is up already: {done.size}")
+        print(f"mesh is up already: {told}")
     if settings.topology is not None and simulation is None:
         _tell_differences(settings)
-    return 0
+    return 1 if there is None or there.down else 0
+
+
+def count(settings: Settings, size: Size) -> tuple[Census | None, str]:
+    """What of the machine is up according to the database, and that for people; None where the database is away."""
+    try:
+        there = census(cpa_url(settings))
+    except (StoreError, ConsoleError) as error:
+        print(f"mesh: what is up cannot be told: {error.message}", file=sys.stderr)
+        return None, f"{size} described"
+    return there, f"{there}{size.with_cpas}"
+
+
+def as_row(there: Census | None) -> dict[str, Any]:
+    """The same for programs; nulls where the database is away."""
+    if there is None:
+        return dict.fromkeys(("processors", "processors_up", "nodes", "nodes_up", "out"))
+    out = [{"name": name, "state": state, "reason": reason} for name, state, reason in there.out]
+    return {**there._asdict(), "out": out}
 
 
 def _tell_differences(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from agents.link.client import Client, Unreachable
 from console.cli.mesh_drawing import elapsed, legend, table
 from console.cli.mesh_reading import counts
 from console.counted import counted
-from console.deploy import personal
+from console.deploy import living, personal
 from console.deploy.kept_program import runs_another
 from console.deploy.plan import size_of
 from console.errors import ConsoleError
@@ -37,15 +37,19 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _find_out(settings: Settings) -> dict[str, Any]:
-    config = personal.read_config(settings)
+    config, trouble = personal.found_config(settings)
     keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
     rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
+    unheard = "" if keeper and rca else _unheard(settings)
+    if unheard:
+        keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
+        rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
     cpas = {
-        os.path.basename(path)[:-5]: personal.answers(path)
+        os.path.basename(path)[:-5]: living.answers(path)
         for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     }
     database, machine = _database(settings)
-    up = bool(keeper or rca or any(cpas.values()))
+    up = bool(keeper or rca or any(cpas.values()) or unheard)
     free = _free(settings.state_dir)
     failing = any("reason" in one for one in keeper["daemons"]) if keeper else False
     complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
@@ -54,6 +58,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         "up": up,
         "healthy": complete and not (machine["nodes_out"] or failing) and (free is None or free >= ROOM),
         "size": str(size_of(config)) if config else None,
+        "trouble": "" if not up else unheard if not keeper and not rca else trouble if config is None else "",
         "state": settings.state_dir,
         "state_free": free,
         "another_program": up and runs_another(settings.state_dir),
@@ -68,6 +73,19 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         "cpas": cpas,
         **machine,
     }
+
+
+def _unheard(settings: Settings) -> str:
+    """What lives of a mesh whose keeper does not answer, after its sockets had time to come back; "" for nothing."""
+    if not personal.is_up(settings):
+        return ""
+    there = personal.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
+    silent = living.await_sockets(there)
+    if living.any_answers(settings.run_dir):
+        return "a part of it does not answer"
+    what = f"its processes live ({', '.join(silent)})" if silent else f"a keeper holds {settings.state_dir}/mesh.lock"
+    why = "" if os.path.isdir(settings.run_dir) else f"; {settings.run_dir} was removed and cannot be made again"
+    return f"{what}, but nothing answers{why}"
 
 
 def _ask(path: str, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -107,10 +125,11 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     if not found["up"]:
         return ["no mesh is up", f"state       {found['state']}"]
     auto = ", ends when idle" if found["auto"] else ""
-    lines = [f"mesh {found['mesh']}: {found['size']}{auto}"]
-    keeper = (
-        f"pid {found['keeper']}" if found["keeper"] else "GONE: daemons are not restarted (mesh up gives a new one)"
-    )
+    lines = [f"mesh {found['mesh']}: {found['size'] or 'its size is not known'}{auto}"]
+    if found["trouble"]:
+        lines.append(f"TROUBLE     {found['trouble']} (mesh down --force ends what is up)")
+    gone = "DOES NOT ANSWER" if found["trouble"] else "GONE: daemons are not restarted (mesh up gives a new one)"
+    keeper = f"pid {found['keeper']}" if found["keeper"] else gone
     cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
     lines += [f"keeper      {keeper}", f"CPAs        {cpas or 'NONE'}"]
     events = f", {counted(found['rca_events'], 'event waits', 'events wait')} for a CPA" if found["rca_events"] else ""

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from console.cli.endings import open_standard_descriptors, refused
+from console.cli.endings import leave_interrupts, open_standard_descriptors, refused, take_interrupts
 from console.cli.words import complain, help_text, parse
 from console.cli.yod_words import ABOUT, CARRIED, CONDUCT, EXTRAS, MANNER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _guarded(arguments: Sequence[str]) -> int:
+    taken = False
     try:
+        taken = take_interrupts()
         open_standard_descriptors()
         return _run(arguments)
     except KeyboardInterrupt:
@@ -60,6 +62,9 @@ def _guarded(arguments: Sequence[str]) -> int:
             raise
         told = f"this is a bug in yod: {type(error).__name__}: {error}"
         return complain("yod", ConsoleError(told, "REDMESH_DEBUG=1 shows where; the RCA cleans up"))
+    finally:
+        if taken:
+            leave_interrupts()
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from console.counted import counted
-from console.deploy import agent, far_plan, personal
+from console.deploy import agent, far_plan, living, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import read_hosts, selected
 from console.deploy.far_waiting import registered, silent_pct, unreachable
@@ -53,7 +53,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
     if not hosts:
         raise ConsoleError("the configuration describes no such hosts", "mesh init writes one", exit_status=2)
     config = personal.read_config(settings)
-    config = config if config is not None and personal.lives(config) else None
+    config = config if config is not None and living.lives(config) else None
     with crew(settings, report) as workers:
         errands = workers.errands(hosts)
         workers.each(errands, workers.look)

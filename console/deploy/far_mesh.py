@@ -6,11 +6,12 @@ same ones (console/deploy/personal.py).
 
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from console.deploy import agent, far_plan, login_hosts, personal
+from console.deploy import agent, far_plan, living, login_hosts, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import Host, read_hosts, selected
 from console.deploy.far_waiting import await_nodes
@@ -79,10 +80,8 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         if config is None:
             config = _begin(settings, hosts, errands, ledger)
         else:
-            if personal.keeper_lives(config):
+            if not personal.adopt(settings, config):
                 personal.try_now(config)
-            else:
-                personal.spawn_keeper(config)
             config = _grow(settings, config, hosts, errands, ledger)
         try:
             _place_all(workers, settings, config, errands, ledger)
@@ -92,15 +91,15 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
             login_hosts.join_all(workers, settings, logins, ledger)
         except BaseException:  # an interrupt too: no half of a mesh stays
             if started:
-                _undo(workers.quiet(), ledger)
+                _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
         return Outcome(all_of_them, config, started, time.monotonic() - begun)
 
 
 def _living(settings: Settings) -> dict[str, Any] | None:
     """The file of the mesh that is up; None: none is. ConsoleError when it is one of this machine alone."""
-    config = personal.read_config(settings)
-    if config is None or not personal.lives(config):
+    config = personal.living_config(settings)
+    if config is None:
         return None
     if config.get("granted"):
         raise ConsoleError(f"this is login processor {config['login']} of another mesh", "mesh down leaves it")
@@ -224,7 +223,7 @@ def _place_all(
 def _await_cpa(config: dict[str, Any]) -> None:
     # a PCT that is there before them beats in vain, and again and again; where CPAs do not come, await_nodes says so
     deadline = time.monotonic() + _CPA_S
-    while not personal.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
+    while not living.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
@@ -250,10 +249,18 @@ def _place(
     errand.handle(Event.STARTED)
 
 
-def _undo(workers: Crew, ledger: Ledger) -> None:
-    """Take down what was started, as far as it can be reached; the ledger remembers the rest."""
+def _undo(workers: Crew, ledger: Ledger, ours: set[str]) -> None:
+    """Take down what was started on the hosts ``ours``, as far as it can be reached; the ledger remembers the rest.
+
+    All of it stays where somebody has begun a launch on it meanwhile, or that cannot be told.
+    """
     workers.close()
-    _stop_all(workers, ledger, keep_agent=False)
+    try:
+        _refuse_while_launches_run(workers.settings)
+    except ConsoleError as error:
+        print(f"mesh: what was started stays up: {error.message}", file=sys.stderr)
+        return
+    _stop_all(workers, ledger, keep_agent=False, only=ours)
     personal.down_locked(workers.settings, force=True)
 
 
@@ -262,9 +269,8 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
     begun = time.monotonic()
     personal.make_directories(settings)
     with personal.locked(settings), crew(settings, report) as workers:
-        config = personal.read_config(settings)
-        alive = config is not None and personal.lives(config)
-        if alive and not force:
+        config, _ = personal.found_config(settings)
+        if personal.is_up(settings) and not force:
             _refuse_while_launches_run(settings)
         ledger = Ledger(settings.state_dir)
         errands = _stop_all(workers, ledger, keep_agent=keep_agent)
@@ -272,9 +278,13 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
         return Outcome(errands, config if was_up else None, was_up, time.monotonic() - begun)
 
 
-def _stop_all(workers: Crew, ledger: Ledger, *, keep_agent: bool) -> list[Errand]:
-    """End what is ours on every host that may have something, and strike off those where nothing is left."""
-    errands = workers.errands(_as_described(workers.settings, ledger.has_ours()))
+def _stop_all(workers: Crew, ledger: Ledger, *, keep_agent: bool, only: set[str] | None = None) -> list[Errand]:
+    """End what is ours on every host that may have something, and strike off those where nothing is left.
+
+    ``only``: of these hosts.
+    """
+    there = [host for host in ledger.has_ours() if only is None or host.name in only]
+    errands = workers.errands(_as_described(workers.settings, there))
     workers.each(errands, workers.look)
     workers.each(errands, lambda errand: _stop(errand, keep_agent))
     ledger.clear(errand.name for errand in errands if errand.state is State.DONE)

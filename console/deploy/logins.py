@@ -13,7 +13,7 @@ from agents.link import trust as links
 from agents.link.sockets import own_directory
 from agents.wire import beat
 from agents.wire.errors import AgentError
-from console.deploy import personal
+from console.deploy import living, personal
 from console.deploy.far_plan import joined, route_to
 from console.deploy.plan import cpa_url
 from console.deploy.schema import extend
@@ -47,7 +47,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     elsewhere. StoreError.
     """
     config = personal.read_config(settings)
-    if config is None or not personal.lives(config):
+    if config is None or not living.lives(config):
         raise ConsoleError("no mesh is up", "mesh up")
     if config.get("granted"):
         raise ConsoleError("this login processor was granted by another one", f"mesh login grant {name} there")
@@ -151,7 +151,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
     with personal.locked(settings):
         config = _config(settings, wanted, near, url)
         there = personal.read_config(settings)
-        if there is not None and personal.lives(there):
+        if there is not None and living.lives(there):
             if there == config and personal.keeper_lives(there) and _has(config, files):
                 return name
             _leave(settings, there)
@@ -161,7 +161,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
             personal.write_private(view_file(settings, name), view + "\n")
         personal.spawn_keeper(config)
         place = os.path.join(config["run"], "cpa-0.sock")
-        personal.until(lambda: personal.answers(place), personal.UP_S, "nobody takes requests on this processor")
+        personal.until(lambda: living.answers(place), personal.UP_S, "nobody takes requests on this processor")
     return name
 
 

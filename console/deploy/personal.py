@@ -3,6 +3,7 @@
 Everything here is done under ``STATE/up.lock``, so that ten yods that find no mesh start one.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -16,9 +17,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
-from agents.link.sockets import UnsafeDirectory, connect, own_directory
+from agents.link.sockets import UnsafeDirectory, own_directory
+from agents.pct.places import later_incarnation
 from agents.wire.errors import AgentError
+from console.deploy import living
 from console.deploy.kept_program import keep
+from console.deploy.living import answers, lives
 from console.deploy.logs import tail
 from console.deploy.plan import Size, cpa_url, keeper_config, size_of, wanted_size
 from console.errors import ConsoleError
@@ -32,13 +36,19 @@ if TYPE_CHECKING:
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
-DOWN_S = 30.0
+#: Seconds: for what did not come up in a mesh that is up, and is tried again; for a mesh to end; for a keeper that
+#: does not answer to end; for the other daemons after their keeper.
+TRY_S, DOWN_S, END_S, LEFT_S = 2.0, 30.0, 15.0, 5.0
 _POLL_S = 0.005
+FORCE = "mesh down --force ends what is up, then mesh up"
 NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"
 
 
 class Up(NamedTuple):
-    """A mesh that is up, and whether this call started it (``started``) or gave it a new keeper (``adopted``)."""
+    """A mesh that is up, and whether this call started it (``started``) or gave it a new keeper (``adopted``).
+
+    ``size`` is the size it is described with; what of it is up the database knows (schema.census).
+    """
 
     size: Size
     started: bool
@@ -59,14 +69,14 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
     size = wanted_size(settings)
     make_directories(settings)
     with locked(settings):
-        config = read_config(settings)
-        if config is not None and lives(config):
+        config = living_config(settings)
+        if config is not None:
             _refuse_other_size(settings, size, size_of(config))
-            adopted = not keeper_lives(config)
-            if adopted:
-                _start(settings, config)
-            else:
+            adopted = adopt(settings, config)
+            if not adopted:
                 try_now(config)
+            if not auto:
+                _await_nodes(settings, config, UP_S if adopted else TRY_S)
             return Up(size_of(config), False, adopted, time.monotonic() - begun)
         boot_id = os.urandom(4).hex()
         if simulation is None:
@@ -75,7 +85,7 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
         else:
             config = _simulate(settings, simulation, boot_id)
         write_config(settings, config)
-        _start(settings, config, anew=True)
+        _start(settings, config)
         return Up(size_of(config), True, False, time.monotonic() - begun)
 
 
@@ -93,55 +103,148 @@ def down(settings: Settings, *, force: bool = False) -> bool:
 
 def down_locked(settings: Settings, *, force: bool) -> bool:
     """The same for a caller that holds ``up.lock``."""
-    config = read_config(settings)
-    if config is None or not lives(config):
+    config, trouble = found_config(settings)
+    there = config or _bare_config(settings)
+    if not lives(there):
         if config is not None and os.path.islink(f"{settings.state_dir}/run"):
             tell_database(settings, config)  # it was killed, or the machine: nobody has told the database
         forget(settings, config)
         return False
-    if not keeper_lives(config):
-        spawn_keeper(config)  # it adopts what its predecessor left, and can end it
-        until(lambda: keeper_lives(config), UP_S, "the keeper that is to end the mesh does not answer")
-    _end(settings, config, force)
+    if not keeper_lives(there):
+        with contextlib.suppress(ConsoleError):  # there may be no place for RUN now; a signal needs none
+            restore_run(there)
+            living.await_sockets(there)
+    if keeper_lives(there):
+        _end(settings, there, force)
+    elif living.lock_is_held(settings.state_dir):
+        _end_by_signal(settings, there, force)
+    elif config is not None:
+        adopt(settings, config)  # a new keeper adopts what its predecessor left, and can end it
+        _end(settings, config, force)
+    else:
+        _end_without_keeper(settings, there, trouble, force)
     return True
+
+
+def adopt(settings: Settings, config: dict[str, Any]) -> bool:
+    """Reach the keeper of a mesh that lives, or start one that adopts what is left; whether one was started.
+
+    ConsoleError when neither can be; whatever fails here, nothing is ended and nothing redefined.
+    """
+    if keeper_lives(config):
+        return False
+    restore_run(config)
+    silent = living.await_sockets(config)
+    if keeper_lives(config):
+        return False
+    if silent or living.lock_is_held(settings.state_dir):
+        who = ", ".join(silent) or f"the keeper that holds {settings.state_dir}/mesh.lock"
+        raise ConsoleError(
+            f"the mesh is up, but {who} cannot be reached in {config['run']}",
+            f"a stopped process goes on by kill -CONT; the log is {config['state']}/log/keeper.jsonl; {FORCE}",
+        )
+    begun_at = time.time()
+    keeper = spawn_keeper(config)
+    deadline = time.monotonic() + UP_S
+    while not keeper_lives(config):
+        status = keeper.poll()
+        if status is not None or time.monotonic() > deadline:
+            what = "does not answer yet" if status is None else f"ended with status {status}"
+            said = tail(f"{config['state']}/log", begun_at)
+            raise MeshFailed(
+                f"the new keeper of the mesh that is up {what}: nothing of the mesh was ended{said}",
+                f"the logs are in {config['state']}/log",
+            )
+        time.sleep(_POLL_S)
+    keeper.returncode = 0  # it stays; nobody is to wait for it
+    return True
+
+
+def restore_run(config: dict[str, Any]) -> None:
+    """Make RUN again where it was removed below a mesh that lives. ConsoleError where there is no place for it."""
+    run = str(config["run"])
+    try:
+        _make_run(config)
+        if config.get("login") and not os.path.exists(f"{run}/login"):
+            _write_login(config)
+            for node in config["nodes"]:  # of a PCT that has ended meanwhile
+                if not node.get("address") and not answers(f"{run}/{node['name']}.sock"):
+                    later_incarnation(run, str(node["name"]))
+    except (OSError, UnsafeDirectory) as error:
+        why = error.message if isinstance(error, UnsafeDirectory) else f"{error.filename or run}: {error.strerror}"
+        raise ConsoleError(
+            f"the mesh is up, but the directory of its sockets is gone and cannot be made again: {why}",
+            f"log in again, or keep the directory with loginctl enable-linger; {FORCE}",
+        ) from None
+
+
+def _make_run(config: dict[str, Any]) -> None:
+    public = bool(config.get("users"))  # system mode
+    own_directory(os.path.dirname(config["run"]), public=public)
+    own_directory(config["run"], public=public)
+
+
+def _write_login(config: dict[str, Any]) -> None:
+    write_private(f"{config['run']}/login", f"{config['login']}\n")
+    if config.get("users"):
+        os.chmod(f"{config['run']}/login", 0o644)
+
+
+def found_config(settings: Settings) -> tuple[dict[str, Any] | None, str]:
+    """``keeper.json`` where it can be used; else None, and why not."""
+    try:
+        config = read_config(settings)
+    except ConsoleError as error:
+        return None, error.message
+    if config is None:
+        return None, f"{settings.state_dir}/keeper.json does not exist"
+    missing = [key for key in ("run", "state", "boot_id", "login", "nodes", "cpas") if key not in config]
+    return (config, "") if not missing else (None, f"{settings.state_dir}/keeper.json lacks {', '.join(missing)}")
+
+
+def is_up(settings: Settings) -> bool:
+    """Whether anything of the mesh lives, with a keeper.json that can be used or without."""
+    return lives(found_config(settings)[0] or _bare_config(settings))
+
+
+def living_config(settings: Settings) -> dict[str, Any] | None:
+    """``keeper.json`` of a mesh of which anything lives; None where nothing does.
+
+    ConsoleError where something lives and the file cannot be used: a new boot would end what runs.
+    """
+    config, trouble = found_config(settings)
+    if not lives(config or _bare_config(settings)):
+        return None
+    if config is None:
+        raise ConsoleError(f"a mesh is up, but its file cannot be used: {trouble}", FORCE)
+    return config
+
+
+def _bare_config(settings: Settings) -> dict[str, Any]:
+    # where daemons are looked for when keeper.json cannot tell
+    return {"run": settings.run_dir, "state": settings.state_dir, "users": bool(settings.system)}
 
 
 def read_config(settings: Settings) -> dict[str, Any] | None:
     """``keeper.json``, as the last ``mesh up`` wrote it; None when there is none."""
+    path = f"{settings.state_dir}/keeper.json"
     try:
-        with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
-            config: dict[str, Any] = json.load(file)
-            return config
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConsoleError(f"{settings.state_dir}/keeper.json: {error.strerror}", NOT_YOURS) from None
-    except ValueError as error:
-        path = f"{settings.state_dir}/keeper.json"
-        raise ConsoleError(f"{path} cannot be read: {error}", f"rm {path}") from None
+        raise ConsoleError(f"{path}: {error.strerror}", NOT_YOURS) from None
+    except (ValueError, RecursionError) as error:
+        raise ConsoleError(f"{path} cannot be read: {error}", FORCE) from None
+    if not isinstance(config, dict):
+        raise ConsoleError(f"{path} cannot be read: it holds no JSON object", FORCE)
+    return config
 
 
 def keeper_lives(config: dict[str, Any]) -> bool:
     """Whether the mesh's keeper answers."""
     return answers(f"{config['run']}/keeper.sock")
-
-
-def lives(config: dict[str, Any]) -> bool:
-    """Whether anything of the mesh answers: a daemon, or a launch that has outlived them all."""
-    try:
-        names = os.listdir(config["run"])
-    except OSError:
-        return False
-    return any(answers(f"{config['run']}/{name}") for name in names if name.endswith(".sock"))
-
-
-def answers(path: str) -> bool:
-    """Whether somebody of ours listens at ``path``. AgentError when it is somebody else."""
-    try:
-        connect(path, 1.0).close()
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
@@ -207,13 +310,9 @@ def write_private(path: str, text: str) -> None:
 
 
 def write_config(settings: Settings, config: dict[str, Any]) -> None:
-    public = bool(config.get("users"))  # system mode
-    own_directory(os.path.dirname(config["run"]), public=public)
-    own_directory(config["run"], public=public)
+    _make_run(config)
     write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
-    write_private(f"{config['run']}/login", f"{config['login']}\n")
-    if public:
-        os.chmod(f"{config['run']}/login", 0o644)
+    _write_login(config)
     link = f"{settings.state_dir}/run"
     try:
         os.unlink(link)
@@ -290,20 +389,37 @@ def kill(pid: int, number: int) -> None:
         os.close(handle)
 
 
-def _start(settings: Settings, config: dict[str, Any], *, anew: bool = False) -> None:
-    """Start the keeper and wait until every node is up; else take all down again and say why."""
+def _start(settings: Settings, config: dict[str, Any]) -> None:
+    """Start the keeper of a mesh of which nothing lives, and wait until every node is up.
+
+    Else what was started here is taken down again, unless somebody has begun a launch on it. MeshFailed says why.
+    """
     begun_at = time.time()
-    keeper = spawn_keeper(config, anew=anew)
+    keeper = spawn_keeper(config, anew=True)
     try:
         cause = _wait(settings, config, keeper)
     except BaseException:  # an interrupt too: no half of a mesh stays
-        end_by_force(settings, config, keeper)
+        _take_down(settings, config, keeper)
         raise
     if cause:
         said = tail(f"{config['state']}/log", begun_at)
-        end_by_force(settings, config, keeper)
+        if not _take_down(settings, config, keeper):
+            cause += "; launches run on it already, so what is up stays up"
         raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
     keeper.returncode = 0  # it stays; nobody is to wait for it
+
+
+def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
+    """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
+    from console.deploy.schema import absent, watch
+
+    deadline = time.monotonic() + patience_s
+    try:
+        with watch(cpa_url(settings)) as store:
+            while absent(store)[0] and keeper_lives(config) and time.monotonic() < deadline:
+                time.sleep(_POLL_S * 10)
+    except StoreError:
+        pass  # what is up is told from the database, by who called: it will be said there
 
 
 def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
@@ -332,12 +448,49 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
         with Client(f"{config['run']}/keeper.sock", "admin", DOWN_S) as keeper:
             keeper.call({"op": "down", "force": force})
     except Unreachable as error:
-        if not _lock_is_free(settings):
+        if living.lock_is_held(settings.state_dir):
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
-    until(lambda: _lock_is_free(settings), DOWN_S, "the keeper has not ended")
+    _ended(settings, config)
+
+
+def _ended(settings: Settings, config: dict[str, Any]) -> None:
+    """After the keeper took the order to end: wait for it, and remove what is left when nothing lives any more."""
+    until(lambda: not living.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
+    deadline = time.monotonic() + LEFT_S
+    while left := living.processes(settings.state_dir):  # it was killed meanwhile
+        if time.monotonic() > deadline:
+            some = ", ".join(f"{name} (process {pid})" for pid, (_, name) in list(left.items())[:3])
+            raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
+        time.sleep(_POLL_S)
     forget(settings, config)
-    if not config.get("granted") and not _database_knows(settings, config):
+    if "boot_id" in config and not config.get("granted") and not _database_knows(settings, config):
         tell_database(settings, config)
+
+
+def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> None:
+    """End a mesh whose keeper lives but cannot be reached, for want of a directory for its sockets, say."""
+    told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
+    if not force:
+        raise ConsoleError(f"{told}: which launches run cannot be told", "mesh down --force ends them too")
+    keepers = [pid for pid, (kind, _) in living.processes(settings.state_dir).items() if kind == living.KEEPER]
+    if not keepers:
+        raise ConsoleError(
+            f"{told}, nor is its process seen from here: it holds {settings.state_dir}/mesh.lock",
+            "mesh down on the host, or in the container, where mesh up was run",
+        )
+    kill(keepers[0], signal.SIGTERM)
+    _ended(settings, config)
+
+
+def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
+    """End daemons that a killed keeper left, where no other one can be started: its file cannot be used."""
+    if not force:
+        raise ConsoleError(f"what is left of the mesh has no keeper, and cannot be given one: {trouble}", FORCE)
+    for kind in (living.PCT, living.SIMULATED, living.LAUNCH, living.RCA, living.CPA):  # a PCT ends its launches
+        for pid, (what, _) in living.processes(settings.state_dir).items():
+            if what == kind:
+                kill(pid, signal.SIGTERM)
+    _ended(settings, config)
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
@@ -365,33 +518,26 @@ def tell_database(settings: Settings, config: dict[str, Any]) -> None:
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
-def end_by_force(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> None:
+def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> bool:
+    """End the keeper that this call started, and its daemons; False when a launch runs on them: then all stay."""
     try:
-        _end(settings, config, True)
-    except (ConsoleError, AgentError):
-        pass  # what it could not end it has no ears for
+        _end(settings, config, False)
+    except AgentError as error:
+        if error.code == "busy":
+            return False
+    except ConsoleError:
+        pass  # it does not hear, so no launch was begun through it
+    if any(kind == living.LAUNCH for kind, _ in living.processes(settings.state_dir).values()):
+        return False
     if keeper.poll() is None:
-        keeper.terminate()
+        keeper.terminate()  # it ends its daemons first
         try:
-            keeper.wait(5)
+            keeper.wait(END_S)
         except subprocess.TimeoutExpired:
             keeper.kill()
             keeper.wait()
-    forget(settings, config)
-
-
-def _lock_is_free(settings: Settings) -> bool:
-    """Whether no keeper holds ``mesh.lock``. Asked only under up.lock, so no keeper is about to take it."""
-    try:
-        fd = os.open(f"{settings.state_dir}/mesh.lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
+    if not lives(config):
+        forget(settings, config)
     return True
 
 

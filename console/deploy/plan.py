@@ -19,9 +19,13 @@ class Size(NamedTuple):
     nodes: int
     cpas: int
 
+    @property
+    def with_cpas(self) -> str:
+        """How many CPAs there are, as the end of a phrase; empty for one."""
+        return "" if self.cpas == 1 else f", {self.cpas} CPAs"
+
     def __str__(self) -> str:
-        cpas = "" if self.cpas == 1 else f", {self.cpas} CPAs"
-        return f"{counted(self.processors, 'processor')} on {counted(self.nodes, 'node')}{cpas}"
+        return f"{counted(self.processors, 'processor')} on {counted(self.nodes, 'node')}{self.with_cpas}"
 
 
 def wanted_size(settings: Settings) -> Size:

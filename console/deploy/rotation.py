@@ -12,6 +12,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from console.counted import counted
 from console.deploy import logins, personal
+from console.deploy.living import lives
 from console.deploy.plan import cpa_url
 from console.deploy.trust import Authority, Stage, TrustError, authority
 from console.errors import ConsoleError
@@ -86,7 +87,7 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
 def living(settings: Settings) -> dict[str, Any]:
     """The file of the mesh whose keys are here. ConsoleError when it is not up, or another login processor's."""
     config = personal.read_config(settings)
-    if config is None or not personal.lives(config):
+    if config is None or not lives(config):
         raise ConsoleError("no mesh is up", "keys are made by mesh up, and anew by it when STATE/trust is gone")
     if config.get("granted"):
         raise ConsoleError("this login processor was granted by another one, which has the mesh's keys", "do it there")

@@ -1,8 +1,9 @@
 """The system database of a mesh that is being brought up."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from console.counted import counted
 from db.connection import Store, open_store
 from db.machine import NodeSpec, define_machine, shut_down
 from db.schema import migrate, version
@@ -42,6 +43,40 @@ def close_down(url: str, boot_id: str) -> None:
     """Write into the database that the mesh is gone, so that viewers do not show it up. StoreError."""
     with open_store(url) as store:
         shut_down(store, boot_id, "its daemons were killed")
+
+
+class Census(NamedTuple):
+    """What of a machine is up, as the database has it. ``out``: nodes that are not up: name, state and reason."""
+
+    processors: int
+    processors_up: int
+    nodes: int
+    nodes_up: int
+    out: list[tuple[str, str, str]]
+
+    @property
+    def down(self) -> list[str]:
+        """The names of nodes that are down; one that was drained is none of them."""
+        return [name for name, state, _ in self.out if state == "down"]
+
+    def __str__(self) -> str:
+        processors, nodes = counted(self.processors, "processor"), counted(self.nodes, "node")
+        if not self.out:
+            return f"{processors} on {nodes}"
+        some = ", ".join(f"{name} {state}" for name, state, _ in self.out[:5]) + (" …" if len(self.out) > 5 else "")
+        return f"{self.processors_up} of {processors} on {self.nodes_up} of {nodes} ({some})"
+
+
+def census(url: str) -> Census:
+    """What of the machine is up. StoreError when the database cannot be asked."""
+    with open_store(url, any_schema=True) as store:
+        rows = store.read(
+            "SELECT n.name, n.state, n.reason, COUNT(p.id) FROM node n LEFT JOIN processor p ON p.node = n.id"
+            " WHERE n.role <> 'login' GROUP BY n.id, n.name, n.state, n.reason ORDER BY n.id"
+        )
+    up = [row for row in rows if row[1] in ("up", "suspect")]
+    out = [(str(row[0]), str(row[1]), str(row[2] or "")) for row in rows if row not in up]
+    return Census(sum(int(row[3]) for row in rows), sum(int(row[3]) for row in up), len(rows), len(up), out)
 
 
 def watch(url: str) -> Store:

@@ -319,6 +319,9 @@ def _public_of(path: str) -> bytes:
 
 def _load_key(path: str) -> Any:
     try:
+        status = os.stat(path)
+        if status.st_uid == os.geteuid() and status.st_mode & 0o077:  # as OpenSSH refuses it
+            return f"{path} (its mode {status.st_mode & 0o777:04o} lets others read it: chmod 600 {shlex.quote(path)})"
         return paramiko.PKey.from_path(path)
     except (FileNotFoundError, NotADirectoryError):
         return None

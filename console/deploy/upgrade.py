@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.wire.messages import OLDEST, PROTOCOL
-from console.deploy import agent, personal
+from console.deploy import agent, living, personal
 from console.deploy.crew import Crew, Errand, Report, crew
 from console.deploy.description import read_hosts, selected
 from console.deploy.far_mesh import Outcome
@@ -37,7 +37,7 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
     personal.make_directories(settings)
     with personal.locked(settings), crew(settings, report) as workers:
         config = personal.read_config(settings)
-        if config is None or not personal.lives(config):
+        if config is None or not living.lives(config):
             raise ConsoleError("no mesh is up", "mesh up brings this version", exit_status=1)
         errands = workers.errands(host for host in hosts if _is_of(host.name, config))
         workers.each(errands, workers.look)

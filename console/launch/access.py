@@ -40,11 +40,13 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
             f"mesh up brings it up; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
         )
     if not _answers(f"{run}/keeper.sock"):
-        processors = settings.processors or os.cpu_count() or 1
-        from console.counted import counted
+        if os.path.islink(f"{settings.state_dir}/run"):  # which mesh down removes
+            status(f"the mesh does not answer in {run}: starting what is missing of it")
+        else:
+            from console.counted import counted
 
-        size = counted(processors, "processor")
-        status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
+            size = counted(settings.processors or os.cpu_count() or 1, "processor")
+            status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
     while True:

@@ -8,7 +8,7 @@ import time
 
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.sockets import connect
+from agents.link.sockets import LOOK_S, connect
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
@@ -17,7 +17,7 @@ from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.access import elsewhere, yod_owner, yod_socket
 from console.launch.sanitise import clean
-from console.launch.spool import spool_path
+from console.launch.spool import is_held, spool_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _HELD = 4 << 20  # bytes our reader may be behind before we stop reading ourselves
 _SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
+_BACK_S = 2 * LOOK_S + 1  # and makes it again, where RUN was removed, a moment after the keeper has made RUN again
 _ANSWER_S = 5.0
 _PIECE = 256 << 10
 
@@ -59,7 +60,8 @@ class Attached:
         self._traces: Traces | None = None
         self._paused = False
         self._greeted = False
-        self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool))
+        runs = is_held(self._spool)
+        self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool) and not runs, runs=runs)
 
     def run(self) -> int:
         """Follow to the end."""
@@ -197,9 +199,12 @@ class Attached:
             self._status = 125
 
 
-def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> socket.socket | None:
-    """A connection to the yod of ``launcher``; None when it is over and that is fine. ConsoleError otherwise."""
-    deadline = time.monotonic() + (0 if may_be_over else _SOCKET_S)
+def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs: bool = False) -> socket.socket | None:
+    """A connection to the yod of ``launcher``; None when it is over and that is fine. ConsoleError otherwise.
+
+    ``runs``: its yod is known to live, whether its socket is there or not.
+    """
+    deadline = time.monotonic() + (0 if may_be_over else _BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
     while True:
         try:
             path = yod_socket(run_dir, launcher)
@@ -208,6 +213,11 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
             if may_be_over:
                 return None
         if time.monotonic() > deadline:
+            if runs:
+                raise ConsoleError(
+                    f"launcher {launcher} runs, but nobody answers at {yod_socket(run_dir, launcher)}",
+                    "mesh status tells whether the directory of its socket was removed",
+                )
             login = elsewhere(run_dir, launcher)
             if login:
                 raise ConsoleError(f"launcher {launcher} is on login processor {clean(login)}", "say it there")
@@ -215,6 +225,14 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False) -> s
                 f"no launcher {launcher} of yours runs on this login processor", "pingd lists the launchers"
             )
         time.sleep(0.02)
+
+
+def _was_removed(run_dir: str) -> bool:
+    """Whether RUN was removed a moment ago: then sockets are on their way back (agents/link/sockets.py)."""
+    try:
+        return time.time() - os.stat(f"{run_dir}/login").st_mtime < LOOK_S + 1  # the keeper writes it again
+    except OSError:
+        return not os.path.isdir(run_dir)
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:

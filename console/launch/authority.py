@@ -150,8 +150,12 @@ class Authority:
 
     def _give_up(self, ask: _Ask) -> None:
         if ask in self._asks:
-            error = AgentError("no CPA answers", "mesh status shows the daemons", code="unreachable")
-            self._done(ask, None, self._refusal or error)
+            told, hint = "no CPA answers", "mesh status shows the daemons"
+            placement = ask.message.get("placement")
+            if placement and self._caller is not None:  # one has the request
+                told = f"the CPA has not answered a request with the placement {placement}"
+                hint = f"either the placement {placement} is slow (use another), or the CPA stands still (mesh status)"
+            self._done(ask, None, self._refusal or AgentError(told, hint, code="unreachable"))
 
     def _done(self, ask: _Ask, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         self._asks.remove(ask)

@@ -61,12 +61,15 @@ class Dropping:
         kept_from, events, output = at
         skipped: dict[str, Any] = {"event": "skipped", "bytes": output, "dropped": True}
         preamble = b"".join(self.events[:events]) + control(stamped(skipped))
+        from console.launch.spool import hold  # which imports us for a spool that drops
+
         new_path = path + ".new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         new = os.open(new_path, flags, 0o600)
         try:
             _write_all(new, preamble)
             _copy(path, kept_from, written, new)
+            hold(new)
             os.replace(new_path, path)
         except OSError:
             os.close(new)

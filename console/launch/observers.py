@@ -7,7 +7,7 @@ import time
 
 from agents.link.acceptor import Acceptor
 from agents.link.link import Link
-from agents.link.sockets import listen, peer
+from agents.link.sockets import LOOK_S, file_of, listen, listen_again, peer
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
@@ -29,6 +29,7 @@ HELD = 1 << 20
 _LONGEST_REQUEST = 64 << 10
 _PUMP = 256 << 10
 _LOOK_S = 0.02
+_BACKLOG = 64
 
 
 class Observers:
@@ -38,8 +39,26 @@ class Observers:
         self.loop, self.path, self.engine = loop, path, engine
         self.connected: list[Observer] = []
         self._inspecting: Inspecting | None = None
-        self._sock = listen(path, 64)
-        self._acceptor = Acceptor(loop, self._sock, self._on_accept)
+        self._begin(listen(path, _BACKLOG))
+        loop.after(LOOK_S, self._look_at_socket)
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._sock, self._file = sock, file_of(self.path)
+        self._acceptor = Acceptor(self.loop, sock, self._on_accept)
+
+    def _look_at_socket(self) -> None:
+        # RUN may have been removed below us, at the last logout: whoever attaches looks for us there
+        if self._sock.fileno() < 0:
+            return
+        self.loop.after(LOOK_S, self._look_at_socket)
+        try:
+            sock = listen_again(self.path, self._file, _BACKLOG)
+        except (OSError, AgentError):
+            return  # there is no place for it yet
+        if sock is not None:
+            self._acceptor.finish()
+            self._sock.close()
+            self._begin(sock)
 
     def _on_accept(self, sock: socket.socket, _address: object) -> None:
         if peer(sock).uid in (os.geteuid(), 0):

@@ -28,6 +28,35 @@ def spool_path(state_dir: str, launcher: int) -> str:
     return f"{state_dir}/spool/{launcher}.frames"
 
 
+def hold(fd: int) -> None:
+    """Lock a spool for as long as its yod lives: whoever attaches sees by it that the launch is not over."""
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pass  # a file system without locks: whoever attaches goes by the socket alone
+
+
+def is_held(path: str) -> bool:
+    """Whether the yod that writes the spool at ``path`` lives."""
+    import fcntl
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(fd)
+    return False
+
+
 class SpoolFront:
     """A front with no terminal. Until :meth:`let_go` its errors still go to the stderr of whoever detached it."""
 
@@ -116,6 +145,7 @@ class SpoolFront:
         self.spool_path = spool_path(self._state_dir, allocated["launcher"])
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self.spool_path, flags, 0o600)
+        hold(self._fd)
         hello = {"event": "hello", "at": allocated["at"], "launcher": allocated["launcher"], **self._hello}
         if self._drops:
             from console.launch.dropping import Dropping
@@ -158,7 +188,7 @@ def _sweep(folder: str) -> None:
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
         try:
-            if name.endswith(".frames") and os.lstat(path).st_mtime < limit:
+            if name.endswith(".frames") and os.lstat(path).st_mtime < limit and not is_held(path):
                 os.unlink(path)
         except OSError as error:
             sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")

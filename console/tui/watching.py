@@ -10,11 +10,12 @@ from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.launch.access import yod_socket
 from console.launch.sanitise import clean
-from console.launch.spool import spool_path
+from console.launch.spool import is_held, spool_path
 from console.tui.archive import Archive
 from console.tui.attachment import AttachError, Attachment, Pace
 from console.tui.run import Phase, Run
 
+_BACK_S = 5.0  # one whose socket was removed makes it again (console/launch/attach.py)
 _SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
 _PIECE = 64 << 10  # as much as is read from a socket before keys are looked at again
 
@@ -75,12 +76,13 @@ class Watch:
             self._attachment = None
 
     async def _open(self, attachment: Attachment) -> None:
-        deadline = time.monotonic() + _SOCKET_S
+        runs = is_held(self._spool)
+        deadline = time.monotonic() + (_BACK_S if runs else _SOCKET_S)
         while True:
             try:
                 return await attachment.open()
             except AttachError:
-                if os.path.exists(self._spool) or time.monotonic() > deadline:
+                if (os.path.exists(self._spool) and not runs) or time.monotonic() > deadline:
                     raise
             await Pace.nap()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import sqlite3
@@ -301,3 +302,198 @@ def test_callers_with_another_runtime_directory_find_the_mesh(mesh: MakeMesh) ->
     assert private.run("mesh", "status", env=elsewhere).returncode == 0
     assert private.run("yod", "true", env=elsewhere).returncode == 0
     assert private.run("mesh", "up", env=elsewhere, check=True).stdout.startswith("mesh is up already")
+
+
+def running_launch(private: PrivateMesh, *where: str) -> "subprocess.Popen[bytes]":
+    """A launch of two ranks on ``private`` that runs until it is signalled."""
+    yod = private.start("yod", *(where or ("-sz", "2")), "sleep", "600", stderr=subprocess.DEVNULL)
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    return yod
+
+
+def outlives(private: PrivateMesh, yod: "subprocess.Popen[bytes]", boot: str) -> bool:
+    """Whether the launch of :func:`running_launch` still runs, all its ranks, on the same mesh."""
+    ranks = sum(command == "sleep 600" for command in private.processes().values())
+    return yod.poll() is None and ranks == 2 and boot_id(private) == boot
+
+
+@pytest.mark.parametrize("command", [("mesh", "up"), ("yod", "-sz", "1", "echo", "hi")])
+def test_a_mesh_up_that_fails_ends_nothing_that_lives(mesh: MakeMesh, command: tuple[str, ...]) -> None:
+    private = mesh(4, 2)
+    yod, boot = running_launch(private), boot_id(private)
+    for pid in [private.pid_of(name) for name in ("keeper", "cpa-0")[: 1 + (command[0] == "yod")]]:
+        os.kill(pid, signal.SIGKILL)
+    for name in ("mesh.db", "mesh.db-wal", "mesh.db-shm"):
+        (private.state / name).rename(private.state / f"{name}.away")
+    failed = private.run(*command)
+    assert failed.returncode != 0 and "Traceback" not in failed.stderr, failed
+    assert outlives(private, yod, boot)
+    for name in ("mesh.db", "mesh.db-wal", "mesh.db-shm"):
+        (private.state / f"{name}.away").replace(private.state / name)
+    wait_until(lambda: private.run("mesh", "up").returncode == 0, "and when the database is back, all is well")
+    assert private.run("yod", "-sz", "2", "true").returncode == 0
+    assert outlives(private, yod, boot) and private.json("showmesh")["states"]["busy"] == 2
+
+
+def test_a_node_that_does_not_come_up_ends_nothing_elsewhere(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    yod, boot = running_launch(private, "-list", "n0"), boot_id(private)
+    private.kill("keeper")
+    n1 = next(pid for pid, words in private.processes().items() if words.startswith("redmesh-pct n1"))
+    os.kill(n1, signal.SIGKILL)
+    wait_until(lambda: private.json("showmesh")["states"]["down"] == 2, "n1 is down")
+    (private.run_dir / "n1.sock").unlink()
+    (private.run_dir / "n1.sock").mkdir()
+    up = private.run("mesh", "up")
+    assert up.returncode == 1 and "2 of 4 processors on 1 of 2 nodes (n1 down), under a new keeper" in up.stdout
+    assert outlives(private, yod, boot)
+    told = json.loads(private.run("mesh", "up", "--json").stdout)
+    assert (told["processors"], told["processors_up"], told["nodes"], told["nodes_up"]) == (4, 2, 2, 1)
+    assert [(node["name"], node["state"]) for node in told["out"]] == [("n1", "down")]
+    (private.run_dir / "n1.sock").rmdir()
+    wait_until(lambda: private.run("mesh", "up").returncode == 0, "n1 is tried again")
+    assert outlives(private, yod, boot)
+
+
+def test_an_interrupt_while_a_mesh_is_adopted_ends_nothing(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    yod, boot = running_launch(private), boot_id(private)
+    for delay_s in (0.1, 0.2, 0.3, 0.6):
+        private.kill("keeper")
+        up = private.start("mesh", "up", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            up.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            up.send_signal(signal.SIGINT)
+        up.wait(20)
+        assert private.run("mesh", "up", check=True).stdout and outlives(private, yod, boot)
+
+
+def remove_run(private: PrivateMesh) -> None:
+    """What logind does at the last logout: everything in XDG_RUNTIME_DIR goes, and the directory."""
+    for _ in range(100):
+        shutil.rmtree(private.home / "run", ignore_errors=True)  # a daemon may be making it again meanwhile
+        if not (private.home / "run").exists():
+            return
+
+
+@pytest.mark.parametrize("command", ["status", "up", "down", "attach", "signal", "yod"])
+def test_commands_find_a_mesh_whose_run_directory_was_removed(mesh: MakeMesh, command: str) -> None:
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    launcher = private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True).stdout.strip()
+    remove_run(private)
+    if command == "status":
+        assert private.json("mesh", "status")["launchers"] == 1
+    elif command == "up":
+        assert private.run("mesh", "up", check=True).stdout == "mesh is up already: 4 processors on 2 nodes\n"
+    elif command == "down":
+        refused = private.run("mesh", "down")
+        assert refused.returncode == 1 and f"launcher {launcher} runs" in refused.stderr
+    elif command == "attach":
+        yod = private.start("yod", "--attach", launcher, stderr=subprocess.DEVNULL)
+        wait_until(lambda: (private.run_dir / f"yod-{launcher}.sock").exists(), "the launch can be attached to")
+        private.run("yod", "-signal", "TERM", launcher, check=True)
+        assert yod.wait(10) == 143
+        return
+    elif command == "signal":
+        private.run("yod", "-signal", "TERM", launcher, check=True)
+        wait_until(lambda: private.json("showmesh")["states"]["free"] == 4, "the launch has ended")
+        return
+    else:
+        assert private.run("yod", "-sz", "2", "echo", "hi", check=True).stdout == "hi\nhi\n"
+    assert boot_id(private) == boot
+    assert sum(words == "sleep 600" for words in private.processes().values()) == 2
+    wait_until(lambda: len(list(private.run_dir.glob("launch-*.sock"))) >= 1, "the launch children's sockets are back")
+    assert private.run_dir.stat().st_mode & 0o777 == 0o700 and (private.home / "run").stat().st_mode & 0o777 == 0o700
+    private.run("mesh", "down", "--force", check=True)
+    assert not private.processes()
+
+
+def test_a_held_launch_is_released_after_its_run_directory_was_removed(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
+    remove_run(private)
+    private.run("yod", "--release", launcher, check=True)
+    assert private.run("yod", "--attach", launcher, check=True).stdout == "hi\nhi\n"
+
+
+def test_a_run_directory_that_cannot_be_made_again(mesh: MakeMesh) -> None:
+    """After the last logout /run/user/UID is gone, and its parent is root's."""
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    launcher = private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True).stdout.strip()
+    remove_run(private)
+    (private.home / "run").touch()
+    told = private.run("mesh", "status")
+    assert told.returncode == 1 and "was removed and cannot be made again" in told.stdout
+    for command in (("mesh", "down"), ("mesh", "up"), ("yod", "true"), ("yod", "--attach", launcher)):
+        refused = private.run(*command)
+        assert refused.returncode == 125 and refused.stderr and "Traceback" not in refused.stderr, refused
+    assert boot_id(private) == boot and private.json("showmesh")["launchers"][0]["command"] == "sleep 600"
+    (private.home / "run").unlink()
+    (private.home / "run").mkdir(mode=0o700)
+    wait_until(lambda: private.run("mesh", "status").returncode == 0, "the daemons are back")
+    remove_run(private)
+    (private.home / "run").touch()
+    assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
+    assert not private.processes()
+    (private.home / "run").unlink()
+
+
+@pytest.mark.parametrize("killed", [("n0",), ("keeper", "n0"), ("keeper", "cpa-0", "rca", "n0", "n1")])
+def test_a_launch_outlives_its_daemons_and_the_run_directory(mesh: MakeMesh, killed: tuple[str, ...]) -> None:
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    launcher = private.run("yod", "-detach", "-list", "n0", "sleep", "600", check=True).stdout.strip()
+    pids = [private.pid_of(name) for name in killed]
+    remove_run(private)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: private.run("mesh", "up").returncode == 0, "the mesh is up again")
+    assert boot_id(private) == boot
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch is known")
+    assert sum(words == "sleep 600" for words in private.processes().values()) == 2
+    log = private.state / "log" / "pct-n0.jsonl"
+    wait_until(lambda: '"adopted"' in log.read_text(), "the new PCT has taken the launch up")
+    private.run("yod", "-signal", "TERM", launcher, check=True)
+    wait_until(lambda: private.json("showmesh")["states"]["free"] == 4, "its processors are free")
+    assert private.run("yod", "-sz", "4", "true").returncode == 0
+
+
+def test_down_and_up_where_keeper_json_is_broken(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    yod = running_launch(private)
+    whole = (private.state / "keeper.json").read_text()
+    for broken in ("", "{", "[]", '{"run": 1}', "[" * 100_000):
+        (private.state / "keeper.json").write_text(broken)
+        refused = private.run("mesh", "up")
+        assert refused.returncode == 125 and "mesh down --force" in refused.stderr and yod.poll() is None
+        assert private.run("mesh", "status").returncode in (0, 1)
+    assert private.run("mesh", "down").returncode == 1, "a launch runs"
+    assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
+    wait_until(lambda: not private.processes(), "all have ended")
+    assert private.up().stdout.startswith("mesh up: 4 processors"), "and the broken file is in nobody's way"
+    yod = running_launch(private)
+    private.kill("keeper")
+    (private.state / "keeper.json").write_text(whole[:20])
+    refused = private.run("mesh", "down")
+    assert refused.returncode == 125 and "--force" in refused.stderr and yod.poll() is None
+    assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
+    wait_until(lambda: not private.processes(), "all have ended")
+
+
+def test_a_damaged_database_is_named_with_what_to_do(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    private.down()
+    content = bytearray((private.state / "mesh.db").read_bytes())
+    for page in range(1, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    (private.state / "mesh.db").write_bytes(content)
+    for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
+        got = private.run(*command)
+        assert got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr, got
+        assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
+    for path in private.state.glob("mesh.db*"):
+        path.unlink()
+    assert private.up().returncode == 0, "the remedy is one"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -178,3 +179,41 @@ def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
     assert site.run("yod", "-sz", "4", "true").returncode == 0
     site.run("mesh", "down", check=True)
     assert site.json("showmesh")["states"]["down"] == 4
+
+
+def test_a_mesh_up_without_its_database_ends_no_launch(site: PrivateMesh, sql_server: Server) -> None:
+    site.up()
+    yod = site.start("yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: site.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    site.kill("keeper")
+    sql_server.kill()
+    try:
+        up = site.run("mesh", "up")
+        assert up.returncode == 1 and "under a new keeper" in up.stdout and "cannot be told" in up.stderr
+        assert json.loads(site.run("mesh", "up", "--json").stdout)["nodes_up"] is None
+    finally:
+        sql_server.start()
+    wait_until(lambda: site.run("mesh", "up").returncode == 0, "all is well again")
+    assert yod.poll() is None and site.json("showmesh")["states"]["busy"] == 2
+
+
+def test_db_init_changes_nothing_before_it_has_checked(mesh: MakeMesh, sql_server: Server) -> None:
+    private = mesh(2, 1, up=False)
+    url = sql_server.new_database()
+    name = url.split("/")[3].split("?")[0]
+    sql_server.admin(f"DROP DATABASE {name}", f"CREATE USER '{name[-12:]}_s'@'localhost' IDENTIFIED BY 'x'")
+    sql_server.admin(f"GRANT ALL ON {name}.* TO '{name[-12:]}_s'@'localhost'")
+    small = f"mysql://{name[-12:]}_s:x@localhost/{name}?unix_socket={sql_server.socket}"
+    for words in (("--url", url, "--cpa-account", "@x"), ("--url", small)):
+        refused = private.run("mesh", "db", "init", "--run", *words)
+        assert refused.returncode in (2, 125) and "Traceback" not in refused.stderr
+        assert not sql_server.admin(f"SHOW DATABASES LIKE '{name}'"), refused.stderr
+    assert "may not make accounts" in refused.stderr and "nothing was changed" in refused.stderr
+    (private.home / "state").chmod(0o500)
+    (private.home / "state" / "redmesh").mkdir(exist_ok=True)
+    (private.home / "state" / "redmesh").chmod(0o755)
+    refused = private.run("mesh", "db", "init", "--run", "--url", url)
+    assert refused.returncode == 125 and not sql_server.admin(f"SHOW DATABASES LIKE '{name}'"), refused.stderr
+    (private.home / "state").chmod(0o700)
+    shutil.rmtree(private.home / "state" / "redmesh")
+    sql_server.admin(f"DROP USER '{name[-12:]}_s'@'localhost'")

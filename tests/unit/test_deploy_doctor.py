@@ -122,3 +122,27 @@ def test_jump_hosts(text: str, place: tuple[str, int]) -> None:
 def test_jump_hosts_that_are_none(text: str) -> None:
     with pytest.raises(HostFailed):
         _host_and_port(text)
+
+
+@pytest.mark.parametrize(
+    ("linger", "conf", "run", "codes"),
+    [
+        (False, "", "/run/user/0/redmesh/1", ["linger"]),
+        (True, "[Login]\nKillUserProcesses=yes\nKillExcludeUsers=\n", "/run/user/0/redmesh/1", []),
+        (False, "[Login]\nKillUserProcesses=yes\nKillExcludeUsers=\n", "/run/user/0/redmesh/1", ["linger", "logout"]),
+        (False, "[Login]\nKillUserProcesses=yes\n", "/tmp/redmesh-0/1", []),
+        (False, "[Login]\nKillUserProcesses=yes\nKillOnlyUsers=jane\nKillExcludeUsers=\n", "/tmp/redmesh-0/1", []),
+        (False, "nonsense", "/tmp/redmesh-0/1", []),
+    ],
+)
+def test_what_a_logout_does(tmp_path: Path, linger: bool, conf: str, run: str, codes: list[str]) -> None:
+    from console.deploy.session import dangers
+
+    assert dangers(run, str(tmp_path), 0) == [], "without systemd nothing"
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    (tmp_path / "etc/systemd/logind.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/systemd/logind.conf.d/50-site.conf").write_text(conf)
+    if linger:
+        (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
+        (tmp_path / "var/lib/systemd/linger/root").touch()
+    assert [danger.code for danger in dangers(run, str(tmp_path), 0)] == codes

@@ -222,3 +222,15 @@ def test_source_is_sent_where_no_interpreter_is_like_the_hosts(tmp_path: Path) -
     with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
         assert "agents/pct/daemon.py" in archive.namelist()
     assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{agent.source_digest()[:16]}-source.z"]
+
+
+def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    from console.deploy.ssh import _load_key
+
+    path = tmp_path / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    assert not isinstance(_load_key(str(path)), str)
+    for mode in (0o640, 0o604, 0o644):
+        path.chmod(mode)
+        told = _load_key(str(path))
+        assert f"mode {mode:04o} lets others read it: chmod 600 {path}" in told

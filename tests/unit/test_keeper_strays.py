@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.keeper.strays import is_agent
+from agents.pct.processes import is_agent
 
 ROOT = Path(__file__).parents[2]
 NAMED = """

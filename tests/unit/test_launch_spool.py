@@ -72,3 +72,17 @@ def test_old_spools_go(tmp_path: Path) -> None:
     spool, _, _ = front(tmp_path)
     spool.event(ALLOCATED)
     assert sorted(os.listdir(folder)) == ["2.frames", "7.frames", "mine.txt"]
+
+
+def test_an_old_spool_whose_yod_lives_is_kept(tmp_path: Path) -> None:
+    """A launch that has written nothing for a week."""
+    from console.launch import spool
+
+    held, over = tmp_path / "1.frames", tmp_path / "2.frames"
+    for path in (held, over):
+        path.touch()
+        os.utime(path, (1, 1))
+    with held.open("ab") as file:
+        spool.hold(file.fileno())
+        spool._sweep(str(tmp_path))
+    assert held.exists() and not over.exists()

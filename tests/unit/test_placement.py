@@ -1,5 +1,8 @@
 """Placement against its definition: brute force over small lines, and the cases people draw on boards."""
 
+import signal
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -122,3 +125,18 @@ def test_what_a_placement_refuses_in_its_own_words_stays_so() -> None:
 
     with pytest.raises(NotEnough, match="not on a Sunday"):
         placement.Installed("refuses", refuses)([1, 2, 3], 2, None)
+
+
+def test_a_placement_that_is_too_slow_is_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(free: Sequence[int], count: int, geometry: placement.Geometry) -> list[int]:
+        while True:
+            try:
+                time.sleep(10)
+            except Exception:  # its author's, which must not hold it up
+                pass
+
+    monkeypatch.setattr(placement, "PLACE_S", 0.05)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(AgentError, match=r"'slow' took longer than 0\.05 s for 2 of 3 processors"):
+        placement.Installed("slow", slow)([1, 2, 3], 2, None)
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL)[0] == 0

@@ -190,3 +190,10 @@ def test_gpus_are_nothing_else(place: dict[str, str], tmp_path: Path, written: s
     file.write_text(f"gpus = {written}\n")
     with pytest.raises(ConfigurationError):
         load(config=str(file), environ=place)
+
+
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mesh.toml"
+    file.write_text("nodes = " + "[" * 20_000)
+    with pytest.raises(ConfigurationError, match="cannot be read: its tables or lists are nested too deeply"):
+        load(config=str(file), environ={})

@@ -16,7 +16,10 @@ point of the group ``redmesh.placement``, loaded when it is first asked for. doc
 Source: row A5; D. Bunde, V. Leung, J. Mache, SAND2003-4522.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from operator import index
 from typing import Any
@@ -33,6 +36,8 @@ Placement = Callable[[Sequence[int], int, Geometry], list[int]]
 
 DEFAULT = "default"
 ENTRY_POINTS = "redmesh.placement"
+#: Seconds that a placement of somebody else's may take: the CPA serves nobody meanwhile.
+PLACE_S = 2.0
 
 #: Where the placements of ours are; a module is imported when its first placement is asked for.
 HERE = {
@@ -123,6 +128,29 @@ def _load_installed(name: str) -> None:
         ) from error
 
 
+class _TooSlow(BaseException):
+    """Raised inside a placement whose time is over; no ``except Exception`` of its author's catches it."""
+
+
+@contextmanager
+def _in_time(seconds: float) -> Iterator[None]:
+    """Interrupt what is called inside when ``seconds`` are over; only in the main thread, as signals are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(_number: int, _frame: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, over)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Installed:
     """A placement of somebody else's, which may be wrong about its arguments and shall not end the CPA."""
 
@@ -133,7 +161,14 @@ class Installed:
     def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
         """What it chooses. AgentError when that is not ``count`` different free processors."""
         try:
-            chosen = list(map(index, self._place(list(free), count, geometry)))  # a list that it may change
+            with _in_time(PLACE_S):
+                chosen = list(map(index, self._place(list(free), count, geometry)))  # a list that it may change
+        except _TooSlow:
+            raise AgentError(
+                f"the placement {self.__name__!r} took longer than {PLACE_S:g} s for {count} of {len(free)} processors,"
+                " in which the CPA serves nobody else",
+                "use another placement",
+            ) from None
         except (AgentError, StoreError):  # told in its own words; NotEnough may wait
             raise
         except (Exception, SystemExit) as error:
