@@ -11,15 +11,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from console.counted import counted
 from db import cookies, lines, shaping
 from db.connection import Row, Statement, Store, Transaction
-from db.counted import counted
 from db.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import fold, unfold
-from db.free import Machine, Placed
+from db.free import Idle, Machine, Placed, first
 from db.free_ids import FreeIds
-from db.idle import Idle, first
 from db.waiting import in_front
 
 #: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.

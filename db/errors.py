@@ -115,3 +115,13 @@ class Expired(StoreError):
     """The reservation, launcher or partition is gone."""
 
     code = "expired"
+
+
+# What is wrong with a description of the machine.
+
+
+class TopologyError(StoreError):
+    """A description that cannot be one of any machine; the message names the key."""
+
+    code = "invalid"
+    exit_status = 2

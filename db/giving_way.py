@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from console.counted import counted
 from db.allocation import Choose, Demand, candidates, could_be_met, names_processors
 from db.connection import Store, Transaction
-from db.counted import counted
 from db.folded import unfold
 from db.free import Machine
 from db.free_ids import FreeIds

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from console.counted import counted
 from db.connection import Store, Transaction
-from db.counted import counted
 from db.errors import Elsewhere, GivenUp, Invalid
 from db.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
 from db.sides import TO_BE_WIPED, kept_open, sides_of

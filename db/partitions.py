@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from console.counted import counted
 from db import cookies
 from db.allocation import Choose, claim, insert_partition
 from db.connection import Store, Transaction
-from db.counted import counted
 from db.ending import end_inside
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.folded import conditions, unfold

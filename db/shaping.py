@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from db.counted import counted
+from console.counted import counted
 from db.errors import Invalid, NotEnough, StoreError
 from db.free import Machine
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from console.counted import counted
 from db.connection import Store, Transaction
-from db.counted import counted
 from db.errors import Invalid, StoreError
 from db.folded import conditions, fold
 from db.node_states import GIVEN_UP

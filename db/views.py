@@ -216,7 +216,7 @@ class Viewer:
         else:
             self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
-            from db.side_views import temporary_views  # most see the whole machine
+            from db.view_schemas import temporary_views  # most see the whole machine
 
             for statement in temporary_views(self._login):
                 self._execute(statement)

@@ -7,8 +7,8 @@ import sys
 
 from agents.cpa.config import ConfigError, read
 from agents.cpa.daemon import Cpa
+from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
-from agents.link.limits import allow_many_files
 from agents.link.loop import Loop
 from agents.wire.errors import AgentError
 from db.connection import open_store

@@ -10,7 +10,7 @@ import os
 import sys
 
 from agents.link import trust
-from agents.link.limits import allow_many_files
+from agents.link.acceptor import allow_many_files
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now

@@ -14,9 +14,9 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+from console.counted import counted
 from db import giving_way
 from db.allocation import Demand
-from db.counted import counted
 from db.giving_way import Nice
 
 AGAIN_S = 5.0

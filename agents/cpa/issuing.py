@@ -8,7 +8,7 @@ from agents.wire import keys
 from agents.wire.control import Message
 from agents.wire.credential import MARGIN_S, Credential
 from agents.wire.errors import AgentError
-from db import granted
+from db import ending
 from db.connection import Store
 from db.free import Machine, as_messages
 
@@ -29,7 +29,7 @@ class Issuing:
         if len(common) != 64 or not set(common) <= set("0123456789abcdef"):
             raise AgentError("common is a SHA-256, as hexadecimal digits", code="invalid")
         self._refresh()
-        grant = granted.pending(store, message["launcher"], message["cookie"])
+        grant = ending.pending(store, message["launcher"], message["cookie"])
         machine.refresh(store)
         placed = machine.nodes_of(grant.processors)
         members = credentials.members_of(as_messages(placed))
@@ -42,7 +42,7 @@ class Issuing:
             secrets.token_hex(16),
             round(grant.until - min(MARGIN_S, self._pending_s / 4), 3),
         )
-        lives = granted.lives(store, [one.id for one in placed])
+        lives = ending.lives(store, [one.id for one in placed])
         macs = {
             name: credentials.mac(self._key(name), credential.text, name, boot_id, incarnation)
             for name, (boot_id, incarnation) in lives.items()

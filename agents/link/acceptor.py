@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 
 from agents.link.loop import READ, Loop
 
@@ -78,3 +79,15 @@ class Acceptor:
         if not self._closed:
             self._closed = True
             self._loop.unwatch(self._sock.fileno())
+
+
+# How many connections a daemon may have.
+
+
+def allow_many_files() -> None:
+    """As many as the hard limit has: a connection for every client or node, and a login shell allows often 1,024."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        pass

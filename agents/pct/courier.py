@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn, Tuple
 
-    from agents.pct.lent import Lent
     from agents.pct.log import Log
+    from agents.pct.pieces import Lent
     from agents.wire.control import Message
 
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.

@@ -16,9 +16,9 @@ from agents.pct.beats import Beats
 from agents.pct.door import Door
 from agents.pct.errors import FAULT, PctError
 from agents.pct.hosted import Hosted, Kill
-from agents.pct.inside import Inside
 from agents.pct.log import Log
 from agents.pct.mesh_time import MeshTime
+from agents.pct.outside import Inside
 from agents.pct.places import (
     incarnation_file,
     launchers_here,
@@ -270,7 +270,7 @@ class Pct(Inside):
             self._fork(sock, role)
         sock.close()
 
-    # what those from outside need (agents/pct/inside.py)
+    # what those from outside need (agents/pct/outside.py)
 
     def life(self) -> Tuple[str, int]:
         return self._config.boot_id, self._incarnation
@@ -362,7 +362,7 @@ class Pct(Inside):
         if op == "kill_launch":
             self._kill_launch(session, message)
         elif op == "wipe":
-            from agents.pct.wiping import Wipe  # once in the life of most machines, if ever
+            from agents.pct.hosted import Wipe  # once in the life of most machines, if ever
 
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":

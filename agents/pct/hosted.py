@@ -7,8 +7,8 @@ import os
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
-from agents.pct import processes, tidying
-from agents.pct.freight import WARM
+from agents.pct import processes
+from agents.pct.cargo import WARM
 from agents.pct.log import Log
 from agents.pct.places import clear_files, launch_socket, launchers_here
 from agents.pct.process_tracking import ProcessTracking
@@ -22,6 +22,32 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
     from agents.pct.fates import Fates
+
+
+# What the PCT does for its launches' images: it sweeps after dead ones, and keeps the modules for living ones.
+
+
+def sweep(ram_disk: str = "/dev/shm") -> int:
+    """Remove from the RAM disk what dead launch children of this user left there; without them, one look. 0: done."""
+    base = f"{ram_disk}/redmesh-{os.geteuid()}"
+    try:
+        names = os.listdir(base)
+        if any(name.startswith("launch-") for name in names) or ("images" in names and os.listdir(f"{base}/images")):
+            from agents.pct.image import sweep as sweep_images
+
+            sweep_images(ram_disk)
+    except OSError:
+        pass  # there is none, which is the rule
+    return 0
+
+
+def keep_ready() -> None:
+    """Load what a launch child with cargo needs: the next ones are forked with it, instead of 15 ms of loading each."""
+    import hashlib  # noqa: F401
+
+    import agents.pct.cargo
+    import agents.pct.digests  # noqa: F401
+
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks
@@ -43,7 +69,7 @@ class Hosted:
         self._fates: Optional[Fates] = None  # loaded when the first launch child dies
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
         #: Begins to remove what dead launch children left in the RAM disk; the courier that does it, or 0: it is done.
-        self.sweep_images: Callable[[], int] = tidying.sweep
+        self.sweep_images: Callable[[], int] = sweep
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
@@ -211,7 +237,7 @@ class Hosted:
                 self._own.discard(pid)
                 ended = True
                 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == WARM:
-                    self._loop.after(0, tidying.keep_ready)
+                    self._loop.after(0, keep_ready)
                 elif status:
                     died.append(status)
                     self._log.write("launch child died", pid=pid, status=status)
@@ -341,3 +367,36 @@ class Kill:
     def _finish(self, reply: Message) -> None:
         self._ended = True
         self._on_done(reply)
+
+
+# A node that changes sides: nothing of its launches or their images stays, and its PCT begins a new life.
+
+
+class Wipe:
+    """Kills every launch here, sweeps the RAM disk, then calls ``renew``; ``on_done(reply)`` follows."""
+
+    def __init__(
+        self, loop: Loop, hosted: Hosted, renew: Callable[[], None], on_done: Callable[[Message], None]
+    ) -> None:
+        self._hosted, self._renew, self._on_done = hosted, renew, on_done
+        self._clean = True
+        launchers = hosted.launchers()
+        self._outstanding = 1 + len(launchers)
+        for launcher in launchers:
+            Kill(loop, hosted, launcher, self._on_killed, {})
+        self._one_less()
+
+    def _on_killed(self, reply: Message) -> None:
+        self._clean = self._clean and bool(reply.get("clean"))
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._outstanding -= 1
+        if self._outstanding:
+            return
+        self._hosted.sweep_images_then(self._swept)
+
+    def _swept(self) -> None:
+        if self._clean:  # else the node stays out of service: something of the old side may still run
+            self._renew()
+        self._on_done({"clean": self._clean})

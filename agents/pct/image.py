@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Tuple, Union
 
-    from agents.pct.lent import Lent
+    from agents.pct.pieces import Lent
 
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.

@@ -11,11 +11,10 @@ import time
 
 from agents.link.server import Session
 from agents.pct import image as store_of_images
-from agents.pct.digests import Digests
+from agents.pct.digests import Digests, runs_in_place
 from agents.pct.errors import LoadFailed
 from agents.pct.image import Arriving, Damaged, ImageError, NoRoom, Store
 from agents.pct.image_states import Action, Event, Sources, State, ancestors, width
-from agents.pct.in_place import runs_in_place
 from agents.pct.pieces import STEP, read_piece, step
 from agents.pct.places import launch_socket
 from agents.pct.pulling import STALL_S, Pull, description
@@ -29,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional
 
-    from agents.pct.lent import Lent
+    from agents.pct.pieces import Lent
 
 LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
 #: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from agents.pct.ranks import Ranks
-    from agents.pct.sessions import Sessions
+    from agents.pct.session import Sessions
     from agents.pct.subtree import Child
     from agents.wire.control import Message
 
@@ -49,7 +49,7 @@ class Inspection:
             self._tools.on_piece(message)
             return
         if self._sessions is None:
-            from agents.pct.sessions import Sessions
+            from agents.pct.session import Sessions
 
             self._sessions = Sessions(
                 self._loop, self._node, self._children, self._ranks, self._tell, self._tools.want

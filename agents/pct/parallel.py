@@ -11,9 +11,8 @@ import os
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ
 from agents.link.trust import parse
-from agents.pct.directory import Directory
 from agents.pct.hosts import host_of, mapping
-from agents.pct.keyspace import CHUNK, Exchange, TooMuch
+from agents.pct.keyspace import CHUNK, Directory, Exchange, TooMuch
 from agents.pct.pmi import Client, Do, World
 from agents.pct.pmi_words import PmiError
 from agents.wire.control import control

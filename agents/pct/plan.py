@@ -29,7 +29,7 @@ class Segment:
     def __init__(self, first: int, size: int, path: bytes, argv: List[bytes], file: Any = None) -> None:
         self.first, self.size, self.path, self.argv = first, size, path, argv
         self.env: Dict[bytes, bytes] = {}  # of these ranks alone
-        self.file = file  # the launcher's file at ``path`` (agents/pct/in_place.py)
+        self.file = file  # the launcher's file at ``path`` (agents/pct/digests.py)
 
 
 class Program:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import base64
 import gc
 import os
+import shutil
 import signal
 import socket
 import time
 
 from agents.link.link import Link
-from agents.link.sockets import connect_now, own_directory
+from agents.link.sockets import connect_now
+from agents.link.sockets import own_directory as own_socket_directory
 from agents.pct import kernel
 from agents.pct.errors import LoadFailed
+from agents.pct.image import RAM_DISK, ImageError, launch_directory, own_directory
 from agents.pct.keyspace import VALUE_MAX
 from agents.pct.places import pmix_directory
-from agents.pct.shared_memory import SharedMemory
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import PMIX_SAYS, check
@@ -33,6 +35,66 @@ if TYPE_CHECKING:
     from agents.pct.keyspace import Exchange
     from agents.pct.plan import Load, Program
     from agents.wire.control import Message
+
+
+# Where Open MPI keeps the memory that its ranks share: a directory of the launch's own in the RAM disk.
+#
+# By itself it takes /dev/shm, and what a killed rank had there stays until the machine boots. This one goes with the
+# launch child: removed when its ranks are gone, or swept up by its PCT when it was killed itself (agents/pct/image.py).
+
+
+#: Parameters that name such a place: of messages (Open MPI 4, 5) and of windows (both).
+PARAMETERS = (
+    "btl_vader_backing_directory", "btl_sm_backing_directory", "osc_sm_backing_directory",
+    "osc_rdma_backing_directory",
+)  # fmt: skip
+_OWN_FILE = ".openmpi/mca-params.conf"
+_LONGEST = 1 << 20
+
+
+class SharedMemory:
+    """One launch child's; ``name`` says whose, for people."""
+
+    def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
+        self._directory = ""
+        self._path, self._base = launch_directory(name, ram_disk), os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+
+    def variables(self, environments: List[Dict[bytes, bytes]]) -> Dict[str, str]:
+        """What tells Open MPI, but for what its user has said: the ranks' ``environments``, the first for all."""
+        told = _told_in_file(os.fsdecode(environments[0].get(b"HOME", b"")))
+        names = [
+            name for name in PARAMETERS
+            if name not in told and not any(f"OMPI_MCA_{name}".encode() in one for one in environments)
+        ]  # fmt: skip
+        if not names:
+            return {}
+        try:
+            own_directory(self._base)
+            own_directory(self._path)
+        except ImageError:
+            return {}  # no RAM disk, or none for us: it goes on as without us
+        self._directory = self._path
+        return {f"OMPI_MCA_{name}": self._path for name in names}
+
+    def remove(self) -> None:
+        """The ranks are gone."""
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
+
+
+def _told_in_file(home: str) -> str:
+    try:
+        fd = os.open(os.path.join(home, _OWN_FILE), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(fd, encoding="utf-8", errors="replace") as file:
+        try:
+            lines = file.read(_LONGEST).splitlines()
+        except OSError:
+            return ""
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
 
 #: Entries of a rank's environment that are kept for the server's variables.
 SLOTS = 48
@@ -109,8 +171,8 @@ class Pmix:
             self._fail(f"its PMIx server cannot be started: {error}", "")
 
     def _start(self, here: int) -> None:
-        own_directory(os.path.dirname(self._directory))
-        directory = own_directory(self._directory)
+        own_socket_directory(os.path.dirname(self._directory))
+        directory = own_socket_directory(self._directory)
         job = {
             "nspace": f"redmesh_{self._load.mesh}_{self._load.launcher}", "size": self._load.size,
             "hosts": self._hosts, "here": here,

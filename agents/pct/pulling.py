@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Optional
 
-    from agents.pct.lent import Lent
-    from agents.pct.pieces import OnFile, OnPiece
+    from agents.pct.pieces import Lent, OnFile, OnPiece
 
 #: Bytes in a link's own queue above which nothing is added.
 SENDING = 512 << 10

@@ -12,7 +12,7 @@ import os
 import signal
 
 from agents.link.loop import READ
-from agents.pct import backtrace, calls, merged, processes, rank_sets, stacks
+from agents.pct import backtrace, merged, processes, rank_sets, stacks
 from agents.pct.unwinding import Unwinder, may_help
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -251,7 +251,7 @@ class Snapshot:
     def _take_python(self, rank: Rank, text: str, why: str) -> None:
         try:
             for thread in json.loads(text[text.find("[") :]):
-                found = calls.python(thread["frames"])
+                found = stacks.python(thread["frames"])
                 tid = thread.get("os_thread_id")
                 if tid == rank.pid or (tid is None and thread.get("thread_name") == "MainThread"):
                     rank.python_main = found
@@ -364,10 +364,10 @@ class Snapshot:
                 (frame.module, frame.address - (1 if at else 0))  # a caller stands behind its call
                 for thread in rank.threads
                 for at, frame in enumerate(thread.frames)
-                if frame.module and not frame.where and not calls.system(frame.module)
+                if frame.module and not frame.where and not stacks.system(frame.module)
             ]
             unnamed = {frame.module for thread in rank.threads for frame in thread.frames if not frame.function}
-            rank.begin = calls.beginnings(rank.maps, {module for module, _ in own} | unnamed - {""})
+            rank.begin = stacks.beginnings(rank.maps, {module for module, _ in own} | unnamed - {""})
             for module, address in own:
                 if module in rank.begin:
                     wanted.setdefault((module, address - rank.begin[module]), (rank.pid, address))
@@ -388,7 +388,7 @@ class Snapshot:
         later = {place: where for place, where in wanted.items() if place not in now}
 
         def ended(text: str, _why: str) -> None:
-            found = calls.parse_addr2line(text)
+            found = stacks.parse_addr2line(text)
             known.update({place: found[address] for place, address in now.items() if address in found})
             if not self._told_it:
                 self._guarded(lambda: self._ask_lines(program, later, known))
@@ -427,9 +427,9 @@ def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]]) -> List[Lis
                 lines[frame.address] = known.get((frame.module, frame.address - begin - (1 if at else 0)), [])
     found, python = [], dict(rank.python)
     for thread in rank.threads:
-        below = calls.native(thread, lines, rank.begin)
+        below = stacks.native(thread, lines, rank.begin)
         own = rank.python_main if thread.tid == rank.pid else python.pop(thread.tid, [])
-        found.append(calls.mixed(own, below) if own else below)
+        found.append(stacks.mixed(own, below) if own else below)
     if not rank.threads:
         found.append(rank.python_main)
     return found + list(python.values())

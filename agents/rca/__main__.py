@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 
+from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
-from agents.link.limits import allow_many_files
 from agents.link.loop import Loop
 from agents.rca.config import ConfigError, read
 from agents.rca.daemon import Rca

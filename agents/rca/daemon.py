@@ -16,8 +16,7 @@ from agents.rca import launchers, nodes
 from agents.rca.company import Company
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
-from agents.rca.far_nodes import FarNode, FarNodes
-from agents.rca.mesh_clock import MeshClock
+from agents.rca.far_nodes import FarNode, FarNodes, MeshClock
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError

@@ -9,8 +9,6 @@ from agents.simulated.daemon import serve
 from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 
 def main(arguments: list[str]) -> int:

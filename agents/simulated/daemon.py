@@ -7,8 +7,8 @@ import os
 import socket
 import time
 
+from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
-from agents.link.limits import allow_many_files
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.beats import Beats

@@ -19,8 +19,7 @@ from agents.pct.errors import LoadFailed
 from agents.pct.launch_states import Action, Event, LaunchMachine, State
 from agents.pct.outputs import Relay
 from agents.pct.plan import Load, Program, child_load, child_window, read_load, runs
-from agents.pct.subtree import Child
-from agents.pct.upward import Upward
+from agents.pct.subtree import Child, Upward
 from agents.simulated.programs import Behaviour, behaviour
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError

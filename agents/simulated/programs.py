@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 #: Longest sleep that is believed, in seconds.
 MOST_S = 30 * 86400.0

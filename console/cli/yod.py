@@ -256,7 +256,7 @@ def _cookie(partition: int | None) -> str | None:
 def _launch(settings: Settings, request: Request, *, detached: bool) -> int:
     if not detached:
         return _engine(settings, request, None)
-    from console.launch.detach import detach
+    from console.launch.leaving import detach
 
     return detach(lambda on_running: _complaining(lambda: _engine(settings, request, on_running)))
 
@@ -317,7 +317,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
     """RUN of the mesh, and a connection to the CPA to ask: the one named, or any; a personal mesh is started."""
     if request.cpa or request.cpa_pid:
-        from console.launch.named_cpa import reach_named
+        from console.launch.access import reach_named
 
         return reach_named(settings, request)
     from console.launch.access import reach

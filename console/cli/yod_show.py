@@ -114,7 +114,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
     status = (lambda _text: None) if request.quiet else (lambda text: print(f"yod: {text}", file=sys.stderr))
     if request.cpa or request.cpa_pid:
-        from console.launch.named_cpa import reach_named
+        from console.launch.access import reach_named
 
         run, sock = reach_named(settings, request)
     else:

@@ -28,7 +28,7 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
 
 def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
     """Take nodes, as ``keeper.json`` has them, into a machine that is up. StoreError."""
-    from db.growing import add_nodes
+    from db.many_nodes import add_nodes
 
     with open_store(url) as store:
         add_nodes(store, boot_id, [_spec(node) for node in nodes])

@@ -10,7 +10,7 @@ import time
 from console.errors import ConsoleError
 from console.launch.attending import Attending
 from console.launch.engine import Engine
-from console.launch.forming import STEP_S, State
+from console.launch.machine import STEP_S, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

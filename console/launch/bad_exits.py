@@ -9,7 +9,7 @@ import os
 import time
 
 from console.counted import counted
-from console.launch.forming import State
+from console.launch.machine import State
 from console.launch.report import completion_rows, cut_short, fold_ranks, same_ends
 
 TYPE_CHECKING = False

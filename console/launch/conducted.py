@@ -12,8 +12,7 @@ from agents.wire.frames import CONTROL, STDERR, STDIN, STDOUT, frame
 from console.counted import counted
 from console.errors import ConsoleError
 from console.launch.engine import Engine
-from console.launch.forming import Event, State
-from console.launch.machine import TRANSITIONS
+from console.launch.machine import TRANSITIONS, Event, State
 from console.launch.report import completion_lines, fold_names, fold_ranks
 from console.launch.sanitise import clean
 from console.launch.signals import signal_name
@@ -52,7 +51,7 @@ def front_maker(make: Make, conduct: Conduct) -> Make:
     ) -> Any:
         inner = make(loop, request, on_passed, on_broken)
         if conduct.gather:
-            from console.launch.gathering import GatherFront
+            from console.launch.gather import GatherFront
 
             inner = GatherFront(inner, loop, on_passed, on_broken)
         if conduct.output is not None or conduct.error is not None:
@@ -229,7 +228,7 @@ class ConductedEngine(Engine):
         self._loop.after(limit_s, lambda: self.handle(Event.LIMIT, told, 124))
 
     def _feed(self) -> None:
-        from console.launch.feeder import Feeder
+        from console.launch.typed import Feeder
 
         fd = max(0, self._conduct.stdin_fd)
         self._feeder = Feeder(self._loop, fd, self._send_input, self._input_ended)

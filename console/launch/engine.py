@@ -6,6 +6,7 @@ import gc
 import os
 import time
 
+from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect
 from agents.wire.control import control, decode, encode
@@ -15,10 +16,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.access import user, yod_socket
-from console.launch.dealings import Dealings, told
-from console.launch.forming import Do, Event, State
-from console.launch.interrupts import take_signals
-from console.launch.machine import Launch
+from console.launch.machine import Do, Event, Launch, State
 from console.launch.stream import Stream, stamped, tell_note
 
 TYPE_CHECKING = False
@@ -27,16 +25,156 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop, Timer
+    from agents.wire.errors import AgentError
     from console.launch.authority import Authority
     from console.launch.bad_exits import BadExits
     from console.launch.cargo import Cargo
-    from console.launch.feeder import Feeder
     from console.launch.front import Front
+    from console.launch.machine import Launch
     from console.launch.observers import Observers
     from console.launch.patience import Patience
+    from console.launch.plan import Plan
     from console.launch.registration import Registration
     from console.launch.request import Request
-    from console.launch.typed import TypedInput
+    from console.launch.typed import Feeder, TypedInput
+
+
+# What a launcher says to the CPAs and, where none takes it, to the RCA: under its cookie, answered by an event.
+
+
+#: Seconds for which CPAs are asked before a request is given up.
+STARTED_S, FINISH_S = 45.0, 3.0
+#: Seconds after which a reservation that could not be renewed is renewed again.
+RENEW_AGAIN_S = 2.0
+
+
+class Dealings:
+    """The part of an engine that has processors confirmed and given back."""
+
+    _loop: Loop
+    _cpa: Authority
+    _rca: Registration
+    _reply: dict[str, Any]
+    _plan: Plan | None
+    _feeder: Feeder | TypedInput | None
+    _cargo: Cargo | None
+    launch: Launch
+    _renew_at: float
+    _answered: bool
+
+    def _down(self, message: dict[str, Any]) -> None:
+        """A message to the tree's root."""
+        raise NotImplementedError
+
+    def handle(self, event: Event, *facts: Any) -> None:
+        """Give the machine an event and do what it says."""
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> bool:
+        """Whether yod itself has work to do before nodes can go on."""
+        return self._cargo is not None and self._cargo.reads
+
+    def _renew(self) -> None:
+        """Keep the processors while the launch loads: while its root answers, which it does once it has the load."""
+        if not self._answered:
+            self._down({"op": "ping"})
+            return
+        self._renew_at = float("inf")
+        self._cpa.ask(self._cookied("loading"), self._renewed, STARTED_S, patient=True)
+
+    def _renewed(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if self.launch.state is not State.LOADING:
+            return
+        if reply is not None and error is None:
+            self._renew_at, self._answered = time.monotonic() + reply["loading_s"] / 3, False
+            self._down({"op": "ping", "loading_s": reply["loading_s"]})
+        elif error is not None and error.code == "expired":
+            root = self._plan.nodes[0].name if self._plan is not None else ""
+            self.handle(Event.FAILED, root, *told(error), "launch")
+        elif error is None or error.code != "unknown_op":  # a CPA of a former version keeps them for pending_s
+            self._renew_at = time.monotonic() + RENEW_AGAIN_S
+
+    def _confirm(self) -> None:
+        assert self._plan is not None
+        started = self._cookied("started", ranks=self._plan.first_processor, root=self._plan.nodes[0].name)
+        self._cpa.ask(started, self._confirmed, STARTED_S, patient=True)
+
+    def _confirmed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if error is None:
+            self.handle(Event.CONFIRMED)
+        else:
+            self.handle(Event.UNCONFIRMED, *told(error))
+
+    def _node_failed(self, node: str, reason: str) -> None:
+        self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
+        if self._plan is not None:
+            from console.launch.far import tell_failed
+
+            tell_failed(self._loop, self._plan, node, self._reply, reason[:200])
+
+    def _cookied(self, op: str, **members: Any) -> dict[str, Any]:
+        return {"op": op, "launcher": self._reply["launcher"], "cookie": self._reply["cookie"], **members}
+
+    def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
+        status = self.launch.exit_status
+        told = self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+        plan = self._plan
+        if self.launch.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
+            told["lost"] = self.launch.lost_nodes  # on this machine the PCTs themselves see to it
+        return told
+
+    def _free(
+        self,
+        processor_error: bool,
+        reason: str,
+        then: Callable[[dict[str, Any] | None, AgentError | None], None] | None = None,
+    ) -> None:
+        if self._feeder is not None:
+            self._feeder.close()
+        self._cpa.ask(self._finish(processor_error, reason), then or self._freed, FINISH_S, patient=True)
+
+    def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
+            self.handle(Event.FREED)
+        else:
+            self.handle(Event.NOT_FREED, error.message)
+
+    def _hand(self, processor_error: bool, reason: str) -> None:
+        self._rca.hand(self._finish(processor_error, reason), self._handed)
+
+    def _handed(self, error: AgentError | None) -> None:
+        if error is None:
+            self.handle(Event.HANDED)
+        else:
+            self.handle(Event.NOT_HANDED, error.message)
+
+
+def told(error: AgentError | None) -> tuple[str, str, int]:
+    """Message, hint and exit status of what went wrong."""
+    return (error.message, error.hint, error.exit_status) if error is not None else ("no answer", "", 125)
+
+
+# What yod does on signals, as events of its launch.
+
+
+_EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
+    (signal.SIGINT, Event.INTERRUPT, ()),
+    (signal.SIGTERM, Event.TERMINATE, (int(signal.SIGTERM),)),
+    (signal.SIGHUP, Event.TERMINATE, (int(signal.SIGHUP),)),
+    (signal.SIGUSR1, Event.SIGNAL, (int(signal.SIGUSR1), None)),
+    (signal.SIGUSR2, Event.SIGNAL, (int(signal.SIGUSR2), None)),
+)
+
+
+def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], None] | None) -> None:
+    """Have the loop call ``handle``, and ``leave`` for ^\\; what was ignored when we began stays so (nohup)."""
+    for number, event, facts in _EVENTS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.on_signal(number, lambda event=event, facts=facts: handle(event, *facts))  # type: ignore[misc]
+    if leave is not None and signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN:
+        loop.on_signal(signal.SIGQUIT, leave)
+
 
 _TICK_S = 0.5
 _WAITS = {State.ALLOCATING: "keeps its place and waits", State.CONFIRMING: "waits with its start"}
@@ -282,7 +420,7 @@ class Engine(Dealings):
         return table(self._plan, self._request, self.launch.ranks) if self._plan is not None else []
 
     def inspect(self, message: dict[str, Any]) -> None:
-        """A question to the tree (console/launch/inspecting.py)."""
+        """A question to the tree (console/launch/observers.py)."""
         self._down(message)
 
     def _cut(self) -> None:
@@ -292,7 +430,7 @@ class Engine(Dealings):
 
     def _sweep(self) -> None:
         if self._plan is not None:
-            from console.launch.sweeping import sweep
+            from console.launch.far import sweep
 
             sweep(self._loop, self._plan, self._reply)
 
@@ -301,7 +439,7 @@ class Engine(Dealings):
         if self._plan is None or self.launch.state not in (State.LOADING, State.CONFIRMING, State.RUNNING):
             self.handle(Event.ROOT_ENDED, reason)
             return
-        from console.launch.inquest import inquire
+        from console.launch.far import inquire
 
         before = self.launch.state is not State.RUNNING
         inquire(self._loop, self._plan.nodes[0], self._reply, lambda fate: self._root_gone(reason, fate, before))
@@ -389,7 +527,7 @@ class Engine(Dealings):
             self._feed()
 
     def _feed(self) -> None:
-        from console.launch.feeder import Feeder
+        from console.launch.typed import Feeder
 
         self._feeder = Feeder(self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), self._input_ended)
 
@@ -527,6 +665,6 @@ class Engine(Dealings):
 
     def outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""
-        from console.launch.progress import outstanding
+        from console.launch.patience import outstanding
 
         return outstanding(self.launch, self._request)

@@ -10,6 +10,7 @@ import os
 from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
+from agents.pct.fates import ask
 from agents.wire.control import control
 from agents.wire.credential import digest_of
 from agents.wire.errors import AgentError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from console.launch.authority import Authority
+    from console.launch.plan import PlacedNode, Plan
+
 
 #: Seconds for which CPAs are asked for a credential.
 ASK_S = 10.0
@@ -84,3 +87,50 @@ def acting(reply: dict[str, Any], node: str) -> dict[str, Any]:
     """The hello of somebody who acts for a launch on ``node`` without bringing it."""
     shown = {"credential": reply["credential"], "mac": reply["macs"].get(node, "")} if "credential" in reply else {}
     return {**hello("yod"), **shown}
+
+
+# Ending a launch on nodes that do not say that it has ended: each PCT is told, nobody is waited for.
+#
+# What a PCT that stands still has in its socket it reads when it goes on: it kills what it finds of the launch, and its
+# tombstone refuses a load that it had not read before.
+
+
+def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
+    """Tell every node of ``plan`` to kill the launcher of ``reply`` there.
+
+    One whose PCT is gone has nobody left to be told.
+    """
+    for node in plan.nodes:
+        _tell(loop, node, reply, {"op": "kill_launch", "id": 1, "launcher": reply["launcher"]})
+
+
+def tell_failed(loop: Loop, plan: Plan, name: str, reply: dict[str, Any], reason: str) -> None:
+    """Tell the PCT of node ``name`` that it was reported: if it lives, it registers again after a rest."""
+    for node in plan.nodes:
+        if node.name == name:
+            _tell(loop, node, reply, {"op": "failed", "id": 1, "launcher": reply["launcher"], "reason": reason})
+
+
+def _tell(loop: Loop, node: PlacedNode, reply: dict[str, Any], order: dict[str, Any]) -> None:
+    try:
+        sock = connect_now(node.address)
+    except (OSError, AgentError):
+        return
+    if getattr(sock, "shaking", False):
+        tell(loop, sock, reply, node.name, order)
+        return
+    try:
+        sock.send(control(hello("yod")) + control(order))
+    except OSError:
+        pass
+    finally:
+        sock.close()
+
+
+# What became of the root of a launch whose link has ended: its PCT, if it lives, knows how its launch child died.
+
+
+def inquire(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[[dict[str, Any] | None], None]) -> None:
+    """``then(message and hint, or None)``: None when nobody answers for it, or knows of no death."""
+
+    ask(loop, root.address, acting(reply, root.name), reply["launcher"], then)

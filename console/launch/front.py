@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop
-    from console.launch.dropping import Dropping
     from console.launch.request import Request
+    from console.launch.spool import Dropping
 
 #: What a filter whose reader has gone ends with: 128 + SIGPIPE.
 BROKEN_PIPE = 141

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 from agents.wire.control import control
 from console.launch.access import start_time
-from console.launch.forming import Do
+from console.launch.machine import Do
 from console.launch.registration import Registration
 from console.launch.spool import SpoolFront
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from console.launch.engine import Engine
@@ -29,7 +31,7 @@ _PATIENCE_S = 60.0
 
 def leave(engine: Engine) -> None:
     """Detach the launch; does not return when it worked. In the child it returns, and the launch goes on there."""
-    from console.launch.gathering import GatherFront
+    from console.launch.gather import GatherFront
 
     front, manner = engine.front, engine._request.manner
     if engine.launch.state.value != "running":
@@ -146,3 +148,57 @@ def _spool(engine: Engine) -> None:
         os.dup2(null, fd)
     os.close(null)
     spool.let_go_of_terminal()
+
+
+# ``-detach``: the launch goes on in a session of its own, and its launcher id is all that is left here.
+
+
+def detach(launch: Callable[[Callable[[int], None]], int]) -> int:
+    """Run ``launch(on_running)`` in a child of its own session; returns when it runs (0, its id on stdout) or failed.
+
+    Nothing may have been connected before: a launcher is known by its process.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _be_child(launch, writer)
+    os.close(writer)
+    try:
+        told = _read_all(reader)
+        if told:
+            sys.stdout.write(told.decode("ascii"))
+            sys.stdout.flush()
+            return 0
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        return 128 + signal.SIGINT
+
+
+def _be_child(launch: Callable[[Callable[[int], None]], int], writer: int) -> None:
+    status = 125
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+
+        def on_running(launcher: int) -> None:
+            os.write(writer, b"%d\n" % launcher)
+            os.close(writer)
+
+        status = launch(on_running)
+    finally:
+        os._exit(status)
+
+
+def _read_all(fd: int) -> bytes:
+    told = b""
+    while piece := os.read(fd, 64):
+        told += piece
+        if told.endswith(b"\n"):
+            break
+    os.close(fd)
+    return told

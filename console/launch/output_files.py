@@ -63,7 +63,7 @@ class FilesFront:
         if self._label:
             self._labeller = Labeller(plan.size)
         if plan.size > _MANY:
-            from agents.link.limits import allow_many_files
+            from agents.link.acceptor import allow_many_files
 
             allow_many_files()
         conduct = self._conduct

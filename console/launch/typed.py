@@ -3,28 +3,122 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 
+from agents.link.lean import signal
 from agents.wire.errors import WireError
 from agents.wire.frames import STDIN, frame
 from console.errors import ConsoleError
 from console.launch.access import yod_owner, yod_socket
-from console.launch.feeder import CREDIT
+from console.launch.sink import private_description
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.link.loop import Loop
     from console.launch.engine import Engine
+
+
+# Standard input to the ranks, on credit; a closed, empty or background standard input never stops a launch.
+
+
+CREDIT = 256 << 10  # docs/protocol.md
+_PIECE = 64 << 10
+_READ = 1  # EPOLLIN
+_FOREGROUND_S = 0.5  # how often a background job looks whether it has come to the foreground
+
+
+class Feeder:
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end."""
+
+    def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[str], None]) -> None:
+        self._loop, self._send, self._end = loop, send, end
+        self._terminal = os.isatty(fd)
+        if self._terminal:
+            # A read in the background gives EIO then, instead of stopping us.
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        own = private_description(fd, os.O_RDONLY)
+        self._fd, self._own = (fd, False) if own < 0 else (own, True)
+        self._credit = CREDIT
+        self._watched = False
+        self._open = True
+        self._resume()
+
+    def credit(self, amount: int) -> None:
+        """The ranks have taken so many bytes."""
+        self._credit += amount
+        self._resume()
+
+    def close(self) -> None:
+        """Read no more; nobody is told."""
+        self._pause()
+        self._open = False
+        if self._own:  # so that a terminal that we leave is free
+            os.close(self._fd)
+            self._own = False
+
+    def _resume(self) -> None:
+        if self._open and not self._watched and self._credit > 0:
+            self._watched = True
+            try:
+                self._loop.watch(self._fd, _READ, self._on_readable)
+            except OSError:  # EPERM: a file or /dev/null, always ready
+                self._loop.after(0, lambda: self._on_readable(_READ))
+
+    def _pause(self) -> None:
+        if self._watched:
+            self._loop.unwatch(self._fd)
+            self._watched = False
+
+    def _on_readable(self, _events: int) -> None:
+        if not self._open:
+            return
+        self._pause()
+        if self._in_background():
+            self._later()
+            return
+        why = ""
+        try:
+            data = os.read(self._fd, min(_PIECE, self._credit))
+        except BlockingIOError:
+            self._resume()
+            return
+        except OSError as error:
+            if error.errno == errno.EIO and self._terminal and self._in_background():
+                self._later()
+                return
+            # a terminal that was hung up has ended; no stdin at all is an empty one
+            data, why = b"", "" if self._terminal or error.errno == errno.EBADF else str(error.strerror)
+        if not data:
+            self.close()
+            self._end(why)
+            return
+        self._credit -= len(data)
+        self._send(data)
+        self._resume()
+
+    def _later(self) -> None:
+        self._loop.after(_FOREGROUND_S, self._resume)
+
+    def _in_background(self) -> bool:
+        if not self._terminal:
+            return False
+        try:
+            return os.tcgetpgrp(self._fd) != os.getpgrp()
+        except OSError:
+            return False
+
 
 #: Bytes that wait for ranks that do not read; more is refused.
 _HELD = 256 << 10
-_PIECE = 16 << 10
+_TERMINAL_PIECE = 16 << 10
 _ANSWER_S = 5.0
 
 
 class TypedInput:
-    """Stands where a launch's :class:`console.launch.feeder.Feeder` would: on credit, in the order it came."""
+    """Stands where a launch's :class:`console.launch.typed.Feeder` would: on credit, in the order it came."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
@@ -81,7 +175,7 @@ def feed(run_dir: str, launcher: int, file: int) -> None:
     try:
         with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
             client.tell({"op": "attach", "replay": False, "output": False})
-            while data := os.read(file, _PIECE):
+            while data := os.read(file, _TERMINAL_PIECE):
                 client.tell({"op": "input", "data": decoder.decode(data)})
                 while client.receive().get("event") != "typed":
                     pass

@@ -27,28 +27,26 @@ from console.launch.spool import spool_path
 from console.tui import crash, hangup
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
+from console.tui.activity import Usage
 from console.tui.clipboard import MOST, by_tmux, sequence
 from console.tui.debugging import TOOLS, lend
 from console.tui.launching import Form
 from console.tui.machine import Changed, Launcher, Machine, State
 from console.tui.navigation import Navigator
 from console.tui.painting import PromptApp
-from console.tui.preferences import preferences
+from console.tui.preferences import Session, preferences
 from console.tui.reading import MachineReader
 from console.tui.run import Phase, Run
-from console.tui.screens.choosing import Choosing
-from console.tui.screens.confirm import Confirm
+from console.tui.screens.entry import Choosing, Confirm
 from console.tui.screens.frame import Framed
 from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
 from console.tui.screens.tables import TableScreen
-from console.tui.session import Session
 from console.tui.stylesheet import ReadOnce
 from console.tui.tabling import TABLES
 from console.tui.theme import MONO, NAMES, THEMES, borrowed
-from console.tui.usage import Usage
 from console.tui.watching import Watch
 from console.tui.words import elapsed
 from db.errors import StoreError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TextIO
 
 from agents.wire import control, frames
 from agents.wire.errors import AgentError
-from console.tui.output import Line, Output, Unfinished
+from console.tui.output import NOTE, Line, Output, Unfinished
 from console.tui.run import Run
 
 STEP = 256 << 10  # bytes of the spool between two marks: what is read again for one line
@@ -99,3 +100,83 @@ def for_each_frame(path: str, offset: int, size: int, take: Callable[[int, bytes
                 taken += frames.HEADER_SIZE + len(payload)
     finally:
         os.close(file)
+
+
+# Writes a launch's output into a file: what passes a filter, from the spool where there is one.
+
+
+Keep = Callable[[Line], bool]
+
+
+def save(path: str, lines: list[Line], spool: str, keep: Keep | None, *, overwrite: bool, labels: bool) -> int:
+    """Writes ``lines``, or the whole ``spool`` where that exists; how many lines. OSError, AgentError.
+
+    FileExistsError when the file is there and must not be overwritten. Lines are written as they are shown: cleaned.
+    """
+    count = 0
+    with open(os.path.expanduser(path), "w" if overwrite else "x", encoding="utf-8") as file:
+        if not os.path.exists(spool):
+            return _write(file, lines, keep, labels)
+        run = Run(0)
+        take = run_frame(run)
+        seen = 0
+
+        def drain() -> None:
+            nonlocal count, seen
+            count += _write(file, run.output.lines(seen), keep, labels)
+            seen = run.output.end
+
+        def one(kind: int, payload: bytes) -> None:
+            take(kind, payload)
+            if run.output.end - seen > 1000:
+                drain()
+
+        for_each_frame(spool, 0, 1 << 62, one)
+        run.output.finish()
+        drain()
+    return count
+
+
+def _write(file: TextIO, lines: Iterable[Line], keep: Keep | None, labels: bool) -> int:
+    count = 0
+    for line in lines:
+        if keep is None or keep(line):
+            who = ("yod: " if line.stream == NOTE else f"{line.rank}: ") if labels else ""
+            file.write(f"{who}{line.text}\n")
+            count += 1
+    return count
+
+
+# All lines of a launch: the newest from memory, older ones from its spool.
+
+
+class Everything:
+    """Rows for the output pane without a filter."""
+
+    def __init__(self, output: Output, archive: Archive) -> None:
+        self._output = output
+        self._archive = archive
+        self._first = self._end = 0
+
+    def refresh(self) -> None:
+        """Takes in what arrived since."""
+        oldest = self._archive.first
+        self._first = self._output.first if oldest is None else min(oldest, self._output.first)
+        self._end = self._output.end
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def number(self, index: int) -> int:
+        """The number of the ``index``-th line."""
+        return self._first + index
+
+    def line(self, index: int) -> Line:
+        """The ``index``-th line. IndexError when it is no longer to be had."""
+        number = self._first + index
+        return self._output.line(number) if number >= self._output.first else self._archive.line(number)
+
+    def who(self, index: int) -> str:
+        """Whose it is."""
+        line = self.line(index)
+        return "yod" if line.stream == NOTE else str(line.rank)

@@ -1,4 +1,4 @@
-"""What a viewer of one side is to see (db/side_views.py): whose partitions are, and since when nodes are near.
+"""What a viewer of one side is to see (db/view_schemas.py): whose partitions are, and since when nodes are near.
 
 ``partition.login_processor``: where it was asked for; ``node.side_from``: the counter at which others last came within
 reach of it.

@@ -6,7 +6,7 @@ under one more. Which processors a node has stands in the database, not here.
 
 from __future__ import annotations
 
-from db.topology.errors import TopologyError
+from db.errors import TopologyError
 from db.topology.names import expand
 from db.topology.section import Section
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.topology.errors import TopologyError
+from db.errors import TopologyError
 from db.topology.section import MOST
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.topology.errors import TopologyError
+from db.errors import TopologyError
 
 #: More than any machine has; keeps a slip of the finger from eating the memory.
 MOST = 4_000_000

@@ -214,7 +214,7 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
 #: A yod of a user's own, that gives its processors back and keeps its ranks on them.
 GREEDY = """
 import sys
-from console.launch.dealings import Dealings
+from console.launch.engine import Dealings
 confirmed = Dealings._confirmed
 def finish_at_once(self, reply, error):
     self._cpa.ask(self._cookied("finish", exit_status=0, processor_error=False, reason=""), lambda *_: None, 3.0)

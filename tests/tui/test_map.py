@@ -7,8 +7,7 @@ import pytest
 
 from console.tui import acting
 from console.tui.places import MACHINE
-from console.tui.screens.confirm import Confirm
-from console.tui.screens.entry import Entry
+from console.tui.screens.entry import Confirm, Entry
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.machine_map import MachineMap
 from tests.support.big_machine import racks, storm

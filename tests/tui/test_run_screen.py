@@ -10,12 +10,12 @@ from console.launch.spool import spool_path
 from console.tui.app import ConsoleApp
 from console.tui.output import STDERR
 from console.tui.run import Phase
-from console.tui.screens.confirm import Confirm
+from console.tui.screens.entry import Confirm
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.run import RunScreen
-from console.tui.widgets.completion import Completion
 from console.tui.widgets.output_pane import OutputPane
 from console.tui.widgets.rank_grid import RankGrid
+from console.tui.widgets.run_heading import Completion
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod

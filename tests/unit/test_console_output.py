@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.wire import control, frames
-from console.tui.archive import STEP, Archive, for_each_frame, run_frame
-from console.tui.everything import Everything
+from console.tui.archive import STEP, Archive, Everything, for_each_frame, run_frame, save
 from console.tui.filtering import Filter, FilterError, Selection, parse_filter
 from console.tui.gathered import Gathered
 from console.tui.output import NOTE, STDERR, STDOUT, Line, Output
 from console.tui.run import Run
-from console.tui.saving import save
 
 NODES = ["n0", "n0", "n1", "login1"]
 

@@ -10,10 +10,9 @@ from console.tui import activity
 from console.tui.actions.action import command_line
 from console.tui.actions.page import updated
 from console.tui.actions.registry import ALL, bindings
+from console.tui.activity import Usage
 from console.tui.clipboard import sequence
-from console.tui.preferences import preferences
-from console.tui.session import Session
-from console.tui.usage import Usage
+from console.tui.preferences import Session, preferences
 
 
 def test_keys_are_changed_by_the_names_of_actions() -> None:

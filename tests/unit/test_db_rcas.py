@@ -6,9 +6,8 @@ from db import allocation, ending, rcas, waiting
 from db.connection import Store
 from db.errors import GivenUp, Invalid
 from db.free import Machine
-from db.growing import add_nodes
 from db.machine import FIRST_GRANTED, NodeSpec, node_up
-from db.many_nodes import drain
+from db.many_nodes import add_nodes, drain
 from db.views import Picture, open_viewer
 from db.waiting import Wait
 from db.watching import nodes_out

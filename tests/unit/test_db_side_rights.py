@@ -101,7 +101,7 @@ def test_the_account_has_its_views_and_nothing_else(sides: tuple[Store, str], sq
     ),
 )
 def test_a_condition_with_effects_is_not_tried_on_what_others_have(sides: tuple[Store, str], leak: str) -> None:
-    """A view's filter is no wall where a server tries what it was asked first; the mask is (db/side_views.py)."""
+    """A view's filter is no wall where a server tries what it was asked first; the mask is (db/view_schemas.py)."""
     for settings in ("condition_pushdown_for_derived=on", "derived_merge=on,condition_pushdown_for_derived=off"):
         with connected(sides[1]) as connection, connection.cursor() as cursor:
             cursor.execute(f"SET SESSION optimizer_switch = '{settings}'")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agents.pct import image, processes
 from agents.pct.image import ImageError, NoRoom, Store, sweep
-from agents.pct.lent import Lent
+from agents.pct.pieces import Lent
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)

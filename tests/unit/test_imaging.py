@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from agents.link.loop import Loop
 from agents.link.sockets import listen
+from agents.pct.digests import identity, plain
 from agents.pct.image_states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
-from agents.pct.in_place import identity, plain
 from agents.pct.pieces import PIECE, Reader, piece, read_piece
 from agents.pct.plan import Program, Segment
 from agents.pct.pulling import Pull

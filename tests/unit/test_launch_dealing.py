@@ -11,8 +11,7 @@ from agents.pct.errors import LoadFailed
 from agents.pct.own_variables import OwnVariables
 from agents.wire.control import encode
 from console.errors import ConsoleError
-from console.launch.dealing import deal_gpus, place_segments
-from console.launch.plan import common_message, load_message, place, place_request
+from console.launch.plan import common_message, deal_gpus, load_message, place, place_request, place_segments
 from console.launch.request import Program, Request
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from console.launch.bad_exits import BadExits, lines
-from console.launch.forming import Do, Event, State
-from console.launch.machine import TRANSITIONS, Launch
+from console.launch.machine import TRANSITIONS, Do, Event, Launch, State
 from console.launch.plan import Plan, place
 
 E, S = Event, State

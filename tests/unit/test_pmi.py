@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.directory import Directory
 from agents.pct.hosts import MAPPING_MAX, host_of, mapping
-from agents.pct.keyspace import Exchange, TooMuch
+from agents.pct.keyspace import Directory, Exchange, TooMuch
 from agents.pct.pmi import TRANSITIONS, Client, Do, State, World
 from agents.pct.pmi_words import PmiError, Verb
 

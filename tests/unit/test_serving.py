@@ -15,9 +15,8 @@ from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.courier import Courier, Depot, be_courier
 from agents.pct.image_states import Sources
-from agents.pct.lent import Lent
 from agents.pct.log import Log
-from agents.pct.pieces import LONG_STEP, PIECE, STEP, Reader, notice, read_piece, step
+from agents.pct.pieces import LONG_STEP, PIECE, STEP, Lent, Reader, notice, read_piece, step
 from agents.pct.places import launch_socket
 from agents.pct.pulling import Pull
 from agents.pct.serving import FAR_GRAIN, Serving, Servings

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from agents.pct.mouth import Mouth, reads
-from agents.pct.shared_input import TRANSITIONS, Dealer, Event, State
+from agents.pct.shared_input import TRANSITIONS, Dealer, Event, Mouth, State, reads
 from tests.support.waiting import wait_until
 
 

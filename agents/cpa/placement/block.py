@@ -9,7 +9,7 @@ from operator import add, sub
 
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
-from db.counted import counted
+from console.counted import counted
 from db.errors import NotEnough
 from db.topology import Mesh
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.cpa.placement import curves
 from agents.wire.errors import AgentError
-from db.counted import counted
+from console.counted import counted
 from db.free_ids import FreeIds
 from db.topology import Cluster, Mesh, Topology
 

@@ -6,30 +6,30 @@ from itertools import chain
 
 from textual.binding import Binding, BindingType
 
-from console.tui.actions import dialogs, everywhere, launch, mesh, moving, replay, run, stacks, tables
+from console.tui.actions import mesh
 from console.tui.actions.action import Action
 
 TABLES: tuple[tuple[Action, ...], ...] = (
-    everywhere.ACTIONS,
-    mesh.ACTIONS,
+    mesh.EVERYWHERE,
+    mesh.MESH,
     mesh.MAP,
     mesh.LAUNCHERS,
-    replay.ACTIONS,
-    tables.ACTIONS,
-    tables.ROWS,
-    launch.ACTIONS,
-    launch.FIELD,
-    launch.CHOICE,
-    run.ACTIONS,
-    run.RANKS,
-    run.PROMPT,
-    stacks.ACTIONS,
-    stacks.TREE,
-    dialogs.PAGE,
-    dialogs.CHOOSING,
-    moving.CELLS,
-    moving.LINES,
-    moving.OUTPUT,
+    mesh.REPLAY,
+    mesh.TABLE_SCREEN,
+    mesh.ROWS,
+    mesh.LAUNCH_FORM,
+    mesh.FIELD,
+    mesh.CHOICE,
+    mesh.RUN,
+    mesh.RANKS,
+    mesh.PROMPT,
+    mesh.STACKS,
+    mesh.TREE,
+    mesh.PAGE,
+    mesh.CHOOSING,
+    mesh.CELLS,
+    mesh.LINES,
+    mesh.OUTPUT,
 )
 ALL: dict[str, Action] = {action.name: action for action in chain.from_iterable(TABLES)}
 assert len(ALL) == sum(map(len, TABLES)), "two actions have one name"

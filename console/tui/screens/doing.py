@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from console.tui import acting
-from console.tui.screens.confirm import Confirm
-from console.tui.screens.entry import Entry
+from console.tui.screens.entry import Confirm, Entry
 from console.tui.screens.frame import Framed
 
 

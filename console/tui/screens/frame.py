@@ -6,12 +6,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets import Static
 
-from console.tui.actions.registry import changes
+from console.tui.actions.registry import bindings, changes
 from console.tui.painting import PromptScreen
-from console.tui.widgets.key_bar import KeyBar
-from console.tui.widgets.top_bar import TopBar
+from console.tui.widgets.top_bar import KeyBar, TopBar, set_subtitle, set_title
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
@@ -55,3 +59,40 @@ class Framed(PromptScreen):
         yield TopBar()
         yield from self.body()
         yield KeyBar()
+
+
+# A page of text over the screen: scrolled by keys, closed by escape.
+
+
+class Page(ModalScreen[None]):
+    """Lines under a title. The text has been cleaned."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("page")
+
+    def __init__(self, title: str, lines: list[str]) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+        self._dismissed = False
+
+    def compose(self) -> ComposeResult:
+        """One scrolling text."""
+        with Vertical(id="page") as frame:
+            set_title(frame, self._title)
+            set_subtitle(frame, "escape closes, y copies")
+            with VerticalScroll(id="page-text"):
+                yield Static(Content("\n".join(self._lines)))
+
+    def action_close(self) -> None:
+        """Closes the page, once."""
+        if not self._dismissed:
+            self._dismissed = True
+            self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        """Scrolls the page."""
+        self.query_one("#page-text").scroll_relative(y=lines, animate=False)
+
+    def action_copy(self) -> None:
+        """All of it into the clipboard."""
+        self.app.copy_to_clipboard("\n".join(self._lines))

@@ -19,13 +19,10 @@ from console.tui.launching import FIELDS, Entry, Form, LaunchError
 from console.tui.machine import State
 from console.tui.paths import PathSuggester
 from console.tui.presets import Presets, config_directory
-from console.tui.screens.choosing import Choosing
-from console.tui.screens.frame import Framed
-from console.tui.screens.page import Page
-from console.tui.widgets.choice import Choice
-from console.tui.widgets.clean_input import CleanInput
-from console.tui.widgets.prompt import Prompt
-from console.tui.widgets.titles import set_subtitle
+from console.tui.screens.entry import Choosing
+from console.tui.screens.frame import Framed, Page
+from console.tui.widgets.prompt import Choice, CleanInput, Prompt
+from console.tui.widgets.top_bar import set_subtitle
 from console.tui.words import several
 
 

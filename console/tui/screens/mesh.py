@@ -20,14 +20,12 @@ from console.tui.probing import Probe
 from console.tui.screens.doing import Doing
 from console.tui.screens.entry import Entry
 from console.tui.screens.frame import Framed
-from console.tui.widgets.activity import Activity
+from console.tui.widgets.activity import Activity, LauncherList
 from console.tui.widgets.cell_grid import CellGrid
 from console.tui.widgets.details import Details
-from console.tui.widgets.launcher_list import LauncherList
-from console.tui.widgets.legend import Legend
 from console.tui.widgets.line_list import LineList
-from console.tui.widgets.machine_map import MachineMap
-from console.tui.widgets.titles import set_subtitle, set_title
+from console.tui.widgets.machine_map import Legend, MachineMap
+from console.tui.widgets.top_bar import set_subtitle, set_title
 from console.tui.words import several
 
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"

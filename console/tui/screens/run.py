@@ -20,20 +20,17 @@ from console.tui.attachment import AttachError
 from console.tui.filtering import Filter, FilterError, parse_filter, pattern
 from console.tui.presets import Presets, config_directory
 from console.tui.run import Phase, RankState
-from console.tui.screens.confirm import Confirm
-from console.tui.screens.frame import Framed
-from console.tui.screens.page import Page
-from console.tui.screens.saving import Saving
+from console.tui.screens.entry import Confirm, Saving
+from console.tui.screens.frame import Framed, Page
 from console.tui.screens.stacks import StacksScreen
 from console.tui.watching import Watch
 from console.tui.widgets.cell_grid import CellGrid
-from console.tui.widgets.completion import Completion
 from console.tui.widgets.line_list import LineList
 from console.tui.widgets.output_pane import OutputPane
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
-from console.tui.widgets.run_heading import heading, volume, whose
-from console.tui.widgets.titles import set_subtitle, set_title
+from console.tui.widgets.run_heading import Completion, heading, volume, whose
+from console.tui.widgets.top_bar import set_subtitle, set_title
 from console.tui.words import several
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes

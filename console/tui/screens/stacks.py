@@ -23,7 +23,7 @@ from console.tui.screens.frame import Framed
 from console.tui.stack_rows import Path, as_text, members, remarks, rows
 from console.tui.widgets.line_list import LineList
 from console.tui.widgets.stack_tree import StackTree
-from console.tui.widgets.titles import set_subtitle, set_title
+from console.tui.widgets.top_bar import set_subtitle, set_title
 from console.tui.words import several
 
 if TYPE_CHECKING:

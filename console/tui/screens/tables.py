@@ -37,7 +37,7 @@ from console.tui.tabling import (
 )
 from console.tui.widgets.details import Details
 from console.tui.widgets.table_view import TableView
-from console.tui.widgets.titles import set_subtitle, set_title
+from console.tui.widgets.top_bar import set_subtitle, set_title
 from db.errors import StoreError
 
 _EMPTY = {

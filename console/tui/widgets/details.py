@@ -19,7 +19,7 @@ from textual.widget import Widget
 from console.launch.report import fold_ranks
 from console.tui.machine import Event, Launcher, Machine, Node, Processor, State
 from console.tui.probing import Probe
-from console.tui.widgets.titles import set_title
+from console.tui.widgets.top_bar import set_title
 from console.tui.words import amount, clock, elapsed, near_end, several
 
 #: A name, a value, and how it is marked: ``bad`` or nothing.

@@ -19,8 +19,7 @@ from textual.selection import Selection as Selected
 from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
-from console.tui.archive import Archive
-from console.tui.everything import Everything
+from console.tui.archive import Archive, Everything
 from console.tui.filtering import Filter, Selection
 from console.tui.gathered import Gathered
 from console.tui.machine import HUES
