@@ -15,10 +15,10 @@ COMPILE := $(PY) -m compileall -q agents console db redmesh
 all: $(READY)
 	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
 
-$(READY): pyproject.toml console/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
+$(READY): pyproject.toml redmesh/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) .
 
-$(DEV): $(READY) pyproject.toml console/version.py constraints.txt
+$(DEV): $(READY) pyproject.toml redmesh/version.py constraints.txt
 	@tools/venv.sh $(VENV) '.[dev]'
 
 demo: $(READY)
@@ -33,7 +33,7 @@ check: $(DEV)
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
-	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations agents/wire agents/link agents/pct agents/keeper agents/yodio console/deploy/bootstrap.py console/deploy/archive.py console/deploy/compiling.py agents/pmix
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/idset.py redmesh/sanitise.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/keeper agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
 
 bench: $(DEV)
 	@$(COMPILE)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import IO, Any, NamedTuple
 
 from console.errors import ConsoleError
-from db.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, Reading
+from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, Reading
 
 FORMAT, VERSION = "redmesh recording", 1
 #: After so many changed rows, or so many seconds, a whole reading is written again.

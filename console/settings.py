@@ -116,7 +116,7 @@ class Settings:
     cpa_port: int
     ssh_config: str
     connect_s: float
-    host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/description.py)
+    host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/hosts/description.py)
     fanout: int
     idle_minutes: float
     batch_accounts: tuple[str, ...]
@@ -141,7 +141,7 @@ class Settings:
     history_days: int
     history_rows: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
-    console: dict[str, Any] | None  # the section [console] as it was written; console/tui/preferences.py reads it
+    console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md
     mesh: str  # CRC-32 of STATE's path
     file: str  # the TOML file that was read, or ""

@@ -11,8 +11,8 @@ from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.wire.errors import AgentError
-from db.connection import open_store
 from db.errors import StoreError
+from db.store.store import open_store
 
 #: Objects made before the collector looks: an allocation of 64 makes 300, none of them in a cycle.
 COLLECT_AFTER = 50_000

@@ -6,33 +6,33 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from agents.cpa.cleanups import Cleanups
+from agents.cpa.admin_actions import Interventions
+from agents.cpa.cleanup.launchers import Error, Lost
+from agents.cpa.cleanup.nodes import LostNodes
+from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
-from agents.cpa.giving_way import GivingWay
-from agents.cpa.interventions import Interventions
-from agents.cpa.issuing import Issuing
-from agents.cpa.logins import FROM_A_LOGIN, REACHING, Logins
-from agents.cpa.lost import Error, Lost
-from agents.cpa.lost_nodes import LostNodes
+from agents.cpa.credentials import Issuing
+from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, Logins
+from agents.cpa.logins.vouching import VOUCH, vouched
 from agents.cpa.operations import Answer, Operations
-from agents.cpa.outage import Outage
-from agents.cpa.presence import is_there
+from agents.cpa.permissions import Denied, Rights
+from agents.cpa.preemption import GivingWay
 from agents.cpa.queue import Queue
-from agents.cpa.rights import Denied, Rights
-from agents.cpa.switching import OP, Switching
-from agents.cpa.vouching import VOUCH, vouched
+from agents.cpa.sides import OP, Switching
 from agents.link import sockets, trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.user_limits import Busy, Users
+from agents.linux.peer_alive import is_there
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
-from db import ending, partitions, waiting
-from db.allocation import Live
-from db.connection import Store
+from db.allocation import finish, partitions, waiting_requests
+from db.allocation.allocate import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
+from db.store.outage import Outage
+from db.store.store import Store
 
 LOOK_S = 1.0
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
@@ -79,7 +79,7 @@ class Cpa:
         )  # fmt: skip
         place = self.config.place(self.name)
         if place:
-            from agents.cpa.afar import Afar  # a mesh of one machine never loads TLS
+            from agents.cpa.logins.listener import Afar  # a mesh of one machine never loads TLS
 
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
@@ -221,15 +221,15 @@ class Cpa:
         self.interventions.do(session.peer.uid, message, done)
 
     def _find_lost(self, login: str, pid: int, pid_started: int) -> list[Live]:
-        waiting.drop_process(self.store, login, pid, pid_started)
-        return ending.launchers_of_process(self.store, login, pid, pid_started)
+        waiting_requests.drop_process(self.store, login, pid, pid_started)
+        return finish.launchers_of_process(self.store, login, pid, pid_started)
 
     def _destroy_by_force(self, session: Session, message: Message) -> None:
         def gently() -> list[Live]:
             try:
                 self.operations.do("partition_destroy", session.peer.uid, dict(message, force=False))
             except partitions.PartitionInUse:  # so the cookie is right
-                return ending.launchers_in(self.store, message["partition"])
+                return finish.launchers_in(self.store, message["partition"])
             return []
 
         launchers = self.outage.guard(gently)

@@ -10,16 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agents.cpa import placement
-from agents.cpa.choosing import Choosing
-from agents.cpa.issuing import Issuing
-from agents.cpa.rights import Denied, Rights, uid_of, user_name
-from agents.cpa.shapes import shape_of, size_of
-from agents.wire.beat import is_place
+from agents.cpa.credentials import Issuing
+from agents.cpa.permissions import Denied, Rights, uid_of, user_name
+from agents.cpa.placement.selection import Choosing
+from agents.cpa.shape import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db import allocation, ending, history, machine, many_nodes, modes, partitions, rcas, waiting, watching
-from db.connection import Store
-from db.free import Machine, Placed, as_messages
+from agents.wire.heartbeat import is_place
+from db.allocation import allocate, finish, partitions, waiting_requests
+from db.allocation.free import Machine, Placed, as_messages
+from db.machine import nodes as machine
+from db.machine import nodes_bulk, rcas, reservations
+from db.store.store import Store
+from db.views import daemon_reads, history
 
 MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
@@ -53,7 +56,7 @@ class Operations:
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
-        self.pending_s, self.loading_s = allocation.PENDING_S, LOADING_S
+        self.pending_s, self.loading_s = allocate.PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
         """The answer. StoreError or AgentError as the operation has it."""
@@ -69,7 +72,7 @@ class Operations:
 
     def _allocate(self, uid: int, message: Message) -> Answer:
         demand = self.demand(uid, message)
-        granted = allocation.allocate(self.store, self.machine, demand, self.choose_for(message))
+        granted = allocate.allocate(self.store, self.machine, demand, self.choose_for(message))
         reply = {
             "launcher": granted.launcher,
             "cookie": granted.cookie,
@@ -84,12 +87,12 @@ class Operations:
         # under our cookie: were the request repeated meanwhile, the newer cookie keeps what it got
         return Answer(
             reply,
-            lambda: ending.finish(
+            lambda: finish.finish(
                 self.store, granted.launcher, granted.cookie, 125, reason="its client was gone before the reply"
             ),
         )
 
-    def demand(self, uid: int, message: Message) -> allocation.Demand:
+    def demand(self, uid: int, message: Message) -> allocate.Demand:
         """What an allocate asks for, as the database wants it."""
         if any(message.get(key) for key in NAMING):
             self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
@@ -101,7 +104,7 @@ class Operations:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
         if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
             raise AgentError("pid and pid_started are not a process's", code="invalid")
-        return allocation.Demand(
+        return allocate.Demand(
             request_key=_key(message),
             uid=uid,
             user=user_name(uid),
@@ -142,13 +145,13 @@ class Operations:
             "command": "",
         }
         demand = self.demand(uid, {**message, **whoever})
-        nodes, devices = allocation.consider(self.store, self.machine, demand, self.choose_for(message))
+        nodes, devices = allocate.consider(self.store, self.machine, demand, self.choose_for(message))
         reply: Message = {"nodes": as_messages(nodes), **_sizes(demand)}
         if devices:
             reply["resources"] = devices
         return Answer(reply)
 
-    def choose_for(self, message: Message) -> allocation.Choose:
+    def choose_for(self, message: Message) -> allocate.Choose:
         """The placement that an allocate names, on this machine."""
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
@@ -157,7 +160,7 @@ class Operations:
     def _topology(self) -> placement.Geometry:
         boot_id, regrouped = self.machine.boot_id, self.machine.regrouped
         if self._read_at != (boot_id, regrouped):
-            text = watching.topology(self.store)
+            text = daemon_reads.topology(self.store)
             if self._described != (boot_id, text):  # its curves are worth keeping
                 self._geometry = placement.geometry(text, self.machine.members())
                 self._described = boot_id, text
@@ -170,7 +173,7 @@ class Operations:
         return Answer(self.issuing.issue(self.store, self.machine, message))
 
     def _loading(self, _uid: int, message: Message) -> Answer:
-        ending.loading(self.store, message["launcher"], message["cookie"], self.loading_s)
+        finish.loading(self.store, message["launcher"], message["cookie"], self.loading_s)
         return Answer({"loading_s": self.loading_s})
 
     def _started(self, _uid: int, message: Message) -> Answer:
@@ -178,18 +181,18 @@ class Operations:
         if not all(type(each) is int for each in ranks):
             raise AgentError("started: ranks are ids of processors", code="invalid")
         root = message.get("root", "")[:MAX_NAME]
-        ending.started(self.store, message["launcher"], message["cookie"], ranks, root, self.machine)
+        finish.started(self.store, message["launcher"], message["cookie"], ranks, root, self.machine)
         return Answer({})
 
     def _moved(self, _uid: int, message: Message) -> Answer:
         pid, pid_started = message["pid"], message["pid_started"]
         if not 0 < pid <= MAX_PID or pid_started < 0:
             raise AgentError("pid and pid_started are not a process's", code="invalid")
-        ending.moved(self.store, message["launcher"], message["cookie"], pid, pid_started)
+        finish.moved(self.store, message["launcher"], message["cookie"], pid, pid_started)
         return Answer({})
 
     def _finish(self, _uid: int, message: Message) -> Answer:
-        ending.finish(
+        finish.finish(
             self.store,
             message["launcher"],
             message["cookie"],
@@ -202,7 +205,7 @@ class Operations:
 
     def _node_failed(self, _uid: int, message: Message) -> Answer:
         node, launcher = message["node"], message["launcher"]
-        live = ending.check_live(self.store, launcher, message["cookie"])
+        live = finish.check_live(self.store, launcher, message["cookie"])
         if node not in {placed.name for placed in self.nodes_of(live.processors)}:
             raise Denied(f"launcher {launcher} has no processors on {node[:80]}, so it cannot report that node")
         machine.node_failed(self.store, node, launcher, message["reason"][:MAX_REASON])
@@ -210,7 +213,7 @@ class Operations:
 
     def _launchers_of(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "launchers_of")
-        found = ending.launchers_of(self.store, message["login"])
+        found = finish.launchers_of(self.store, message["login"])
         return Answer(
             {
                 "launchers": [
@@ -264,7 +267,7 @@ class Operations:
 
     def _set_mode(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "set_mode")
-        modes.set_mode(self.store, self._listed(message), message["mode"], user_name(uid))
+        reservations.set_mode(self.store, self._listed(message), message["mode"], user_name(uid))
         return Answer({}, released=True)
 
     def _reserve(self, uid: int, message: Message) -> Answer:
@@ -273,18 +276,18 @@ class Operations:
         if user is not None:
             uid_of(user)
         reason = message.get("reason", "")[:MAX_REASON]
-        modes.reserve(self.store, self._listed(message), user, user_name(uid), reason)
+        reservations.reserve(self.store, self._listed(message), user, user_name(uid), reason)
         return Answer({}, released=True)
 
     def _drain(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "drain")
         names, by = _names(message), user_name(uid)
         reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
-        return Answer({"nodes": many_nodes.drain(self.store, names, reason, by)})
+        return Answer({"nodes": nodes_bulk.drain(self.store, names, reason, by)})
 
     def _resume(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "resume")
-        return Answer({"nodes": many_nodes.resume(self.store, _names(message), user_name(uid))}, released=True)
+        return Answer({"nodes": nodes_bulk.resume(self.store, _names(message), user_name(uid))}, released=True)
 
     def _listed(self, message: Message) -> list[int]:
         self.machine.refresh(self.store)
@@ -301,22 +304,22 @@ class Operations:
         if len(boot_id) > MAX_BOOT_ID or len(address) > MAX_NAME or len(agent) > MAX_BOOT_ID:
             raise AgentError("node_up: boot_id, address or agent is too long", code="invalid")
         if "nodes" in message:
-            many_nodes.nodes_up(self.store, _names(message), boot_id, message["incarnation"], address, agent)
+            nodes_bulk.nodes_up(self.store, _names(message), boot_id, message["incarnation"], address, agent)
         else:
             life = (boot_id, message["incarnation"])
             machine.node_up(self.store, message["node"], *life, address, agent, message.get("rca", ""))
         return Answer({}, released=True)
 
     def _node_suspect(self, uid: int, message: Message) -> Answer:
-        return self._node_event(uid, message, machine.node_suspect, many_nodes.nodes_suspect)
+        return self._node_event(uid, message, machine.node_suspect, nodes_bulk.nodes_suspect)
 
     def _node_down(self, uid: int, message: Message) -> Answer:
         tell = functools.partial(machine.node_down, wipe=True) if message.get("wipe") else machine.node_down
-        return self._node_event(uid, message, tell, many_nodes.nodes_down)
+        return self._node_event(uid, message, tell, nodes_bulk.nodes_down)
 
     def _nodes_out(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "nodes_out")
-        return Answer(watching.nodes_out(self.store, message["failed_s"])._asdict())
+        return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
 
     def _far_nodes(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "far_nodes")
@@ -343,17 +346,17 @@ class Operations:
             life, reason = (message["boot_id"], message["incarnation"]), message["reason"][:MAX_REASON]
             tell_many(self.store, _names(message), *life, reason)
             return Answer({})
-        node, known = message["node"], watching.Life(message["boot_id"], message["incarnation"])
+        node, known = message["node"], daemon_reads.Life(message["boot_id"], message["incarnation"])
         if known.incarnation == 0:
             # an RCA that has just started, and to which the node's PCT never spoke
-            known = watching.present_life(self.store, node)
+            known = daemon_reads.present_life(self.store, node)
         reason = message["reason"][:MAX_REASON]
         tell(self.store, node, known.boot_id, known.incarnation, reason, message.get("rca", ""))
         return Answer({})
 
     def _idle(self, uid: int, _message: Message) -> Answer:
         self.rights.need_daemon(uid, "idle")
-        return Answer(watching.idleness(self.store)._asdict())
+        return Answer(daemon_reads.idleness(self.store)._asdict())
 
     def _mesh_down(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "mesh_down")
@@ -366,10 +369,10 @@ class Operations:
         """End what was not started or served in time; whether somebody's turn may have come by it."""
         self.machine.refresh(self.store)
         if self.machine.drains():  # asked of the database it would be a look at every node, each second
-            many_nodes.settle_drained(self.store)
-        anybody, expired = self.store.read_together([waiting.ANYBODY, ending.any_expired(self.store)])
-        late = waiting.drop_late(self.store) if anybody else []
-        return bool((expired and ending.expire_pending(self.store)) or late)
+            nodes_bulk.settle_drained(self.store)
+        anybody, expired = self.store.read_together([waiting_requests.ANYBODY, finish.any_expired(self.store)])
+        late = waiting_requests.drop_late(self.store) if anybody else []
+        return bool((expired and finish.expire_pending(self.store)) or late)
 
     def keep_ready(self) -> None:
         """Make what placing needs before somebody waits for it: at a hundred thousand processors that is seconds."""
@@ -387,7 +390,7 @@ class Operations:
         return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
 
 
-def _sizes(demand: allocation.Demand) -> Message:
+def _sizes(demand: allocate.Demand) -> Message:
     """What of a reply says how many ranks each line of a load file has."""
     lines = demand.shape.segments if demand.shape is not None else ()
     return {"segments": [line.tasks for line in lines]} if lines else {}

@@ -4,18 +4,18 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agents.cpa.outage import Outage
-from agents.cpa.presence import is_there
-from agents.cpa.rights import user_name
+from agents.cpa.permissions import user_name
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Session
 from agents.link.user_limits import Busy
+from agents.linux.peer_alive import is_there
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db import waiting
-from db.connection import Store
+from db.allocation import waiting_requests
 from db.errors import NotEnough, StoreError
+from db.store.outage import Outage
+from db.store.store import Store
 
 # Requests that wait, and whose turn it is: strictly first in first out in each pool, over all CPAs. Pure.
 #
@@ -136,7 +136,7 @@ class Queue:
         except NotEnough as error:
             if error.never:
                 raise
-            wait_s = min(float(message["wait_s"]), waiting.LONGEST_WAIT_S)
+            wait_s = min(float(message["wait_s"]), waiting_requests.LONGEST_WAIT_S)
             self._limit_user(session, message["key"])
             self._enqueue(session.peer.uid, message, wait_s)
             until, size = time.monotonic() + wait_s, session.request_bytes
@@ -228,7 +228,7 @@ class Queue:
             self.look_soon()  # it is in line already, and stays there
 
     def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
-        wait = waiting.Wait(
+        wait = waiting_requests.Wait(
             request_key=message["key"],
             partition=message.get("partition"),
             uid=uid,
@@ -240,18 +240,18 @@ class Queue:
             request={key: message[key] for key in SHOWN if message.get(key) is not None},
             wait_s=wait_s,
         )
-        self._outage.guard(lambda: waiting.enqueue(self._store, wait))
+        self._outage.guard(lambda: waiting_requests.enqueue(self._store, wait))
 
     def _take_out_abandoned(self) -> None:
         while self._abandoned:
             key = next(iter(self._abandoned))
-            self._outage.guard(lambda key=key: waiting.drop(self._store, key))  # type: ignore[misc]
+            self._outage.guard(lambda key=key: waiting_requests.drop(self._store, key))  # type: ignore[misc]
             self._abandoned.discard(key)
 
     def _serve(self) -> None:
         served = True
         while served and len(self._waiters):
-            rows = [Row(*row) for row in self._outage.guard(lambda: waiting.line(self._store))]
+            rows = [Row(*row) for row in self._outage.guard(lambda: waiting_requests.line(self._store))]
             for waiter in self._waiters.missing(row.key for row in rows):
                 # granted by a transaction of whose end the database did not tell; or taken out by a CPA that saw an
                 # older connection of the same client end

@@ -7,7 +7,7 @@ import sys
 
 from agents.keeper.errors import KeeperError
 from agents.keeper.keeper import Keeper
-from agents.keeper.spawning import detach_stdio
+from agents.keeper.spawn import detach_stdio
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
 

@@ -8,18 +8,18 @@ import time
 
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.spawning import fork_pct, last_words, size_of, spawn_program
-from agents.keeper.strays import Strays
+from agents.keeper.orphans import Strays
+from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
 from agents.link.lean import signal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
-from agents.link.names import Names
+from agents.link.resolver import Names
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
-from agents.pct import kernel, processes
-from agents.pct.spares import prepare
+from agents.linux import prctl, processes
+from agents.pct.node.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
@@ -63,10 +63,10 @@ class Keeper:
         own_directory(os.path.join(self._state, "log"))
         self._try_certificate()
         self._lock = self._take_lock()
-        kernel.become_subreaper()
-        kernel.set_name(b"redmesh-keeper")
+        prctl.become_subreaper()
+        prctl.set_name(b"redmesh-keeper")
         if not config["login"]:
-            kernel.set_title(f"redmesh-keeper {config['nodes'][0]['name']} ({self._state})")
+            prctl.set_title(f"redmesh-keeper {config['nodes'][0]['name']} ({self._state})")
         self._log = Journal(os.path.join(self._state, "log", "keeper.jsonl"), "keeper")
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
@@ -105,7 +105,7 @@ class Keeper:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except OSError:
-                time.sleep(_LOCK_S)  # somebody may have looked whether it is held (console/deploy/living.py)
+                time.sleep(_LOCK_S)  # somebody may have looked whether it is held (console/deploy/personal/liveness.py)
         os.close(fd)
         raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
 
@@ -149,7 +149,7 @@ class Keeper:
         """Start or adopt every daemon, and keep them until the end."""
         if self._config["login"]:  # PCTs share it; a node's one PCT registers first
             prepare()
-        kernel.settle_memory()  # before the first fork
+        prctl.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         for kept in self._kept:
             pid = self._find(kept)
@@ -182,7 +182,7 @@ class Keeper:
     def _write_again(self) -> None:
         config = self._config
         if not config["login"]:  # on a node's own machine
-            from agents.pct import node_life
+            from agents.pct.heartbeat import boot_id as node_life
 
             self._life = node_life.present(self._run, str(config["nodes"][0]["name"]))[0] or self._life
         elif not os.path.exists(os.path.join(self._run, "login")):
@@ -263,8 +263,8 @@ class Keeper:
     def _keep_life(self, node: str) -> None:
         # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
         # because their files were removed.
-        from agents.pct import node_life
-        from agents.pct.places import later_incarnation
+        from agents.pct.heartbeat import boot_id as node_life
+        from agents.pct.node.paths import later_incarnation
 
         own_directory(self._run, public=bool(self._config.get("users")))
         node_life.keep(self._run, node, self._life)
@@ -309,8 +309,9 @@ class Keeper:
 
     def _tell_gone(self, node: str) -> None:
         """Its RCA, on another machine, would notice by its silence alone."""
-        from agents.pct import node_life, rca_places
-        from agents.pct.datagrams import gone
+        from agents.pct.heartbeat import boot_id as node_life
+        from agents.pct.heartbeat import rcas as rca_places
+        from agents.pct.heartbeat.datagrams import gone
         from agents.wire import keys
 
         boot_id, incarnation = node_life.present(self._run, node)
@@ -327,7 +328,7 @@ class Keeper:
             self._tell_untold()
 
     def _tell_untold(self) -> None:
-        from agents.pct.datagrams import tell
+        from agents.pct.heartbeat.datagrams import tell
 
         self._untold = [(rca, datagram) for rca, datagram in self._untold if not tell(self._names, rca, datagram)]
 

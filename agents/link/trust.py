@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 SCHEME = "tls://"
-#: The server's name in a client's first message, in the clear: it brings a launch (agents/pct/anteroom.py).
+#: The server's name in a client's first message, in the clear: it brings a launch
+#: (agents/pct/remote/spare_handshake.py).
 LAUNCH = b"launch.redmesh"
-#: The same, for an image that it wants (agents/pct/courier.py).
+#: The same, for an image that it wants (agents/pct/remote/image_proxy.py).
 FETCH = b"fetch.redmesh"
 
 
@@ -130,7 +131,7 @@ def ours() -> Trust:
 
 
 def use_login(mesh: str, state: str) -> None:
-    """Work with the login processor's own files (console/deploy/trust.py), where there are any."""
+    """Work with the login processor's own files (console/deploy/trust/authority.py), where there are any."""
     directory = os.path.join(state, "trust")
     if os.path.exists(os.path.join(directory, "login.pem")):
         use(Trust(mesh, os.path.join(directory, "ca.pem"), os.path.join(directory, "login.pem")))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from agents.pct import kernel
-from agents.pct.daemon import serve
+from agents.linux import prctl
 from agents.pct.errors import PctError
+from agents.pct.node.daemon import serve
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
 
@@ -26,7 +26,7 @@ def main(arguments: List[str]) -> int:
     try:
         with open(options["--config"], "rb") as file:
             config = decode(file.read())
-        kernel.settle_memory()
+        prctl.settle_memory()
         serve(config, options["--node"])
     except OSError as error:
         return _complain(PctError(f"{error.filename or options['--config']}: {error.strerror}", exit_status=2))

@@ -11,12 +11,12 @@ from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, give_room, own_directory
 from agents.link.user_limits import Busy, Users
-from agents.pct.processes import alive, state
+from agents.linux.processes import alive, state
 from agents.rca import launchers, nodes
-from agents.rca.company import Company
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
-from agents.rca.far_nodes import FarNode, FarNodes, MeshClock
+from agents.rca.datagrams import FarNode, FarNodes, MeshClock
+from agents.rca.logins.members import Company
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -73,7 +73,7 @@ class Rca:
         )  # fmt: skip
         self._listen_afar()
         if self.config.cpas_afar:
-            from agents.rca.relay import Relays
+            from agents.rca.logins.relay import Relays
 
             self.relays = Relays(self.loop, self.config, self.journal, self.users)
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)

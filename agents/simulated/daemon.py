@@ -11,9 +11,9 @@ from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.pct.beats import Beats
-from agents.pct.daemon import AGENT, TOMBSTONE_S, next_incarnation
-from agents.pct.door import Door
+from agents.pct.heartbeat.session import Beats
+from agents.pct.node.daemon import AGENT, TOMBSTONE_S, next_incarnation
+from agents.pct.node.listener import Door
 from agents.simulated.launch import Host, Launch
 from agents.wire.control import Message
 from agents.wire.errors import AgentError

@@ -1,6 +1,6 @@
 """One node's part of one launch, in a process that stands in for many nodes: the real tree, without processes.
 
-The states are those of a launch child (agents/pct/launch_states.py); a rank is a number that waits for its time.
+The states are those of a launch child (agents/pct/launch/states.py); a rank is a number that waits for its time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from agents.link.link import Link
 from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
-from agents.pct import rank_sets
 from agents.pct.errors import LoadFailed
-from agents.pct.launch_states import Action, Event, LaunchMachine, State
-from agents.pct.outputs import Relay
-from agents.pct.plan import Load, Program, child_load, child_window, read_load, runs
-from agents.pct.subtree import Child, Upward
+from agents.pct.launch.load import Load, Program, child_load, child_window, read_load, runs
+from agents.pct.launch.states import Action, Event, LaunchMachine, State
+from agents.pct.launch.tree import Child, Upward
+from agents.pct.stdio.stdout import Relay
 from agents.simulated.programs import Behaviour, behaviour
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN, STDOUT
 from agents.wire.messages import DOWN, check, hello
+from redmesh import idset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Host:
 
     def program(self, payload: bytes) -> Program:
         """The common part as a Program: read once for all nodes that get the same."""
-        from agents.pct.plan import read_program
+        from agents.pct.launch.load import read_program
 
         if self._program is None or payload != self._common:
             self._common, self._program = payload, read_program(payload)
@@ -188,7 +188,7 @@ class Launch:
         why = "simulated nodes run no processes"
         if op == "debug":
             return {"op": "debug_over", "session": message["session"], "message": why}
-        everybody = message.get("ranks") or rank_sets.text((1 << (self._load.size if self._load else 1)) - 1)
+        everybody = message.get("ranks") or idset.text((1 << (self._load.size if self._load else 1)) - 1)
         return {"op": "stacks", "number": message["number"], "calls": [], "missing": [[everybody, "", why]]}
 
     def _on_parent_end(self, _link: Link, _reason: str) -> None:

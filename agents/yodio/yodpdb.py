@@ -211,7 +211,7 @@ _stacks: "List[int]" = []  # the file for them
 
 
 def _tell_stacks() -> None:
-    """Where all threads stand, written by faulthandler for mesh stacks (agents/pct/own_stacks.py)."""
+    """Where all threads stand, written by faulthandler for mesh stacks (agents/pct/debug/faulthandler.py)."""
     import faulthandler
 
     number = _unused(_ASKING)

@@ -2,22 +2,22 @@
 
 import sys
 
-from console.cli import watching
-from console.cli.endings import guarded
-from console.cli.mesh_drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
-from console.cli.mesh_reading import by_node, counts, elapsed_s, login, side_seen, topology_of
-from console.cli.words import Word, help_text, parse
+from console.cli.exits import guarded
+from console.cli.map import watch
+from console.cli.map.drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
+from console.cli.map.rows import by_node, counts, elapsed_s, login, side_seen, topology_of
+from console.cli.options.parser import Word, help_text, parse
 from console.errors import UsageError
-from console.launch.sanitise import clean
 from console.settings import load
-from db.views import Picture
+from db.views.viewer import Picture
+from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from console.cli.watching import Render
+    from console.cli.map.watch import Render
 
 WORDS = (
     Word("json", "flag", "for programs: nodes, processors, launchers, counts"),
@@ -56,7 +56,7 @@ def _run(arguments: "Sequence[str]") -> int:
         render = as_json
     elif "full" in given.values:
         render = as_full_text
-    return watching.look(settings, render, every_s=every_s)
+    return watch.look(settings, render, every_s=every_s)
 
 
 def as_text(picture: Picture, width: int) -> list[str]:
@@ -95,17 +95,17 @@ def _text(picture: Picture, width: int, *, full: bool) -> list[str]:
 def _map(picture: Picture, cells: "dict[int, Cell]", letter: "dict[int, str]", width: int, full: bool) -> list[str]:
     groups = [Group(node.name, [cells[row.id] for row in rows]) for node, rows in by_node(picture)]
     if not picture.mesh.topology or not groups:
-        return draw(groups, letter, width, colour=watching.in_colour())
-    from console.cli.mesh_cabinets import cabinets, racks
+        return draw(groups, letter, width, colour=watch.in_colour())
+    from console.cli.map.cabinets import cabinets, racks
     from db.topology import Mesh
 
     topology = topology_of(picture)
     if isinstance(topology, Mesh):
-        found = cabinets(topology, cells.get, letter, width, colour=watching.in_colour(), full=full)
+        found = cabinets(topology, cells.get, letter, width, colour=watch.in_colour(), full=full)
         return found[:-1]
     if topology.kind == "flat":
-        return draw(groups, letter, width, colour=watching.in_colour())
-    return racks(topology, groups, letter, width, colour=watching.in_colour())[:-1]
+        return draw(groups, letter, width, colour=watch.in_colour())
+    return racks(topology, groups, letter, width, colour=watch.in_colour())[:-1]
 
 
 def _shown(picture: Picture, row: "object") -> str:
@@ -124,7 +124,7 @@ def _launchers(picture: Picture, letter: "dict[int, str]", width: int) -> list[s
         where = clean(login(picture, row))
         rows.append((letter[one], str(one), clean(row.user), str(row.size), time, where, clean(row.command)))
     head = ("", "launcher", "user", "size", "elapsed", "from", "command")
-    return table(head, rows, width if sys.stdout.isatty() else watching.UNBOUNDED, right=(1, 3, 4))
+    return table(head, rows, width if sys.stdout.isatty() else watch.UNBOUNDED, right=(1, 3, 4))
 
 
 def _out_of_order(picture: Picture, width: int) -> list[str]:

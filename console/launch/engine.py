@@ -15,9 +15,9 @@ from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, fra
 from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
-from console.launch.access import user, yod_socket
-from console.launch.machine import Do, Event, Launch, State
-from console.launch.stream import Stream, stamped, tell_note
+from console.launch.daemons.connect import user, yod_socket
+from console.launch.events.stream import Stream, stamped, tell_note
+from console.launch.states import Do, Event, Launch, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop, Timer
     from agents.wire.errors import AgentError
-    from console.launch.authority import Authority
-    from console.launch.bad_exits import BadExits
-    from console.launch.cargo import Cargo
-    from console.launch.front import Front
-    from console.launch.machine import Launch
-    from console.launch.observers import Observers
-    from console.launch.patience import Patience
+    from console.launch.attach.server import Observers
+    from console.launch.daemons.cpa import Authority
+    from console.launch.daemons.rca import Registration
+    from console.launch.events.bad_exits import BadExits
+    from console.launch.options.request import Request
     from console.launch.plan import Plan
-    from console.launch.registration import Registration
-    from console.launch.request import Request
-    from console.launch.typed import Feeder, TypedInput
+    from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
+    from console.launch.stdio.stdin import Feeder, TypedInput
+    from console.launch.transfer.transfer import Cargo
+    from console.launch.watchdog import Patience
 
 
 # What a launcher says to the CPAs and, where none takes it, to the RCA: under its cookie, answered by an event.
@@ -109,7 +109,7 @@ class Dealings:
     def _node_failed(self, node: str, reason: str) -> None:
         self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
         if self._plan is not None:
-            from console.launch.far import tell_failed
+            from console.launch.daemons.root_pct import tell_failed
 
             tell_failed(self._loop, self._plan, node, self._reply, reason[:200])
 
@@ -331,7 +331,7 @@ class Engine(Dealings):
             self.front.status(f"{why}; this launch {_WAITS[self.launch.state]} until it does")
 
     def _allocate_again(self, wait_s: float) -> None:
-        from console.launch.authority import ALLOCATE_S
+        from console.launch.daemons.cpa import ALLOCATE_S
 
         self._plan, self._greeted, self._credit = None, False, 0
         self._wait_anew()
@@ -371,7 +371,7 @@ class Engine(Dealings):
         self._loaded()
 
     def _load_far(self, address: str, load: dict[str, Any], common: bytes) -> None:
-        from console.launch.far import FarLoad, believe
+        from console.launch.daemons.root_pct import FarLoad, believe
 
         believe(self._run_dir)
         self._root = FarLoad(
@@ -399,7 +399,7 @@ class Engine(Dealings):
     def _loaded_cargo(self) -> Cargo:
         """What travels with the launch: files for the nodes, and files for the ranks. A plain launch has none."""
         if self._cargo is None:
-            from console.launch.cargo import Cargo
+            from console.launch.transfer.transfer import Cargo
 
             if self._plan is None or self._root is None:
                 raise WireError("cargo before its load")
@@ -414,13 +414,13 @@ class Engine(Dealings):
             self._root.send(message)
 
     def processes(self) -> list[dict[str, Any]]:
-        """Every rank's host, program and process (console/launch/mpir.py)."""
-        from console.launch.mpir import table
+        """Every rank's host, program and process (console/launch/attach/mpir.py)."""
+        from console.launch.attach.mpir import table
 
         return table(self._plan, self._request, self.launch.ranks) if self._plan is not None else []
 
     def inspect(self, message: dict[str, Any]) -> None:
-        """A question to the tree (console/launch/observers.py)."""
+        """A question to the tree (console/launch/attach/server.py)."""
         self._down(message)
 
     def _cut(self) -> None:
@@ -430,7 +430,7 @@ class Engine(Dealings):
 
     def _sweep(self) -> None:
         if self._plan is not None:
-            from console.launch.far import sweep
+            from console.launch.daemons.root_pct import sweep
 
             sweep(self._loop, self._plan, self._reply)
 
@@ -439,7 +439,7 @@ class Engine(Dealings):
         if self._plan is None or self.launch.state not in (State.LOADING, State.CONFIRMING, State.RUNNING):
             self.handle(Event.ROOT_ENDED, reason)
             return
-        from console.launch.far import inquire
+        from console.launch.daemons.root_pct import inquire
 
         before = self.launch.state is not State.RUNNING
         inquire(self._loop, self._plan.nodes[0], self._reply, lambda fate: self._root_gone(reason, fate, before))
@@ -527,7 +527,7 @@ class Engine(Dealings):
             self._feed()
 
     def _feed(self) -> None:
-        from console.launch.typed import Feeder
+        from console.launch.stdio.stdin import Feeder
 
         self._feeder = Feeder(self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), self._input_ended)
 
@@ -542,7 +542,7 @@ class Engine(Dealings):
 
     def _observe(self) -> None:
         if self._observers is None and self.launch.state is State.RUNNING:
-            from console.launch.observers import observe
+            from console.launch.attach.server import observe
 
             self._observers = observe(self._loop, yod_socket(self._run_dir, self.launch.launcher), self)
 
@@ -553,7 +553,7 @@ class Engine(Dealings):
         self._down({"op": "eof"})
 
     def release(self) -> None:
-        """Let a held launch run; ours is none (console/launch/attended.py has those)."""
+        """Let a held launch run; ours is none (console/launch/features/hooks.py has those)."""
         raise WireError("this launch is not held")
 
     def _signal(self, number: int, ranks: list[int] | None) -> None:
@@ -581,7 +581,7 @@ class Engine(Dealings):
 
     def _announce(self, ranks: list[int]) -> None:
         if self._bad_exits is None:
-            from console.launch.bad_exits import BadExits, tell
+            from console.launch.events.bad_exits import BadExits, tell
 
             self._bad_exits = BadExits(self.launch, self._loop.after, lambda event: tell(self, event))
         self._bad_exits.add(ranks)
@@ -595,14 +595,14 @@ class Engine(Dealings):
             self._print_completion()
         elapsed = round(time.monotonic() - self._begun, 6)
         if self._plan is not None:  # now, while the CPA frees the processors
-            from console.launch.report import log_usage
+            from console.launch.events.completion_report import log_usage
 
             path = f"{self._state_dir}/usage.log"
             log_usage(path, launch, self._plan, self._request, user(), self._begun_at, elapsed)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
 
     def _print_completion(self) -> None:
-        from console.launch.report import told_rows
+        from console.launch.events.completion_report import told_rows
 
         for row in told_rows(self.launch, self._request):
             self.front.line(f"yod: {row}")
@@ -636,7 +636,7 @@ class Engine(Dealings):
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
 
     def _leave_terminal(self) -> None:
-        from console.launch.leaving import leave
+        from console.launch.attach.detach import leave
 
         leave(self)
 
@@ -649,7 +649,7 @@ class Engine(Dealings):
             self._renew()
         self._loop.after(_TICK_S, self._tick)
         if self._patience is None:
-            from console.launch.patience import Patience
+            from console.launch.watchdog import Patience
 
             self._patience = Patience(self)
         self._patience.tick()
@@ -665,6 +665,6 @@ class Engine(Dealings):
 
     def outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""
-        from console.launch.patience import outstanding
+        from console.launch.watchdog import outstanding
 
         return outstanding(self.launch, self._request)

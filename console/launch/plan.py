@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from console.counted import counted
 from console.errors import ConsoleError, UsageError
+from redmesh.text import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from console.launch.request import Request
+    from console.launch.options.request import Request
 
 
 #: Bytes of output that may be on their way to yod, by what it makes of them. A label may be six times
@@ -200,7 +200,7 @@ def common_message(
     """
     message = _common(request, size)
     if hosts and (request.mpi != "none" or request.rendezvous):
-        from console.launch.mpi import told
+        from console.launch.options.mpi import told
 
         message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.rendezvous}
     if far:
@@ -238,7 +238,7 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
 
 
 def identity(path: bytes) -> list[int]:
-    """What tells a file from others without reading it (agents/pct/digests.py); empty where there is none."""
+    """What tells a file from others without reading it (agents/pct/images/digests.py); empty where there is none."""
     try:
         found = os.stat(path)
     except OSError:

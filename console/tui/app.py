@@ -20,36 +20,36 @@ from textual.filter import Monochrome
 from textual.signal import Signal
 from textual.worker import WorkerFailed
 
-from console.counted import counted
 from console.errors import ConsoleError
-from console.launch.sanitise import clean
-from console.launch.spool import spool_path
-from console.tui import crash, hangup
+from console.launch.events.spool import spool_path
 from console.tui.actions.action import Action
+from console.tui.actions.launch_command import Form
 from console.tui.actions.registry import bindings
-from console.tui.activity import Usage
-from console.tui.clipboard import MOST, by_tmux, sequence
-from console.tui.debugging import TOOLS, lend
-from console.tui.launching import Form
-from console.tui.machine import Changed, Launcher, Machine, State
-from console.tui.navigation import Navigator
-from console.tui.painting import PromptApp
-from console.tui.preferences import Session, preferences
-from console.tui.reading import MachineReader
-from console.tui.run import Phase, Run
-from console.tui.screens.entry import Choosing, Confirm
-from console.tui.screens.frame import Framed
+from console.tui.config import Session, preferences
+from console.tui.format import elapsed
+from console.tui.model.launch import Phase, Run
+from console.tui.model.machine import Changed, Launcher, Machine, State
+from console.tui.model.tables import TABLES
+from console.tui.model.usage import Usage
+from console.tui.navigation.history import Navigator
+from console.tui.screens.base import Framed
+from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
-from console.tui.screens.launch import LaunchScreen
+from console.tui.screens.launch import RunScreen
+from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
-from console.tui.screens.run import RunScreen
 from console.tui.screens.tables import TableScreen
-from console.tui.stylesheet import ReadOnce
-from console.tui.tabling import TABLES
-from console.tui.theme import MONO, NAMES, THEMES, borrowed
-from console.tui.watching import Watch
-from console.tui.words import elapsed
+from console.tui.sources.database import MachineReader
+from console.tui.sources.launch import Watch
+from console.tui.terminal import crash, hangup
+from console.tui.terminal.clipboard import MOST, by_tmux, sequence
+from console.tui.terminal.compositor import PromptApp
+from console.tui.terminal.stylesheet import ReadOnce
+from console.tui.terminal.suspend import TOOLS, lend
+from console.tui.terminal.themes import MONO, NAMES, THEMES, borrowed
 from db.errors import StoreError
+from redmesh.sanitise import clean
+from redmesh.text import counted
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -63,7 +63,7 @@ _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.palette import ActionCommands  # with what it needs a tenth of the start
+    from console.tui.navigation.palette import ActionCommands  # with what it needs a tenth of the start
 
     return ActionCommands
 

@@ -6,9 +6,9 @@ Viewers import this: it loads nothing beyond the interpreter's own modules and n
 from __future__ import annotations
 
 from db.errors import TopologyError
-from db.topology.checking import check
 from db.topology.cluster import KINDS, Cluster
 from db.topology.mesh import Mesh, Side, Switch
+from db.topology.validate import check
 
 __all__ = ["Cluster", "Mesh", "Side", "Switch", "Topology", "TopologyError", "check", "from_json", "parse"]
 

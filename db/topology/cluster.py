@@ -7,8 +7,8 @@ under one more. Which processors a node has stands in the database, not here.
 from __future__ import annotations
 
 from db.errors import TopologyError
+from db.topology.config_section import Section
 from db.topology.names import expand
-from db.topology.section import Section
 
 #: Switches from the root down to the one a node hangs on.
 Path = tuple[str, ...]

@@ -13,7 +13,7 @@ neighbouring ids sit on one board, then in one cage, then in one cabinet.
 from __future__ import annotations
 
 from db.errors import TopologyError
-from db.topology.section import MOST, Section
+from db.topology.config_section import MOST, Section
 
 #: What x, y and z coordinates are: lists indexed by processor id.
 Coordinates = tuple[list[int], list[int], list[int]]

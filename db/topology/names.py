@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from db.errors import TopologyError
-from db.topology.section import MOST
+from db.topology.config_section import MOST
 
 
 def expand(texts: tuple[str, ...], where: str) -> list[str]:

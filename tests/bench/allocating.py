@@ -11,11 +11,11 @@ from typing import Any
 
 from agents.cpa.placement.line import best_fit
 from agents.link.client import Client
-from agents.pct.processes import start_time
-from db.allocation import Demand, allocate
-from db.connection import open_store
-from db.ending import finish
-from db.free import Machine
+from agents.linux.processes import start_time
+from db.allocation.allocate import Demand, allocate
+from db.allocation.finish import finish
+from db.allocation.free import Machine
+from db.store.store import open_store
 from tests.bench.meshes import mesh
 from tests.bench.ratios import RUNS, Bar, Row
 from tests.support.mariadb import find_server, private_server

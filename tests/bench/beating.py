@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from agents.wire import beat, keys
+from agents.wire import heartbeat, keys
 from tests.bench.ratios import Bar, Row
 from tests.support.daemons import Daemons
 
@@ -40,7 +40,7 @@ class Crowd:
             self._receive()
 
     def _send(self, number: int) -> None:
-        told = beat.Beat(
+        told = heartbeat.Beat(
             f"n{number}", self._boot_id, 1, int(time.monotonic() * 1e6), epoch=self._epoch, processors=1,
             load=0.5, memory_mb=1000, agent="0.1.0", address=f"tls://127.0.0.1:1/n{number}",
         )  # fmt: skip
@@ -50,12 +50,12 @@ class Crowd:
     def _receive(self) -> None:
         while True:
             try:
-                datagram = self._sock.recv(beat.LONGEST)
+                datagram = self._sock.recv(heartbeat.LONGEST)
             except BlockingIOError:
                 return
             self._epoch = int.from_bytes(datagram[16:24], "big")
             self.answered += 1
-            self.refused += datagram[5] != beat.UP
+            self.refused += datagram[5] != heartbeat.UP
 
     def beat_for(self, seconds: float) -> None:
         """Beat, each every EVERY_S seconds."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents.wire import control, frames, messages
-from console.launch.spool import spool_path
+from console.launch.events.spool import spool_path
 from console.settings import load
 from tests.bench.consoles import Screen, screen
 from tests.bench.ratios import Bar, Row

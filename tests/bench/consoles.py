@@ -118,7 +118,7 @@ def changing(database: BigDatabase) -> Iterator[None]:
 
 def feed(url: str) -> None:
     """Changes ``CELLS`` processors a second, ``HZ`` times a second, until it is killed."""
-    from db.connection import open_store
+    from db.store.store import open_store
 
     store, chance = open_store(url), random.Random(2)
     owners = [None, 1, 2, 3, 5, 8, 9, 10, 12]

@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.bench.meshes import ROOT, mesh, pids, pss_kib, slurm, wait_completing
 from tests.bench.ratios import Bar, Row, in_turn, seconds
 from tests.support.mesh import BIN, PrivateMesh

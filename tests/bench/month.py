@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.bench.scaling import RED_STORM
 from tests.support.mariadb import find_server, private_server
 from tests.support.mesh import PrivateMesh

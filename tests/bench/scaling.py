@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from db.allocation import Allocation, Demand, allocate
-from db.connection import Store, open_store
-from db.ending import finish
-from db.free import Machine
-from db.views import Picture, open_viewer
+from db.allocation.allocate import Allocation, Demand, allocate
+from db.allocation.finish import finish
+from db.allocation.free import Machine
+from db.store.store import Store, open_store
+from db.views.viewer import Picture, open_viewer
 from tests.bench.allocating import WORKERS, rate, through_cpa
 from tests.bench.meshes import ROOT
 from tests.bench.ratios import RUNS, Bar, Row, seconds

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from agents.pct.admission import Admission
+from agents.pct.remote.admission import Admission
 from agents.wire import credential as credentials
 from agents.wire.credential import Credential
 from agents.wire.errors import Refusal

@@ -24,16 +24,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from db import ending, history, modes, partitions, waiting
-from db.allocation import Allocation, Demand, allocate
-from db.connection import open_store
+from db.allocation import finish as ending
+from db.allocation import partitions, waiting_requests
+from db.allocation.allocate import Allocation, Demand, allocate
+from db.allocation.free import Machine
+from db.allocation.partitions import Created, PartitionDemand, PartitionInUse
 from db.errors import Denied, Expired, NotEnough
-from db.folded import unfold
-from db.free import Machine
-from db.machine import node_down, node_suspect, node_up
-from db.partitions import Created, PartitionDemand, PartitionInUse
-from db.schema import migrate
-from db.views import Picture, open_viewer
+from db.machine import reservations
+from db.machine.nodes import node_down, node_suspect, node_up
+from db.schema.install import migrate
+from db.store.ranges import unfold
+from db.store.store import open_store
+from db.views import history
+from db.views.viewer import Picture, open_viewer
 from tests.support.stores import LOGIN, define, demand, empty, first, key
 
 NODES, SLOTS = 4, 3
@@ -125,8 +128,8 @@ class Books(RuleBasedStateMachine):
             ending.finish(self.store, taken.launcher, taken.cookie, 0, machine=self.cpas[cpa])
             self.ended.add(taken.launcher)
             return multiple()
-        wait = waiting.Wait(asked.request_key, None, asked.uid, asked.user, LOGIN, 1, 1, size, {}, 600)
-        assert waiting.enqueue(self.store, wait) == len(self.line)
+        wait = waiting_requests.Wait(asked.request_key, None, asked.uid, asked.user, LOGIN, 1, 1, size, {}, 600)
+        assert waiting_requests.enqueue(self.store, wait) == len(self.line)
         self.line.append(asked.request_key)
         return asked
 
@@ -142,7 +145,7 @@ class Books(RuleBasedStateMachine):
 
     @rule(asked=consumes(waits))
     def give_up_waiting(self, asked: Demand) -> None:
-        assert waiting.drop(self.store, asked.request_key) == (asked.request_key in self.line)
+        assert waiting_requests.drop(self.store, asked.request_key) == (asked.request_key in self.line)
         if asked.request_key in self.line:
             self.line.remove(asked.request_key)
 
@@ -210,9 +213,9 @@ class Books(RuleBasedStateMachine):
     def node_returns(self, name: str) -> None:
         node_up(self.store, name, "b1", 1, f"/run/x/{name}.sock", "0.1.0")
 
-    @rule(ids=st.sets(st.integers(0, TOTAL - 1), min_size=1), mode=st.sampled_from(modes.MODES))
+    @rule(ids=st.sets(st.integers(0, TOTAL - 1), min_size=1), mode=st.sampled_from(reservations.MODES))
     def change_mode(self, ids: set[int], mode: str) -> None:
-        modes.set_mode(self.store, sorted(ids), mode)
+        reservations.set_mode(self.store, sorted(ids), mode)
 
     @rule(rows=st.integers(1, 5))
     def forget(self, rows: int) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until

@@ -31,7 +31,7 @@ PERSONAL, MARIADB, SSH = frozenset({"sqlite", "mariadb"}), frozenset({"mariadb"}
 SQLITE, EVERY = frozenset({"sqlite", "ssh"}), frozenset({"sqlite", "mariadb", "ssh"})
 #: The longest time that a process is stopped for: far below every lease and time-out of the product.
 STOPPED_S = 2.0
-#: Longer than ``mesh up`` waits for a mesh (console/deploy/personal.py), so that it gives up.
+#: Longer than ``mesh up`` waits for a mesh (console/deploy/personal/lifecycle.py), so that it gives up.
 LONGER_THAN_UP_S = 19.0
 
 

@@ -4,9 +4,9 @@ import random
 import tomllib
 from pathlib import Path
 
-from db.connection import Store, open_store
-from db.machine import NodeSpec, define_machine
-from db.schema import migrate
+from db.machine.nodes import NodeSpec, define_machine
+from db.schema.install import migrate
+from db.store.store import Store, open_store
 from db.topology import Mesh, parse
 from tests.support.fixed_database import AGO_S, FixedDatabase, Row
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from agents.link.client import Client, Unreachable
-from agents.pct.processes import start_time
+from agents.linux.processes import start_time
 from agents.wire.control import Message
-from db.connection import Store, open_store
-from db.machine import NodeSpec, define_machine
-from db.schema import migrate
+from db.machine.nodes import NodeSpec, define_machine
+from db.schema.install import migrate
+from db.store.store import Store, open_store
 from tests.support.waiting import wait_until
 
 LOGIN = "login1"

@@ -15,14 +15,14 @@ from typing import Any
 from agents.link import tls
 from agents.link.client import Client
 from agents.link.trust import Trust
-from agents.pct import processes
+from agents.linux import processes
 from agents.wire import credential as credentials
 from agents.wire import keys
 from agents.wire.control import control, decode, encode
 from agents.wire.credential import Credential
 from agents.wire.frames import COMMON, CONTROL, Decoder, frame
 from agents.wire.messages import hello
-from console.deploy.trust import Authority, authority, identity, write_private
+from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.far_up import free_port
 from tests.support.waiting import wait_until
 

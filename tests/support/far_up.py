@@ -8,12 +8,12 @@ import sys
 from typing import Any
 
 from agents.link.sockets import own_directory
-from console.cli import mesh
-from console.deploy import personal
-from console.deploy.trust import authority, write_private
+from console.cli.mesh import command
+from console.deploy.personal import lifecycle
+from console.deploy.trust.authority import authority, write_private
 from console.settings import Settings
 
-_write = personal.write_config
+_write = lifecycle.write_config
 
 
 def free_port(host: str) -> int:
@@ -43,5 +43,5 @@ def far(settings: Settings, config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    personal.write_config = far
-    sys.exit(mesh.main(["up", *sys.argv[1:]]))
+    lifecycle.write_config = far
+    sys.exit(command.main(["up", *sys.argv[1:]]))

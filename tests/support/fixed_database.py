@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from db.connection import Store, open_store
-from db.machine import NodeSpec, define_machine, node_down, node_suspect, node_up
-from db.schema import migrate
+from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up
+from db.schema.install import migrate
+from db.store.store import Store, open_store
 
 #: Times are long past, so that nothing that is drawn (``2d 04h``) changes while a test runs.
 AGO_S = 2 * 86_400 + 4 * 3_600 + 1_800

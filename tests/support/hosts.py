@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from agents.pct.cgroup import members, remove
+from agents.linux.cgroup import members, remove
 from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import wait_until
 

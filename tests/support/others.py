@@ -27,7 +27,7 @@ import sys
 sys.path[:0] = {path}
 assert sys.version_info[:2] == {version} and sys.base_prefix == {prefix!r}
 """
-_LOADS = "import agents.pct.daemon, console.cli.yod, peewee, pymysql\n"
+_LOADS = "import agents.pct.node.daemon, console.cli.yod, peewee, pymysql\n"
 _COMMAND = """#!{python}
 import sys
 sys.path[:0] = {path}

@@ -9,7 +9,7 @@ from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
 
-from console.tui.painting import CellsUpdate
+from console.tui.terminal.compositor import CellsUpdate
 
 Cell = tuple[str, str]
 _PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x1b\n])")

@@ -13,7 +13,7 @@ from typing import Any
 
 from agents.link.client import Client
 from agents.link.sockets import connect
-from agents.pct import processes
+from agents.linux import processes
 from agents.wire.control import control, decode, encode, to_text
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, frame, split_output
 from agents.wire.messages import hello

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import rank_sets
+from redmesh import idset
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -66,11 +66,11 @@ def paths(tree: list[dict[str, object]]) -> dict[str, str]:
     def go(level: list[dict[str, object]], above: str) -> None:
         for one in level:
             path = f"{above}/{one['function']}" if above else str(one["function"])
-            found[path] = found.get(path, 0) | rank_sets.read(str(one["ranks"]))
+            found[path] = found.get(path, 0) | idset.read(str(one["ranks"]))
             go(one["children"], path)  # type: ignore[arg-type]
 
     go(tree, "")
-    return {path: rank_sets.text(ranks) for path, ranks in found.items()}
+    return {path: idset.text(ranks) for path, ranks in found.items()}
 
 
 def pid_of(mesh: PrivateMesh, launcher: str, rank: int) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 from console.settings import load
 from console.tui.app import ConsoleApp
-from console.tui.run import Phase
-from console.tui.widgets.run_heading import Completion
+from console.tui.model.launch import Phase
+from console.tui.widgets.launch_summary import Completion
 from tests.support.console import screen_text, until
 from tests.support.mesh import PrivateMesh
 

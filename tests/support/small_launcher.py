@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from agents.link.client import Client, Unreachable
-from agents.pct.processes import start_time
+from agents.linux.processes import start_time
 from tests.support.daemons import allocation
 
 ME = {"pid": os.getpid(), "pid_started": start_time(os.getpid())}

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from db import allocation, ending
-from db.allocation import Allocation, Demand
-from db.connection import Store, open_store
-from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_up
-from db.models import TABLES
-from db.schema import migrate
-from db.schema_version import SCHEMA_VERSION
+from db.allocation import allocate, finish
+from db.allocation.allocate import Allocation, Demand
+from db.allocation.free import Machine
+from db.machine.nodes import NodeSpec, define_machine, node_up
+from db.schema.install import migrate
+from db.schema.models import TABLES
+from db.schema.version import SCHEMA_VERSION
+from db.store.store import Store, open_store
 from tests.support.mariadb import Server, find_server, private_server
 
 LOGIN = "login1"
@@ -54,11 +54,11 @@ def define(store: Store, nodes: int = 4, slots: int = 4, boot_id: str = "b1", up
 
 
 def take(store: Store, machine: Machine, size: int, **more: Any) -> Allocation:
-    return allocation.allocate(store, machine, demand(size, **more), first)
+    return allocate.allocate(store, machine, demand(size, **more), first)
 
 
-def give_back(store: Store, taken: Allocation, status: int = 0, **more: Any) -> ending.Ended:
-    return ending.finish(store, taken.launcher, taken.cookie, status, **more)
+def give_back(store: Store, taken: Allocation, status: int = 0, **more: Any) -> finish.Ended:
+    return finish.finish(store, taken.launcher, taken.cookie, status, **more)
 
 
 def empty(store: Store) -> None:

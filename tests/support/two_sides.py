@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from db import view_schemas
-from db.accounts import Account
-from db.allocation import Demand, allocate
-from db.connection import Store
-from db.free import Machine
-from db.machine import NodeSpec, node_up
-from db.schema import grants, run_grants
-from db.sides import set_open
-from db.url import in_database, mysql_options
-from db.views import Viewer
+from db.allocation.allocate import Demand, allocate
+from db.allocation.free import Machine
+from db.machine.nodes import NodeSpec, node_up
+from db.machine.sides import set_open
+from db.schema import login_views
+from db.schema.accounts import Account
+from db.schema.install import grants, run_grants
+from db.store.store import Store
+from db.store.url import in_database, mysql_options
+from db.views.viewer import Viewer
 from tests.support.stores import key
 
 SWITCHES = ("left", "middle", "right")
@@ -35,9 +35,9 @@ def granted(url: str, logins: tuple[str, ...]) -> dict[str, str]:
     viewer = Account(f"{database[-13:]}_v", "localhost")
     statements, urls = grants(database, CPA, viewer._replace(password="v")), {}
     for login in logins:
-        account = view_schemas.viewer_of(login, viewer)._replace(password="v")
-        statements += view_schemas.statements(database, login, CPA, account)
-        place = in_database(url, view_schemas.schema_name(database, login))
+        account = login_views.viewer_of(login, viewer)._replace(password="v")
+        statements += login_views.statements(database, login, CPA, account)
+        place = in_database(url, login_views.schema_name(database, login))
         urls[login] = place.replace("root@", f"{account.user.replace('%', '%25')}:v@")
     run_grants(url, statements)
     return urls

@@ -18,7 +18,7 @@ from agents.wire.frames import COMMON, CONTROL, frame
 from agents.wire.messages import hello
 from agents.wire.roles import LAUNCHER
 from agents.wire.roles import PCT as MAY
-from console.deploy.trust import authority, identity
+from console.deploy.trust.authority import authority, identity
 from tests.support.far_pcts import MESH, UID, FarMachine, Talk
 from tests.support.waiting import wait_until
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import backtrace, kernel, processes
-from agents.pct.stacks import Backtrace
+from agents.linux import prctl, processes
+from agents.pct.debug import crash as backtrace
+from agents.pct.debug.parsers import Backtrace
 from tests.support.waiting import wait_until
 
 PROGRAM = """
@@ -48,7 +49,7 @@ def start() -> Iterator[Callable[..., int]]:
         pid = os.fork()
         if pid == 0:
             try:
-                kernel.trace_me()
+                prctl.trace_me()
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, 2)
                 os.execve(argv[0], argv, env or {})
@@ -56,7 +57,7 @@ def start() -> Iterator[Callable[..., int]]:
                 os._exit(127)
         begun.append(pid)
         assert os.WSTOPSIG(os.waitpid(pid, 0)[1]) == signal.SIGTRAP
-        kernel.resume(pid, 0)
+        prctl.resume(pid, 0)
         return pid
 
     yield begin
@@ -122,7 +123,7 @@ def test_a_handler_gets_its_turn(crash, start) -> None:  # type: ignore[no-untyp
     pid = start(str(crash), "segv", "caught")
     number = stopped_for(pid)
     assert not backtrace.fatal(pid, number)
-    kernel.resume(pid, number)
+    prctl.resume(pid, number)
     _, status = os.waitpid(pid, 0)
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 40 + signal.SIGSEGV
 
@@ -191,7 +192,7 @@ def test_a_python_program_tells_its_own_stack_and_then_dies_of_it(tmp_path: Path
     pid = start(sys.executable, str(script), str(told), env=env)
     number = stopped_for(pid)
     assert number == signal.SIGSEGV and not backtrace.fatal(pid, number)  # faulthandler has it first
-    kernel.resume(pid, number)
+    prctl.resume(pid, number)
     number = stopped_for(pid)
     assert number == signal.SIGSEGV and backtrace.fatal(pid, number)
     taken = backtrace.collect(pid, number)
@@ -229,14 +230,14 @@ def test_a_fault_in_another_thread_also_after_another_exec(tmp_path, again: list
     subprocess.run(["gcc", "-g", "-O0", "-pthread", "-o", path, tmp_path / "threads.c"], check=True)
     pid = os.fork()
     if pid == 0:
-        kernel.trace_me()
+        prctl.trace_me()
         os.execve(path, [path, *again], {})
     known = {pid}
     wall = 0x40000000
     try:
         assert os.WSTOPSIG(os.waitpid(pid, 0)[1]) == signal.SIGTRAP
-        kernel.keep_watch(pid)
-        kernel.resume(pid, 0)
+        prctl.keep_watch(pid)
+        prctl.resume(pid, 0)
         while True:
             tid, status = os.waitpid(-1, wall)
             assert os.WIFSTOPPED(status), status
@@ -244,7 +245,7 @@ def test_a_fault_in_another_thread_also_after_another_exec(tmp_path, again: list
             known.add(tid)
             if look:
                 break
-            kernel.resume(tid, number)
+            prctl.resume(tid, number)
         assert tid != pid and number == signal.SIGSEGV
         taken = finish(backtrace.begin(tid, number)) if helper else backtrace.collect(tid, number)
         assert taken.pid == pid and len(taken.threads) == 3
@@ -273,7 +274,7 @@ def test_a_rust_program_whose_own_handler_comes_first(tmp_path: Path, start) -> 
     pid = start(str(tmp_path / "crash"))
     number = stopped_for(pid)
     if not backtrace.fatal(pid, number):  # std looks whether it is a stack overflow, then lets it happen again
-        kernel.resume(pid, number)
+        prctl.resume(pid, number)
         number = stopped_for(pid)
     called = functions(backtrace.collect(pid, number))
     assert [name.split("::")[1] for name in called if name.startswith("crash::")] == ["inner", "outer", "main"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.link.trust import Trust
 from agents.wire.messages import hello
-from console.deploy.trust import Authority, Stage
+from console.deploy.trust.authority import Authority, Stage
 from tests.support.far_pcts import FarMachine, Talk
 from tests.support.waiting import wait_until
 

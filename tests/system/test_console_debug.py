@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.mesh import MakeMesh
 from tests.support.tmux import Tmux
 from tests.support.waiting import wait_until

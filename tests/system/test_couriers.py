@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agents.link.trust import FETCH
-from agents.pct import processes
-from agents.pct.daemon import COURIERS
+from agents.linux import processes
+from agents.pct.node.daemon import COURIERS
 from agents.wire.control import control
 from agents.wire.messages import hello
 from tests.support.far_pcts import FarMachine, Talk

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agents.wire.errors import AgentError
-from db import ending
-from db.allocation import Demand, allocate
-from db.free import Machine
+from db.allocation import finish as ending
+from db.allocation.allocate import Demand, allocate
+from db.allocation.free import Machine
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.mariadb import Server, private_server
 from tests.support.waiting import wait_until

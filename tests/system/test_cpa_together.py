@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from agents.link.client import Unreachable
-from agents.pct.processes import start_time
+from agents.linux.processes import start_time
 from agents.wire.control import Message, control
 from agents.wire.errors import AgentError
 from agents.wire.messages import hello
-from db.writer_lock import WriterLock
+from db.store.sqlite_lock import WriterLock
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.starting import start_command
+from redmesh.start_command import start_command
 from tests.support.mesh import PrivateMesh
 from tests.support.tmux import Tmux
 from tests.support.waiting import wait_until

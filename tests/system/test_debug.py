@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client, Unreachable
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
 from tests.support.terminals import Typist

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.wire import beat, keys
+from agents.wire import heartbeat as beat
+from agents.wire import keys
 from agents.wire.errors import WireError
 from tests.support.daemons import Daemons
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from db.connection import open_store
+from db.store.store import open_store
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client
-from agents.pct import processes
+from agents.linux import processes
 from agents.wire.errors import AgentError
-from console.deploy.trust import authority
+from console.deploy.trust.authority import authority
 from tests.support.far_mesh import ROOT, TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
@@ -23,8 +23,8 @@ from tests.support.waiting import wait_until
 #: ``mesh trust rotate`` that waits half a second for a node.
 IMPATIENT = """
 import sys
-import console.cli.mesh, console.deploy.rotation
-console.deploy.rotation.TAKE_S = 0.5
+import console.cli.mesh, console.deploy.trust.rotation
+console.deploy.trust.rotation.TAKE_S = 0.5
 sys.exit(console.cli.mesh.main(["trust", "rotate"]))
 """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.wire import beat, keys
+from agents.wire import heartbeat, keys
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.waiting import wait_until
@@ -123,7 +123,7 @@ def nothing_former_opens(mesh: FarMesh, host: NamespaceHost, key: bytes) -> None
     assert "refused" in done.stdout and "wiped" not in done.stdout, done
     before = rca_log(mesh).count("under a key that is not the node's")
     boot, number = lives_of(mesh)[host.name]
-    datagram = beat.Beat(host.name, boot, number, int(time.monotonic() * 1e6), kind=beat.GONE).encode(
+    datagram = heartbeat.Beat(host.name, boot, number, int(time.monotonic() * 1e6), kind=heartbeat.GONE).encode(
         keys.from_file(key, "")[0]
     )
     place = (LOGIN_ADDRESS, 7117)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agents.link.client import Client, Unreachable
-from agents.pct import processes
+from agents.linux import processes
 from agents.wire.errors import AgentError
-from console.deploy.schema import define
+from console.deploy.mesh.schema import define
 from tests.support.pcts import MESH, Launcher
 from tests.support.waiting import wait_until
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from console.deploy import kept_program
+from console.deploy.personal import program_snapshot
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
-ROOT = Path(kept_program.__file__).parents[2]
+ROOT = Path(program_snapshot.__file__).parents[2]
 #: What daemons and launch children load when it is first asked for.
 LATER = (
     ("yod", "-bt", "sh", "-c", "kill -SEGV $$"),
@@ -60,14 +60,16 @@ def test_another_version_is_told_of_and_taken_up_under_what_runs(private: Privat
     assert "another version" not in private.run("mesh", "status", env=theirs, check=True).stdout
     ran = private.start("yod", "sh", "-c", "touch begun; until [ -e go ]; do sleep 0.05; done", env=theirs)
     (installed / "agents" / "pct" / "faults.py").unlink()  # as an upgrade does, before it writes the new one
-    (installed / "agents" / "pct" / "faults.py").write_text((ROOT / "agents/pct/faults.py").read_text() + "# new\n")
+    (installed / "agents" / "pct" / "faults.py").write_text(
+        (ROOT / "agents/pct/debug/crash_queue.py").read_text() + "# new\n"
+    )
     assert "mesh upgrade" in private.run("mesh", "status", env=theirs, check=True).stdout
     wait_until((private.work / "begun").exists, "it runs")
     private.run("mesh", "upgrade", env=theirs, check=True)
     assert "another version" not in private.run("mesh", "status", env=theirs, check=True).stdout
     (private.work / "go").touch()
     assert ran.wait(10) == 0
-    kept = private.state / kept_program.PLACE
+    kept = private.state / program_snapshot.PLACE
     assert len(list(kept.iterdir())) == 3, "what runs on may still want its own"
     private.run("mesh", "down", check=True)
     private.run("mesh", "up", "--processors", "4", "--nodes", "2", env=theirs, check=True)
@@ -78,19 +80,19 @@ def test_where_no_link_can_be_made_it_is_copied(tmp_path: Path, monkeypatch: pyt
     def refuse(*_: object) -> None:
         raise PermissionError(1, "somebody else's file")
 
-    linked = kept_program.keep(str(tmp_path))
+    linked = program_snapshot.keep(str(tmp_path))
     monkeypatch.setattr(os, "link", refuse)
     (tmp_path / "other").mkdir()
-    copied = kept_program.keep(str(tmp_path / "other"))
-    name = "agents/pct/launch.py"
+    copied = program_snapshot.keep(str(tmp_path / "other"))
+    name = "agents/pct/launch/child.py"
     assert Path(linked, name).stat().st_ino == (ROOT / name).stat().st_ino != Path(copied, name).stat().st_ino
     assert Path(linked, name).read_bytes() == Path(copied, name).read_bytes()
     assert Path(linked).stat().st_mode & 0o077 == Path(linked).parent.stat().st_mode & 0o077 == 0
-    assert not kept_program.runs_another(str(tmp_path))
+    assert not program_snapshot.runs_another(str(tmp_path))
 
 
 def test_what_a_killed_one_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
-    kept = tmp_path / kept_program.PLACE
+    kept = tmp_path / program_snapshot.PLACE
     kept.mkdir()
     (kept / "current.new").symlink_to("nowhere")
     (kept / "0123456789abcdef.77").mkdir()
@@ -98,31 +100,31 @@ def test_what_a_killed_one_left_does_not_stand_in_the_way(tmp_path: Path) -> Non
     elsewhere.mkdir()
     (elsewhere / "mine").touch()
     (kept / "link").symlink_to(elsewhere)
-    place = Path(kept_program.keep(str(tmp_path), alone=True))
+    place = Path(program_snapshot.keep(str(tmp_path), alone=True))
     assert {one.name for one in kept.iterdir()} == {place.name, "current"}
-    assert (elsewhere / "mine").exists() and not kept_program.runs_another(str(tmp_path))
+    assert (elsewhere / "mine").exists() and not program_snapshot.runs_another(str(tmp_path))
 
 
 def test_one_that_lost_files_is_made_anew(tmp_path: Path) -> None:
-    place = Path(kept_program.keep(str(tmp_path)))
-    for name in ("agents/pct/launch.py", "db/machine.py"):
+    place = Path(program_snapshot.keep(str(tmp_path)))
+    for name in ("agents/pct/launch/child.py", "db/machine/nodes.py"):
         (place / name).unlink()
         (place / name).touch()  # as a copy may stand there after a power cut
-    assert kept_program.keep(str(tmp_path)) == str(place)
-    assert (place / "db/machine.py").read_bytes() == (ROOT / "db/machine.py").read_bytes()
+    assert program_snapshot.keep(str(tmp_path)) == str(place)
+    assert (place / "db/machine/nodes.py").read_bytes() == (ROOT / "db/machine/nodes.py").read_bytes()
 
 
 def test_where_nothing_can_be_kept_no_other_version_is_told_of(tmp_path: Path) -> None:
-    Path(kept_program.keep(str(tmp_path))).rename(tmp_path / "gone")
-    mark = tmp_path / kept_program.PLACE / "current"
+    Path(program_snapshot.keep(str(tmp_path))).rename(tmp_path / "gone")
+    mark = tmp_path / program_snapshot.PLACE / "current"
     mark.unlink()
     mark.symlink_to("0123456789abcdef")
-    assert kept_program.runs_another(str(tmp_path))
+    assert program_snapshot.runs_another(str(tmp_path))
     with pytest.MonkeyPatch.context() as full:
         full.setattr(os, "mkdir", _no_space)
         with pytest.raises(OSError, match="no space"):
-            kept_program.keep(str(tmp_path))
-    assert not kept_program.runs_another(str(tmp_path)), "the daemons run what is installed"
+            program_snapshot.keep(str(tmp_path))
+    assert not program_snapshot.runs_another(str(tmp_path)), "the daemons run what is installed"
 
 
 def _no_space(*_: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agents.wire import keys
-from db.connection import open_store
+from db.store.store import open_store
 from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import cgroup, processes
-from agents.pct.process_tracking import Session, belonging, now
+from agents.linux import cgroup, processes
+from agents.pct.ranks.process_tracking import Session, belonging, now
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 

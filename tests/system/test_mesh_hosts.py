@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from console.deploy.trust import authority
+from console.deploy.trust.authority import authority
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN

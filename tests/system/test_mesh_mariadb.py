@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until

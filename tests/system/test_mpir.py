@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import processes
-from console.launch import mpir
+from agents.linux import processes
+from console.launch.attach import mpir
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
 from tests.support.waiting import wait_until

@@ -17,7 +17,7 @@ import pytest
 from agents.link.client import Client, Unreachable
 from agents.link.trust import Trust, use
 from agents.wire.errors import AgentError
-from console.deploy.trust import Authority, authority, identity, write_private
+from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until

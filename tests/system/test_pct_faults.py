@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.pcts import MESH, Launcher, Machine, kill_hard
 from tests.support.waiting import wait_until
 

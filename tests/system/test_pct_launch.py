@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from agents.link.sockets import connect
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.pcts import MESH, Launcher, Machine, run
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from agents.wire.frames import STDOUT
 from tests.support.pcts import Launcher, Machine, run
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.far_pcts import FarMachine
 from tests.support.pcts import Launcher, Machine, kill_hard, run
 from tests.support.waiting import wait_until

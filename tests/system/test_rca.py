@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agents.link.client import Client
-from agents.pct.processes import start_time
+from agents.linux.processes import start_time
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from tests.support.daemons import Daemons, Make

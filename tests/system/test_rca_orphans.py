@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.processes import alive, start_time
-from db.connection import open_store
+from agents.linux.processes import alive, start_time
+from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import ranks_left

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents.simulated.traces import generated
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, find_server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until

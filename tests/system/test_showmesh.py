@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from console.cli import pingd, showmesh
+from console.cli import showmesh
+from console.cli.pingd import command
 from tests.support.fixed_database import FixedDatabase, Row
 from tests.support.waiting import wait_until
 
@@ -87,13 +88,13 @@ def test_processors_kept_for_a_batch_job_are_marked(database: FixedDatabase, cap
     assert showmesh.main([]) == 0
     out = capsys.readouterr().out
     assert out.startswith("n0 :::.  n1 ....") and ". free 16 " in out and "3 of the free are kept" in out
-    assert pingd.main(["-l", "0"]) == 0
+    assert command.main(["-l", "0"]) == 0
     assert "in partition 9" in capsys.readouterr().out
 
 
 def test_what_a_program_calls_itself_cannot_reach_the_terminal(database: FixedDatabase, capsys: Captured) -> None:
     database.put(Row((0,), "evil\x1b]52;c;aGk=\x07\x9b2J\u202e", "mal\x1b[2Jlory"))
-    for main in (showmesh.main, pingd.main):
+    for main in (showmesh.main, command.main):
         assert main([]) == 0
         out = capsys.readouterr().out
         assert not set(out) & set("\x1b\x07\x9b\u202e") and "mal" in out
@@ -103,7 +104,7 @@ def test_pingd_in_the_form_of_the_first(database: FixedDatabase, capsys: Capture
     [launcher] = database.put(Row((8, 9, 10)))
     set_ranks(database, launcher, [10, 9, 8])
     database.down("n3")
-    assert pingd.main([]) == 0
+    assert command.main([]) == 0
     out = printed(capsys)
     assert out[7] == "    7 ( n1 )"
     assert out[8] == "    8 ( n2 )  1  login1/4711  2 ada  52:30:00"
@@ -119,16 +120,16 @@ def test_pingd_shows_every_processor_of_a_rank_and_every_rank_of_a_processor(
     wide, many = database.put(Row((0, 1, 2, 3)), Row((4, 5)))
     set_ranks(database, wide, [0, 2])
     set_ranks(database, many, [4, 5, 4, 5])
-    assert pingd.main(["--json"]) == 0
+    assert command.main(["--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["processors"]
     assert [row["ranks"] for row in rows[:6]] == [[0], [0], [1], [1], [0, 2], [1, 3]]
-    assert pingd.main(["-list", "4"]) == 0
+    assert command.main(["-list", "4"]) == 0
     assert " 0+1 ada " in capsys.readouterr().out
 
 
 def test_pingd_verbose_has_columns_of_state(database: FixedDatabase, capsys: Captured) -> None:
     set_use(database)
-    assert pingd.main(["-v", "-l", "7,n3"]) == 0
+    assert command.main(["-v", "-l", "7,n3"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[4:] == ["reserved", "reserved", "interactive", "for", "lin", "partition", "-", "node", "up"]
     assert [line.split()[-1] for line in out[1:5]] == ["down"] * 4
@@ -137,7 +138,7 @@ def test_pingd_verbose_has_columns_of_state(database: FixedDatabase, capsys: Cap
 
 @pytest.mark.parametrize("wanted", ["99", "n9", "0..99"])
 def test_pingd_names_what_is_not_there(database: FixedDatabase, capsys: Captured, wanted: str) -> None:
-    assert pingd.main(["-list", wanted]) == 0, "a listing, if a short one"
+    assert command.main(["-list", wanted]) == 0, "a listing, if a short one"
     out, err = capsys.readouterr()
     assert "Total: " in out and err.startswith("pingd: this mesh has no") and err.count("\n") == 1
 
@@ -153,7 +154,7 @@ def test_without_a_database_one_line_says_what_to_do(
 
 def test_a_newer_database_is_refused(database: FixedDatabase, capsys: Captured) -> None:
     database.store.run(lambda t: t.change("UPDATE mesh SET schema_version = 99 WHERE id = 1"))
-    assert pingd.main([]) == 125
+    assert command.main([]) == 125
     assert "schema 99, newer" in capsys.readouterr().err
 
 
@@ -205,7 +206,8 @@ def test_a_reader_that_goes_is_no_fault(database: FixedDatabase) -> None:
 
 def test_neither_loads_what_it_does_not_need(database: FixedDatabase) -> None:
     code = (
-        "import sys; from console.cli import showmesh, pingd; showmesh.main(['--json']); pingd.main([]);"
+        "import sys; from console.cli.pingd import command as pingd; from console.cli import showmesh\n"
+        "showmesh.main(['--json']); pingd.main([]);"
         "print(sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
     )
     got = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from db.url import in_database, mysql_options
-from db.views import Picture, Viewer, open_viewer
+from db.store.url import in_database, mysql_options
+from db.views.viewer import Picture, Viewer, open_viewer
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until

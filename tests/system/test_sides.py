@@ -11,7 +11,7 @@ import pytest
 
 from agents.link.client import Client
 from agents.wire.errors import AgentError
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from db.views import open_viewer
+from db.views.viewer import open_viewer
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 

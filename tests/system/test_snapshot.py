@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from agents.link.loop import Loop
-from agents.pct import backtrace, merged, own_stacks, processes, rank_sets, snapshot, unwinding
-from agents.pct.places import YODIO
-from agents.pct.snapshot import Snapshot
+from agents.linux import processes
+from agents.pct.debug import crash, faulthandler, snapshot, stack_tree
+from agents.pct.debug import libdw as unwinding
+from agents.pct.debug.snapshot import Snapshot
+from agents.pct.node.paths import YODIO
+from redmesh import idset
 from tests.support.places import paths, places
 from tests.support.waiting import wait_until
 
@@ -69,9 +72,9 @@ def reap(ranks: list[list[int]]) -> None:
 
 
 def found(told: Told) -> dict[str, str]:
-    def nested(tree: merged.Tree) -> list[dict[str, object]]:
+    def nested(tree: stack_tree.Tree) -> list[dict[str, object]]:
         return [
-            {"function": call[0], "ranks": rank_sets.text(node.ranks), "children": nested(node.below)}
+            {"function": call[0], "ranks": idset.text(node.ranks), "children": nested(node.below)}
             for call, node in tree.items()
         ]
 
@@ -79,8 +82,8 @@ def found(told: Told) -> dict[str, str]:
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str, libdw: bool = False) -> None:
-    real = backtrace.find
-    monkeypatch.setattr(backtrace, "find", lambda name: real(name) if name in names else "")
+    real = crash.find
+    monkeypatch.setattr(crash, "find", lambda name: real(name) if name in names else "")
     if not libdw:
         monkeypatch.setattr(unwinding, "LIBRARY", "libnosuch.so.1")
 
@@ -93,7 +96,7 @@ def test_each_tool_alone(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tool: st
     assert told[1] == []
     calls = found(told)
     assert calls["main/wait_here"] == "0,2" and calls["main/compute"] == "1" and calls["helper/wait_here"] == "0"
-    lines = {(call[0], call[1], call[2]) for _, call, _ in merged.walk(told[0])}
+    lines = {(call[0], call[1], call[2]) for _, call, _ in stack_tree.walk(told[0])}
     assert ("compute", "places.c", 5) in lines
     assert all(processes.alive(pid) and processes.state(pid) in "SR" for _, pid in here)
 
@@ -111,16 +114,16 @@ def test_names_are_kept_where_lines_cannot_be_had(ranks: Begin, monkeypatch: pyt
     here = ranks(1)
     only(monkeypatch, libdw=True)
     told = take(here)
-    assert found(told)["main/wait_here"] == "0" and {call[2] for _, call, _ in merged.walk(told[0])} == {0}
+    assert found(told)["main/wait_here"] == "0" and {call[2] for _, call, _ in stack_tree.walk(told[0])} == {0}
 
 
 def test_a_tool_that_never_ends(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = ranks(2)
     slow = tmp_path / "eu-stack"
-    slow.write_text(f'#!/bin/sh\n[ $3 = {here[0][1]} ] && exec sleep 600\nexec {backtrace.find("eu-stack")} "$@"\n')
+    slow.write_text(f'#!/bin/sh\n[ $3 = {here[0][1]} ] && exec sleep 600\nexec {crash.find("eu-stack")} "$@"\n')
     slow.chmod(0o755)
     only(monkeypatch)
-    monkeypatch.setattr(backtrace, "find", lambda name: str(slow) if name == "eu-stack" else "")
+    monkeypatch.setattr(crash, "find", lambda name: str(slow) if name == "eu-stack" else "")
     monkeypatch.setattr(snapshot, "RANK_S", 0.5)
     before = set(processes.children(os.getpid()))  # other fixtures' servers among them
     told = take(here)
@@ -189,7 +192,7 @@ while True:
 def test_a_python_rank_says_itself_where_it_stands(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no tool at all, and no ptrace."""
     here = ranks(2, sys.executable, "-c", SAYS_ITSELF.format(yodio=YODIO))
-    wait_until(lambda: all(own_stacks.offered(pid)[0] for _, pid in here), "they offer it", 10)
+    wait_until(lambda: all(faulthandler.offered(pid)[0] for _, pid in here), "they offer it", 10)
     only(monkeypatch, "none")
     for _ in range(2):
         told = take(here)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agents.link.client import Client
-from agents.pct import processes
-from console.launch.stacks import as_told
+from agents.linux import processes
+from console.launch.attach.stacks import as_told
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import cgroup
+from agents.linux import cgroup
 from tests.support.hosts import MakeHosts, NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others

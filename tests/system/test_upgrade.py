@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.connection import Store, open_store
+from db.store.store import Store, open_store
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.slow_files import slow_file
 from tests.support.waiting import wait_until

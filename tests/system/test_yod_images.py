@@ -53,8 +53,9 @@ def test_auto_runs_in_place_and_loads_nothing(yods: PrivateMesh) -> None:
     exe = yods.run("yod", "-sz", "4", "sh", "-c", WHERE, check=True).stdout.split()
     assert set(exe) == {os.path.realpath(shutil.which("sh") or "")}
     code = (
-        "import sys; from console.cli import yod; status = yod.main(['-sz', '2', 'true']);"
-        "loaded = [name for name in ('console.launch.cargo', 'console.launch.carried', 'agents.pct.image',"
+        "import sys; from console.cli.yod import command as yod; status = yod.main(['-sz', '2', 'true']);"
+        "loaded = [name for name in ('console.launch.transfer.transfer', 'console.launch.options.transfer',"
+        " 'agents.pct.images.store',"
         " 'hashlib') if name in sys.modules]; sys.exit(status or repr(loaded) * bool(loaded) or None)"
     )
     done = yods.run("python", "-c", code)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import processes
+from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.terminals import Typist
 from tests.support.waiting import wait_until

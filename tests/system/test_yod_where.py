@@ -310,7 +310,7 @@ def test_the_originals_words_in_any_order(mesh8: PrivateMesh) -> None:
 
 
 def test_gpus_are_counted_where_nothing_is_said(tmp_path: Path) -> None:
-    from console.deploy.plan import deal_gpus
+    from console.deploy.personal.plan import deal_gpus
     from console.settings import load
 
     for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):

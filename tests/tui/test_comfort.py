@@ -8,9 +8,9 @@ import pytest
 from textual.widgets import Static
 
 from agents.wire import control
-from console.launch.spool import spool_path
+from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
-from console.tui.run import Phase
+from console.tui.model.launch import Phase
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod

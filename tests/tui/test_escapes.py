@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from agents.wire import control, frames
-from console.launch.spool import spool_path
+from console.launch.events.spool import spool_path
 from tests.support.fixed_database import FixedDatabase, Row
 
 #: The nine of FINDINGS.md, each with a word behind it that shows it was drawn.

@@ -9,7 +9,7 @@ import pytest
 from rich.traceback import Traceback
 from textual.worker import WorkerFailed
 
-from console.tui import crash
+from console.tui.terminal import crash
 from tests.support.console import console_on
 from tests.support.fixed_database import busy_machine
 

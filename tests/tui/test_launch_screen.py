@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from console.cli import yod
-from console.cli.words import parse
-from console.tui import launching
-from console.tui.launching import FIELDS, Form, LaunchError
-from console.tui.paths import PathSuggester
+from console.cli.options.parser import parse
+from console.cli.yod import command
+from console.tui.actions import launch_command
+from console.tui.actions.launch_command import FIELDS, Form, LaunchError
+from console.tui.navigation.completion import PathSuggester
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase
 
@@ -61,7 +61,7 @@ async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Pa
 )
 def test_yod_understands_every_line_the_form_makes(form: Form) -> None:
     """The same table that yod reads its options by."""
-    parsed = parse(yod.WORDS, launching.arguments(form), stop=True)
+    parsed = parse(command.WORDS, launch_command.arguments(form), stop=True)
     assert parsed.values.get("sz") == (int(form["size"]) if "size" in form else None)
     assert parsed.values.get("distribution") == form.get("distribution")
     for word in ("overcommit", "alloc", "strace", "bt", "time"):
@@ -74,7 +74,7 @@ async def test_what_yod_says_when_it_can_not_launch(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(LaunchError) as told:
-        await launching.launch({"command": "/no/such/program"})
+        await launch_command.launch({"command": "/no/such/program"})
     assert "/no/such/program" in told.value.message and told.value.exit_status == 127
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from console.tui import acting
-from console.tui.places import MACHINE
-from console.tui.screens.entry import Confirm, Entry
+from console.tui.actions import commands
+from console.tui.map.zoom import MACHINE
+from console.tui.screens.dialogs import Confirm, Entry
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.machine_map import MachineMap
 from tests.support.big_machine import racks, storm
@@ -125,12 +125,12 @@ async def test_what_destroys_asks_and_shows_its_command(
     ran: list[str] = []
 
     async def run(words: list[str]) -> str:
-        ran.append(acting.line(words))
+        ran.append(commands.line(words))
         return "it is done"
 
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
-        monkeypatch.setattr(acting, "run", run)
+        monkeypatch.setattr(commands, "run", run)
         await pilot.press("e", *"n[0-1]", "enter", key)
         await until(pilot, lambda: isinstance(app.screen, Confirm), "a question")
         asked = " ".join(str(widget.render()) for widget in app.screen.query("#question, #consequence"))

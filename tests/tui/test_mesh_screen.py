@@ -6,8 +6,8 @@ from pathlib import Path
 from textual.command import CommandList
 from textual.widgets import Static
 
+from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
-from console.tui.screens.run import RunScreen
 from console.tui.widgets.details import Details
 from console.tui.widgets.machine_map import MachineMap
 from tests.support.big_machine import storm

@@ -10,7 +10,7 @@ from textual import events
 from textual.widgets._toast import Toast
 
 from console.tui.app import ConsoleApp
-from console.tui.painting import CellsCompositor, PromptScreen
+from console.tui.terminal.compositor import CellsCompositor, PromptScreen
 from tests.support.big_machine import BigDatabase, storm
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from agents.wire import control, frames
-from console.launch.spool import spool_path
+from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
-from console.tui.output import STDERR
-from console.tui.run import Phase
-from console.tui.screens.entry import Confirm
+from console.tui.model.launch import Phase
+from console.tui.model.output import STDERR
+from console.tui.screens.dialogs import Confirm
+from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
-from console.tui.screens.run import RunScreen
-from console.tui.widgets.output_pane import OutputPane
+from console.tui.widgets.launch_summary import Completion
+from console.tui.widgets.output import OutputPane
 from console.tui.widgets.rank_grid import RankGrid
-from console.tui.widgets.run_heading import Completion
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod

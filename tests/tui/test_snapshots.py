@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from agents.wire import control, frames
-from console.launch.spool import spool_path
-from console.tui.activity import Usage
-from console.tui.run import Phase
-from console.tui.widgets.activity import Activity
+from console.launch.events.spool import spool_path
+from console.tui.model.launch import Phase
+from console.tui.model.usage import Usage
+from console.tui.widgets.sidebar import Activity
 from tests.support.console import console_on, screen_text, until
 from tests.support.fixed_database import busy_machine
 

@@ -7,10 +7,10 @@ import pytest
 
 from console.settings import load
 from console.tui.app import ConsoleApp
-from console.tui.screens.run import RunScreen
+from console.tui.model.stacks import members, remarks, rows
+from console.tui.screens.launch import RunScreen
 from console.tui.screens.stacks import StacksScreen
-from console.tui.stack_rows import members, remarks, rows
-from console.tui.widgets.output_pane import OutputPane
+from console.tui.widgets.output import OutputPane
 from console.tui.widgets.stack_tree import StackTree
 from tests.support.console import Keyboard, screen_text, until
 from tests.support.mesh import MakeMesh

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from textual.widgets import Input
 
-from console.tui.places import MACHINE
+from console.tui.map.zoom import MACHINE
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.tables import TableScreen
 from console.tui.widgets.machine_map import MachineMap

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from console.tui.app import ConsoleApp
-from console.tui.screens.launch import LaunchScreen
-from db.machine import NodeSpec, define_machine, node_up
+from console.tui.screens.launch_form import LaunchScreen
+from db.machine.nodes import NodeSpec, define_machine, node_up
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod

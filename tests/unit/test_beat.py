@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.mesh_time import MeshTime
-from agents.wire import beat, keys, seal
+from agents.pct.heartbeat.clock import MeshTime
+from agents.wire import heartbeat, keys, seal
 from agents.wire.errors import WireError
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=40)
 
 
-def one(**more: int) -> beat.Beat:
-    return beat.Beat(
+def one(**more: int) -> heartbeat.Beat:
+    return heartbeat.Beat(
         "n1", "b3a1c0de-1", 2, 1_000_000, epoch=7, processors=4, agent="0.1.0", address="tls://h:1/n1", **more
     )
 
@@ -25,15 +25,15 @@ def one(**more: int) -> beat.Beat:
 def test_a_beat_arrives_as_it_was_sent(
     node: str, boot_id: str, agent: str, address: str, number: int, sequence: int, flags: int
 ) -> None:
-    sent = beat.Beat(
+    sent = heartbeat.Beat(
         node, boot_id, number, sequence, flags=flags, epoch=sequence, processors=number, launches=number, load=1.25,
         memory_mb=number, agent=agent, address=address,
     )  # fmt: skip
     datagram = sent.encode(KEY)
-    assert beat.node_of(datagram) == node
-    got, which = beat.read_beat(datagram, [OTHER, KEY])
+    assert heartbeat.node_of(datagram) == node
+    got, which = heartbeat.read_beat(datagram, [OTHER, KEY])
     assert which == 1
-    assert all(getattr(got, name) == getattr(sent, name) for name in beat.Beat.__slots__)
+    assert all(getattr(got, name) == getattr(sent, name) for name in heartbeat.Beat.__slots__)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -41,16 +41,16 @@ def test_a_beat_with_any_byte_changed_is_refused(place: int, change: int) -> Non
     datagram = bytearray(one().encode(KEY))
     datagram[place % len(datagram)] ^= change
     with pytest.raises(WireError):
-        beat.node_of(bytes(datagram))
-        beat.read_beat(bytes(datagram), [KEY])
+        heartbeat.node_of(bytes(datagram))
+        heartbeat.read_beat(bytes(datagram), [KEY])
 
 
 @given(st.binary(max_size=2000))
 def test_what_is_no_beat_is_refused_and_nothing_else_happens(datagram: bytes) -> None:
     for read in (
-        beat.node_of,
-        lambda data: beat.read_beat(data, [KEY]),
-        lambda data: beat.read_acknowledgement(data, [KEY], ""),
+        heartbeat.node_of,
+        lambda data: heartbeat.read_beat(data, [KEY]),
+        lambda data: heartbeat.read_acknowledgement(data, [KEY], ""),
     ):
         with pytest.raises(WireError):
             read(datagram)
@@ -60,17 +60,17 @@ def test_a_beat_under_another_nodes_key_is_refused() -> None:
     master = keys.beat_master(b"m" * 32, "mesh")
     datagram = one().encode(keys.beat_key(master, "n2"))
     with pytest.raises(WireError):
-        beat.read_beat(datagram, [keys.beat_key(master, "n1")])
+        heartbeat.read_beat(datagram, [keys.beat_key(master, "n1")])
 
 
 def test_an_acknowledgement_is_for_one_life_of_the_node() -> None:
-    said = beat.Acknowledgement(beat.UP, 1_000_000, 7, 2.0, 1763660000.5, 0.001)
+    said = heartbeat.Acknowledgement(heartbeat.UP, 1_000_000, 7, 2.0, 1763660000.5, 0.001)
     datagram = said.encode(KEY, "boot-1")
-    got = beat.read_acknowledgement(datagram, [KEY], "boot-1")
-    assert all(getattr(got, name) == getattr(said, name) for name in beat.Acknowledgement.__slots__)
+    got = heartbeat.read_acknowledgement(datagram, [KEY], "boot-1")
+    assert all(getattr(got, name) == getattr(said, name) for name in heartbeat.Acknowledgement.__slots__)
     for keys_, boot_id in (([KEY], "boot-2"), ([OTHER], "boot-1")):
         with pytest.raises(WireError):
-            beat.read_acknowledgement(datagram, keys_, boot_id)
+            heartbeat.read_acknowledgement(datagram, keys_, boot_id)
 
 
 @pytest.mark.parametrize("at", [1e9, float("nan"), float("inf"), float("-inf")])
@@ -79,8 +79,8 @@ def test_an_rca_that_was_revoked_cannot_have_spoilt_the_time(at: float, doubt: f
     """Whatever it said of it, what the next one says is believed."""
     time, life = MeshTime(), "b3a1c0de-1"
     try:
-        datagram = beat.Acknowledgement(beat.UP, 1, 7, 1.0, at, doubt).encode(KEY, life)
-        said = beat.read_acknowledgement(datagram, [KEY], life)
+        datagram = heartbeat.Acknowledgement(heartbeat.UP, 1, 7, 1.0, at, doubt).encode(KEY, life)
+        said = heartbeat.read_acknowledgement(datagram, [KEY], life)
         time.learn(said.mesh_time, 10.0 - said.uncertainty_s, 10.001 + said.uncertainty_s)
     except WireError:
         assert (at, doubt) != (1e9, 0.5)
@@ -91,20 +91,20 @@ def test_an_rca_that_was_revoked_cannot_have_spoilt_the_time(at: float, doubt: f
 
 def test_a_beat_is_no_acknowledgement_and_the_other_way_round() -> None:
     with pytest.raises(WireError):
-        beat.read_acknowledgement(one().encode(KEY), [KEY], "")
+        heartbeat.read_acknowledgement(one().encode(KEY), [KEY], "")
     with pytest.raises(WireError):
-        beat.read_beat(beat.Acknowledgement(beat.UP, 1, 7, 2.0).encode(KEY, ""), [KEY])
+        heartbeat.read_beat(heartbeat.Acknowledgement(heartbeat.UP, 1, 7, 2.0).encode(KEY, ""), [KEY])
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:0", "h:70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(WireError):
-        beat.split_address(text)
+        heartbeat.split_address(text)
 
 
 def test_addresses() -> None:
-    assert beat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
-    assert beat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
+    assert heartbeat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
+    assert heartbeat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
 
 
 @given(st.binary(max_size=64), st.binary(max_size=300))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.pct import stacks
-from agents.pct.stacks import Frame, Thread
+from agents.pct.debug import parsers
+from agents.pct.debug.parsers import Frame, Thread
 
 #: eu-addr2line -a -f -C -i -p PID, with an inlined call and an address without lines
 ADDR2LINE = """\
@@ -32,15 +32,15 @@ MAPS = """\
 
 
 def test_addr2line() -> None:
-    found = stacks.parse_addr2line(ADDR2LINE)
+    found = parsers.parse_addr2line(ADDR2LINE)
     assert found[0x55AE076EC15E] == [Frame("deep", "/home/ada/w.c:3"), Frame("main", "/home/ada/w.c:8")]
     assert found[0x55AE076EC071] == [Frame("_start", "")]
     assert [frame.function for frame in found[0x7F6856DD7305]] == ["call_init", "__libc_start_main_impl"]
-    assert stacks.parse_addr2line("eu-addr2line: cannot\nfoo\n") == {}
+    assert parsers.parse_addr2line("eu-addr2line: cannot\nfoo\n") == {}
 
 
 def test_where_modules_begin() -> None:
-    found = stacks.beginnings(MAPS, {"/home/ada/w", "/home/ada/lib.so", "/gone"})
+    found = parsers.beginnings(MAPS, {"/home/ada/w", "/home/ada/lib.so", "/gone"})
     assert found == {"/home/ada/w": 0x55AE076EB000, "/home/ada/lib.so": 0x7F6856E00000 - 0x3000}
 
 
@@ -56,8 +56,8 @@ def test_what_all_programs_have_is_left_out() -> None:
         frame("pause", LIBC), frame("main", address=0x55AE076EC15E),
         frame("__libc_start_call_main", LIBC), frame("__libc_start_main@@GLIBC_2.34", LIBC), frame("_start"),
     ])  # fmt: skip
-    lines = {0x55AE076EC15E: stacks.parse_addr2line(ADDR2LINE)[0x55AE076EC15E]}
-    assert stacks.native(thread, lines, {}) == [
+    lines = {0x55AE076EC15E: parsers.parse_addr2line(ADDR2LINE)[0x55AE076EC15E]}
+    assert parsers.native(thread, lines, {}) == [
         ("main", "w.c", 8, "c"), ("deep", "w.c", 3, "c"), ("pause", "libc.so.6", 0, "c"),
     ]  # fmt: skip
 
@@ -66,21 +66,21 @@ def test_a_stripped_program() -> None:
     thread = Thread(7, [frame("clock_nanosleep", LIBC), frame("", address=0x1558), frame("__libc_start_main", LIBC),
                         frame("", address=0x1621)])  # fmt: skip
     begin = {"/home/ada/w": 0x1000}
-    assert stacks.native(thread, {}, begin) == [("+0x558", "w", 0, "c"), ("clock_nanosleep", "libc.so.6", 0, "c")]
+    assert parsers.native(thread, {}, begin) == [("+0x558", "w", 0, "c"), ("clock_nanosleep", "libc.so.6", 0, "c")]
 
 
 def test_before_its_first_instruction() -> None:
     thread = Thread(7, [frame("_start", "/usr/lib/ld-linux.so.2")])
-    assert stacks.native(thread, {}, {}) == [("_start", "ld-linux.so.2", 0, "c")]
+    assert parsers.native(thread, {}, {}) == [("_start", "ld-linux.so.2", 0, "c")]
 
 
 def test_gdb_has_lines_itself() -> None:
     thread = Thread(7, [frame("inner", "", 0, "crash.c:5"), frame("main", "", 0, "crash.c:9")])
-    assert stacks.native(thread, {}, {}) == [("main", "crash.c", 9, "c"), ("inner", "crash.c", 5, "c")]
+    assert parsers.native(thread, {}, {}) == [("main", "crash.c", 9, "c"), ("inner", "crash.c", 5, "c")]
 
 
 def test_python_above_and_c_below() -> None:
-    own = stacks.python([
+    own = parsers.python([
         {"name": "inner", "filename": "/home/ada/t.py", "short_filename": "t.py", "line": 4},
         {"name": "<module>", "filename": "/home/ada/t.py", "short_filename": None, "line": 7},
     ])  # fmt: skip
@@ -90,5 +90,5 @@ def test_python_above_and_c_below() -> None:
         ("Py_RunMain", "python3.11", 0, "c"), evaluates, ("_PyFunction_Vectorcall", "python3.11", 0, "c"), evaluates,
         ("+0x145963", "python3.11", 0, "c"), ("clock_nanosleep", "libc.so.6", 0, "c"),
     ]  # fmt: skip
-    assert stacks.mixed(own, below) == [*own, ("clock_nanosleep", "libc.so.6", 0, "c")]
-    assert stacks.mixed(own, [("recv", "libc.so.6", 0, "c")]) == own, "a thread that is not seen to evaluate Python"
+    assert parsers.mixed(own, below) == [*own, ("clock_nanosleep", "libc.so.6", 0, "c")]
+    assert parsers.mixed(own, [("recv", "libc.so.6", 0, "c")]) == own, "a thread that is not seen to evaluate Python"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.completion import SHELLS, main, script
-from console.cli.tables import COMMANDS, Table, spellings, table_of
-from console.cli.words import Word, parse
+from console.cli.options.completion import SHELLS, main, script
+from console.cli.options.parser import Word, parse
+from console.cli.options.tables import COMMANDS, Table, spellings, table_of
 from console.errors import UsageError
 
 WORDS = (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT, Decoder, split_output
 from console.errors import UsageError
-from console.launch.conduct import TOPICS, duration, read, size
-from console.launch.request import Request
-from console.launch.spool import SpoolFront
+from console.launch.events.spool import SpoolFront
+from console.launch.options.output import TOPICS, duration, read, size
+from console.launch.options.request import Request
 
 
 def request() -> Request:

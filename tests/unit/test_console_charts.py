@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.tui import acting
-from console.tui.charts import Chart, cabinets
-from console.tui.machine import Machine, Node, Picture, Processor
-from console.tui.places import MACHINE, Place, Structure
+from console.tui.actions import commands
+from console.tui.map.charts import Chart, cabinets
+from console.tui.map.zoom import MACHINE, Place, Structure
+from console.tui.model.machine import Machine, Node, Picture, Processor
 from db.topology import Mesh, parse
 
 RED_STORM = Path(__file__).parents[2] / "examples" / "red_storm.toml"
@@ -118,20 +118,20 @@ def test_zooming_in_and_out() -> None:
     ],
 )
 def test_lists_of_nodes_are_such_as_every_command_takes(names: list[str], folded: str) -> None:
-    from console.launch.lists import parse_list
+    from console.launch.options.lists import parse_list
 
-    assert acting.fold_nodes(names) == folded
+    assert commands.fold_nodes(names) == folded
     if folded:
         assert parse_list(folded)["nodes"] == names
 
 
 def test_commands_of_verbs() -> None:
     made = machine(RACKS, 7, 4)
-    chosen = acting.target(made, [0, 1, 8])
+    chosen = commands.target(made, [0, 1, 8])
     assert (chosen.processors, chosen.nodes) == ([0, 1, 8], ["n0", "n2"])
-    words = {verb.name: acting.line(acting.command(verb, chosen, "ada")) for verb in acting.VERBS.values()}
+    words = {verb.name: commands.line(commands.command(verb, chosen, "ada")) for verb in commands.VERBS.values()}
     assert words["drain"] == "mesh drain n0,n2 --reason ada" and words["resume"] == "mesh resume n0,n2"
     assert words["reserve"] == "pingd -reserve ada -list 0..1,8"
     assert words["kill"] == "pingd -kill -list 0..1,8"
-    assert acting.problem(acting.VERBS["kill"], chosen) == "nothing runs there"
-    assert acting.problem(acting.VERBS["drain"], acting.target(made, [])) == "nothing is selected"
+    assert commands.problem(commands.VERBS["kill"], chosen) == "nothing runs there"
+    assert commands.problem(commands.VERBS["drain"], commands.target(made, [])) == "nothing is selected"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.expressions import ExpressionError, Tree, choose, parse
-from console.tui.machine import Launcher, Machine, Node, Partition, Picture, Processor
+from console.tui.model.expressions import ExpressionError, Tree, choose, parse
+from console.tui.model.machine import Launcher, Machine, Node, Partition, Picture, Processor
 
 NODES = [Node(1, "n0"), Node(2, "n1", state="draining"), Node(3, "n2", state="suspect", side=2), Node(4, "big.rack-1")]
 

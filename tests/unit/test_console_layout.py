@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.layout import Block, Layout, merge
+from console.tui.map.layout import Block, Layout, merge
 
 
 def blocks_of(sizes: list[int], name: str = "n{}") -> list[Block]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.links import ALIASES, KINDS, Link, LinkError, Trail, completions, parse
+from console.tui.navigation.links import ALIASES, KINDS, Link, LinkError, Trail, completions, parse
 from tests.unit.test_console_expressions import MACHINE
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.machine import GLYPHS, Launcher, Machine, Node, Picture, Processor, State
+from console.tui.model.machine import GLYPHS, Launcher, Machine, Node, Picture, Processor, State
 
 
 def launcher(number: int, state: str = "busy", **more: object) -> Launcher:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.wire import control, frames
-from console.tui.archive import STEP, Archive, Everything, for_each_frame, run_frame, save
-from console.tui.filtering import Filter, FilterError, Selection, parse_filter
-from console.tui.gathered import Gathered
-from console.tui.output import NOTE, STDERR, STDOUT, Line, Output
-from console.tui.run import Run
+from console.tui.model.filter import Filter, FilterError, Selection, parse_filter
+from console.tui.model.gather import Gathered
+from console.tui.model.launch import Run
+from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output
+from console.tui.sources.spool import STEP, Archive, Everything, for_each_frame, run_frame, save
 
 NODES = ["n0", "n0", "n1", "login1"]
 

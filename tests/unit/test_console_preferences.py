@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from console.settings import ConfigurationError, load
-from console.tui import activity
 from console.tui.actions.action import command_line
-from console.tui.actions.page import updated
+from console.tui.actions.docs_page import updated
 from console.tui.actions.registry import ALL, bindings
-from console.tui.activity import Usage
-from console.tui.clipboard import sequence
-from console.tui.preferences import Session, preferences
+from console.tui.config import Session, preferences
+from console.tui.model import usage as activity
+from console.tui.model.usage import Usage
+from console.tui.terminal.clipboard import sequence
 
 
 def test_keys_are_changed_by_the_names_of_actions() -> None:
@@ -124,4 +124,4 @@ def test_a_chart_of_use() -> None:
 
 def test_the_page_has_every_action() -> None:
     page = (Path(__file__).parents[2] / "docs/console.md").read_text()
-    assert updated(page) == page, "python -m console.tui.actions.page docs"
+    assert updated(page) == page, "python -m console.tui.actions.docs_page docs"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.filtering import Selection
-from console.tui.output import MAX_LINE, NOTE, STDERR, STDOUT, Output
-from console.tui.run import Phase, RankState, Run
+from console.tui.model.filter import Selection
+from console.tui.model.launch import Phase, RankState, Run
+from console.tui.model.output import MAX_LINE, NOTE, STDERR, STDOUT, Output
 
 
 def started(size: int = 4) -> Run:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.machine import Event, Launcher, Machine, Node, Picture, Processor
-from console.tui.tabling import (
+from console.tui.model.machine import Event, Launcher, Machine, Node, Picture, Processor
+from console.tui.model.tables import (
     EVENTS,
     LAUNCHERS,
     NODES,

@@ -2,9 +2,9 @@
 
 import pytest
 
-import console.counted
+import redmesh.text
 
-ROOMS = (console.counted.counted, console.counted.counted)
+ROOMS = (redmesh.text.counted, redmesh.text.counted)
 
 
 @pytest.mark.parametrize("counted", ROOMS)
@@ -18,4 +18,4 @@ def test_one_and_many(counted: object) -> None:
 
 
 def test_large_numbers_may_be_grouped() -> None:
-    assert console.counted.counted(10_368, "row", form=",") == "10,368 rows"
+    assert redmesh.text.counted(10_368, "row", form=",") == "10,368 rows"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.cpa.cleanups import AT_ONCE, Cleanups
+from agents.cpa.cleanup.runner import AT_ONCE, Cleanups
 from agents.link.loop import Loop
-from agents.pct.processes import alive
+from agents.linux.processes import alive
 
 NODES = [{"name": "n0", "address": "/run/n0.sock"}, {"name": "n1", "address": "/run/n1.sock"}]
 Script = Callable[[str], list[str]]

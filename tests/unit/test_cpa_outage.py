@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.cpa.outage import Outage
 from db.errors import DatabaseUnavailable, NotEnough
+from db.store.outage import Outage
 
 
 class Clock:

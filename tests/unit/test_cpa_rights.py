@@ -6,7 +6,7 @@ import pwd
 
 import pytest
 
-from agents.cpa.rights import Denied, Rights, uid_of, user_name
+from agents.cpa.permissions import Denied, Rights, uid_of, user_name
 from agents.wire.errors import AgentError
 
 ACCOUNTS = [entry for entry in pwd.getpwall() if entry.pw_uid != 0][:4]

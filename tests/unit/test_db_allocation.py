@@ -4,14 +4,15 @@ import time
 
 import pytest
 
-from db import ending, modes, waiting
-from db.allocation import allocate
-from db.connection import Store, open_store
+from db.allocation import finish, waiting_requests
+from db.allocation.allocate import allocate
+from db.allocation.free import Machine
+from db.allocation.shape import Segment, Shape
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
-from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_down, node_suspect, node_up
-from db.many_nodes import drain
-from db.shaping import Segment, Shape
+from db.machine import reservations
+from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up
+from db.machine.nodes_bulk import drain
+from db.store.store import Store, open_store
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
 
 
@@ -32,7 +33,7 @@ def test_an_interactive_launch_from_end_to_end(store: Store, machine: Machine) -
     assert holders(store)[0] == (taken.partition, taken.launcher)
     assert column(store, "partition", "max_in_use", taken.partition) == 6
     assert column(store, "launcher", "state", taken.launcher) == "pending"
-    ending.started(store, taken.launcher, taken.cookie, taken.processors, "n0", machine)
+    finish.started(store, taken.launcher, taken.cookie, taken.processors, "n0", machine)
     assert column(store, "launcher", "state", taken.launcher) == "busy"
     assert column(store, "launcher", "ranks", taken.launcher) == "[0,1,2,3,4,5]"
     ended = give_back(store, taken, 3, machine=machine)
@@ -94,11 +95,11 @@ def test_a_repeated_request_gets_the_same_processors_and_new_cookies(store: Stor
     assert again.again and (again.launcher, again.processors) == (taken.launcher, taken.processors)
     assert again.cookie != taken.cookie and [node.name for node in again.nodes] == ["n0", "n1", "n2", "n3"]
     with pytest.raises(Denied):
-        ending.started(store, taken.launcher, taken.cookie, taken.processors)
-    ending.started(store, taken.launcher, again.cookie, taken.processors)
+        finish.started(store, taken.launcher, taken.cookie, taken.processors)
+    finish.started(store, taken.launcher, again.cookie, taken.processors)
     with pytest.raises(Denied):
         allocate(store, machine, asked._replace(uid=1001, user="eve"), first)
-    ending.finish(store, taken.launcher, again.cookie, 0)
+    finish.finish(store, taken.launcher, again.cookie, 0)
     with pytest.raises(Expired):
         allocate(store, machine, asked, first)
     assert set(holders(store).values()) == {(None, None)}
@@ -108,21 +109,21 @@ def test_started_after_the_pending_time_is_refused(store: Store, machine: Machin
     taken = take(store, machine, 2, pending_s=0.05)
     time.sleep(0.06)
     with pytest.raises(Expired):
-        ending.started(store, taken.launcher, taken.cookie, taken.processors)
-    assert [ended.launcher for ended in ending.expire_pending(store)] == [taken.launcher]
-    assert ending.expire_pending(store) == []
+        finish.started(store, taken.launcher, taken.cookie, taken.processors)
+    assert [ended.launcher for ended in finish.expire_pending(store)] == [taken.launcher]
+    assert finish.expire_pending(store) == []
     with pytest.raises(Expired) as caught:
-        ending.started(store, taken.launcher, taken.cookie, taken.processors)
-    assert ending.NEVER_STARTED in caught.value.message
+        finish.started(store, taken.launcher, taken.cookie, taken.processors)
+    assert finish.NEVER_STARTED in caught.value.message
     assert take(store, machine, 16)
 
 
 def test_a_started_launcher_never_expires(store: Store, machine: Machine) -> None:
     taken = take(store, machine, 2, pending_s=0.2)
-    ending.started(store, taken.launcher, taken.cookie, taken.processors)
+    finish.started(store, taken.launcher, taken.cookie, taken.processors)
     time.sleep(0.25)
-    ending.started(store, taken.launcher, taken.cookie, taken.processors)
-    assert ending.expire_pending(store) == []
+    finish.started(store, taken.launcher, taken.cookie, taken.processors)
+    assert finish.expire_pending(store) == []
 
 
 def test_finish_may_be_repeated_and_frees_nothing_of_the_next(store: Store, machine: Machine) -> None:
@@ -139,9 +140,9 @@ def test_a_wrong_cookie_changes_nothing(store: Store, machine: Machine, cookie: 
     taken = take(store, machine, 4)
     counter = store.read("SELECT counter FROM mesh")[0][0]
     for use in (
-        lambda: ending.finish(store, taken.launcher, cookie, 0),
-        lambda: ending.started(store, taken.launcher, cookie, []),
-        lambda: ending.check_live(store, taken.launcher, cookie),
+        lambda: finish.finish(store, taken.launcher, cookie, 0),
+        lambda: finish.started(store, taken.launcher, cookie, []),
+        lambda: finish.check_live(store, taken.launcher, cookie),
     ):
         with pytest.raises(Denied):
             use()
@@ -150,30 +151,30 @@ def test_a_wrong_cookie_changes_nothing(store: Store, machine: Machine, cookie: 
 
 def test_launchers_nobody_knows(store: Store, machine: Machine) -> None:
     for use in (
-        lambda: ending.finish(store, 99, "0" * 16, 0),
-        lambda: ending.started(store, 99, "0" * 16, []),
-        lambda: ending.check_live(store, 99, "0" * 16),
+        lambda: finish.finish(store, 99, "0" * 16, 0),
+        lambda: finish.started(store, 99, "0" * 16, []),
+        lambda: finish.check_live(store, 99, "0" * 16),
     ):
         with pytest.raises(Expired):
             use()
-    assert ending.lose(store, 99, "gone") is None and ending.find_live(store, 99) is None
+    assert finish.lose(store, 99, "gone") is None and finish.find_live(store, 99) is None
 
 
 def test_ranks_must_be_on_the_launchers_processors(store: Store, machine: Machine) -> None:
     taken = take(store, machine, 4)
     with pytest.raises(Invalid):
-        ending.started(store, taken.launcher, taken.cookie, [0, 1, 2, 15])
+        finish.started(store, taken.launcher, taken.cookie, [0, 1, 2, 15])
 
 
 def test_losing_a_launcher_frees_and_tells(store: Store, machine: Machine) -> None:
     taken = take(store, machine, 4)
-    found = ending.launchers_of_process(store, LOGIN, 4711, 99)
+    found = finish.launchers_of_process(store, LOGIN, 4711, 99)
     assert [(live.launcher, live.processors) for live in found] == [(taken.launcher, [0, 1, 2, 3])]
-    assert ending.launchers_of_process(store, LOGIN, 4711, 98) == []
-    lost = ending.lose(store, taken.launcher, "its process is gone")
+    assert finish.launchers_of_process(store, LOGIN, 4711, 98) == []
+    lost = finish.lose(store, taken.launcher, "its process is gone")
     assert lost is not None and lost.news
-    assert not ending.lose(store, taken.launcher, "again").news
-    assert ending.launchers_of(store, LOGIN) == []
+    assert not finish.lose(store, taken.launcher, "again").news
+    assert finish.launchers_of(store, LOGIN) == []
     assert column(store, "launcher", "abnormal", taken.launcher) == 1
     assert store.read("SELECT COUNT(*) FROM event WHERE kind = 'launcher_lost'")[0][0] == 1
     assert not give_back(store, taken).news
@@ -259,7 +260,7 @@ def test_who_waits_is_refused_when_the_machine_becomes_too_small(store: Store, m
             allocate(store, machine, asked, first)
         assert not caught.value.never
     give_back(store, taken)
-    modes.reserve(store, range(12), "bob")
+    reservations.reserve(store, range(12), "bob")
     with pytest.raises(NotEnough) as caught:
         allocate(store, machine, asked, first)
     assert caught.value.never and "room for 2 on 1 node" in caught.value.hint
@@ -295,8 +296,10 @@ def test_nobody_overtakes_those_who_wait(store: Store, machine: Machine) -> None
     asked = demand(8)
     with pytest.raises(NotEnough):
         allocate(store, machine, asked, first)
-    wait = waiting.Wait(asked.request_key, None, 1000, "ada", LOGIN, 4711, 99, 8, {"size": 8, "cookie": "x"}, 60)
-    assert waiting.enqueue(store, wait) == 0
+    wait = waiting_requests.Wait(
+        asked.request_key, None, 1000, "ada", LOGIN, 4711, 99, 8, {"size": 8, "cookie": "x"}, 60
+    )
+    assert waiting_requests.enqueue(store, wait) == 0
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 1)
     assert caught.value.waiting == 1
@@ -306,7 +309,7 @@ def test_nobody_overtakes_those_who_wait(store: Store, machine: Machine) -> None
     with pytest.raises(NotEnough):
         take(store, machine, 1)
     assert len(allocate(store, machine, asked, first).processors) == 8
-    assert waiting.head(store) is None
+    assert waiting_requests.head(store) is None
     assert take(store, machine, 1)
 
 
@@ -331,7 +334,7 @@ def test_resources_are_counted_on_every_node(store: Store) -> None:
     one = take(store, machine, 1, resources={"gpu": 2})
     assert one.processors == [0] and in_use() == {1: 2, 2: 0}
     assert take(store, machine, 1, resources={"gpu": 1}).processors == [2]
-    ending.lose(store, one.launcher, "gone")
+    finish.lose(store, one.launcher, "gone")
     assert in_use() == {1: 0, 2: 1}
 
 
@@ -350,9 +353,9 @@ def test_scattered_processors_of_a_large_machine(store: Store) -> None:
 
 def test_the_key_of_a_waiting_request_is_not_somebody_elses(store: Store, machine: Machine) -> None:
     shared = key()
-    wait = waiting.Wait(shared, None, 1000, "ada", LOGIN, 1, 1, 1, {}, 60)
-    waiting.enqueue(store, wait)
+    wait = waiting_requests.Wait(shared, None, 1000, "ada", LOGIN, 1, 1, 1, {}, 60)
+    waiting_requests.enqueue(store, wait)
     with pytest.raises(Denied):
-        waiting.enqueue(store, wait._replace(uid=1001))
+        waiting_requests.enqueue(store, wait._replace(uid=1001))
     with pytest.raises(Denied):
         take(store, machine, 1, request_key=shared, uid=1001)

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from db import connection, ending
-from db.connection import Store, Transaction, open_store
+from db.allocation import finish
 from db.errors import BadUrl, DatabaseUnavailable, Expired, Invalid, SchemaError, StoreError
-from db.schema import migrate, version
-from db.url import mysql_options, sqlite_path, without_password
-from db.views import open_viewer
-from db.writer_lock import WriterLock
+from db.schema.install import migrate, version
+from db.store import store as connection
+from db.store.sqlite_lock import WriterLock
+from db.store.store import Store, Transaction, open_store
+from db.store.url import mysql_options, sqlite_path, without_password
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define
 
@@ -75,7 +76,7 @@ def test_a_wrong_statement_is_our_fault_and_no_traceback(store: Store) -> None:
 @pytest.mark.parametrize("value", [10**30, -(10**30), "\udc80"])
 def test_values_no_database_holds_are_the_requests_fault(store: Store, value: object) -> None:
     with pytest.raises((Invalid, Expired)):  # MariaDB compares numbers of any size, and finds nothing
-        ending.finish(store, value, "0" * 16, 0)  # type: ignore[arg-type]
+        finish.finish(store, value, "0" * 16, 0)  # type: ignore[arg-type]
     assert store.run(lambda t: t.counter) == 0
 
 
@@ -407,7 +408,7 @@ def test_a_database_out_of_reach_is_not_called_missing(tmp_path: Path) -> None:
     look = f"""if True:
         import os
         import sqlite3
-        from db.views import open_viewer
+        from db.views.viewer import open_viewer
         os.setresuid(65534, 65534, 65534)
         open_viewer('sqlite://{closed}/mesh.db').read()"""
     got = subprocess.run([sys.executable, "-P", "-c", look], capture_output=True, text=True)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db import allocation, partitions
-from db.connection import Store, open_store
+from db.allocation import allocate, partitions
+from db.allocation.free import Machine
+from db.allocation.shape import Segment, Shape
 from db.errors import Denied, Invalid, NotEnough
-from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_up
-from db.schema import migrate
-from db.shaping import Segment, Shape
+from db.machine.nodes import NodeSpec, define_machine, node_up
+from db.schema.install import migrate
+from db.store.store import Store, open_store
 from tests.support.stores import LOGIN, demand, first, give_back, key, take
 
 GPU = Shape(per_task={"gpu": 1})
@@ -77,16 +77,16 @@ def test_considering_changes_nothing_and_is_what_an_allocation_then_does(store: 
     take(store, machine, 1, shape=GPU)
     counter = store.read("SELECT counter FROM mesh")[0][0]
     for asked in (demand(3), demand(2, shape=Shape(nodes=2)), demand(2, shape=Shape(each=2, per_task={"gpu": 2}))):
-        nodes, devices = allocation.consider(store, machine, asked, first)
+        nodes, devices = allocate.consider(store, machine, asked, first)
         assert store.read("SELECT counter FROM mesh")[0][0] == counter
-        taken = allocation.allocate(store, machine, asked, first)
+        taken = allocate.allocate(store, machine, asked, first)
         assert (taken.nodes, taken.devices) == (nodes, devices)
         give_back(store, taken)
         counter = store.read("SELECT counter FROM mesh")[0][0]
     with pytest.raises(NotEnough):
-        allocation.consider(store, machine, demand(8), first)
+        allocate.consider(store, machine, demand(8), first)
     with pytest.raises(Invalid):
-        allocation.consider(store, machine, demand(1, shape=Shape(per_task={"fpga": 1})), first)
+        allocate.consider(store, machine, demand(1, shape=Shape(per_task={"fpga": 1})), first)
 
 
 def test_considering_inside_a_partition_needs_its_cookie(store: Store, machine: Machine) -> None:
@@ -94,12 +94,12 @@ def test_considering_inside_a_partition_needs_its_cookie(store: Store, machine: 
         store, machine, partitions.PartitionDemand(key(), "4.pbs", "ada", 1000, 4, None, ()), first
     )
     inside = {"partition": made.partition, "cookie": made.allocation_cookie}
-    nodes, _ = allocation.consider(store, machine, demand(4, **inside), first)
+    nodes, _ = allocate.consider(store, machine, demand(4, **inside), first)
     assert sum(len(node.processors) for node in nodes) == 4
     with pytest.raises(NotEnough):
-        allocation.consider(store, machine, demand(5, **inside), first)
+        allocate.consider(store, machine, demand(5, **inside), first)
     with pytest.raises(Denied):
-        allocation.consider(store, machine, demand(1, partition=made.partition, cookie="0" * 16), first)
+        allocate.consider(store, machine, demand(1, partition=made.partition, cookie="0" * 16), first)
 
 
 steps = st.lists(st.tuples(st.booleans(), st.integers(1, 3), st.integers(1, 3)), max_size=14)

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from db import partitions
-from db.connection import Store, Transaction
+from db.allocation import partitions
+from db.allocation.free import Machine
+from db.allocation.free_ids import FreeIds, FreeLists
+from db.allocation.partitions import PartitionDemand
 from db.errors import Invalid, StoreError
-from db.folded import conditions, fold, runs, unfold
-from db.free import Machine
-from db.free_ids import FreeIds, FreeLists
-from db.machine import node_down, node_suspect, node_up
-from db.many_nodes import drain, resume
-from db.modes import reserve, set_mode
-from db.partitions import PartitionDemand
+from db.machine.nodes import node_down, node_suspect, node_up
+from db.machine.nodes_bulk import drain, resume
+from db.machine.reservations import reserve, set_mode
+from db.store.ranges import conditions, fold, runs, unfold
+from db.store.store import Store, Transaction
 from tests.support.stores import define, first, give_back, key, take
 
 

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import allocation, ending, giving_way, partitions
-from db.connection import Store
+from db.allocation import allocate, partitions, preemption
+from db.allocation import finish as ending
+from db.allocation.free import Machine
+from db.allocation.partitions import PartitionDemand
+from db.allocation.preemption import Nice, pick
+from db.allocation.shape import Segment, Shape
 from db.errors import NotEnough
-from db.free import Machine
-from db.giving_way import Nice, pick
-from db.machine import NodeSpec, define_machine, node_up
-from db.partitions import PartitionDemand
-from db.shaping import Segment, Shape
+from db.machine.nodes import NodeSpec, define_machine, node_up
+from db.store.store import Store
 from tests.support.stores import LOGIN, demand, first, give_back, key, take
 
 
 def going(store: Store, machine: Machine, size: int, **more: object) -> list[int]:
-    return [one.launcher for one in giving_way.make_room(store, machine, demand(size, **more), 300.0, first)]
+    return [one.launcher for one in preemption.make_room(store, machine, demand(size, **more), 300.0, first)]
 
 
 def test_the_youngest_that_are_enough_are_told_once(store: Store, machine: Machine) -> None:
@@ -44,8 +45,8 @@ def test_nobody_ends_in_vain(store: Store, machine: Machine) -> None:
     take(store, machine, 4, nice=True)
     take(store, machine, 12)
     assert going(store, machine, 5) == []
-    assert giving_way.could(store, machine, demand(5), first) == 0
-    assert giving_way.could(store, machine, demand(4), first) == 4
+    assert preemption.could(store, machine, demand(5), first) == 0
+    assert preemption.could(store, machine, demand(4), first) == 4
     assert going(store, machine, 4) != []
 
 
@@ -53,7 +54,7 @@ def test_nobody_ends_for_who_could_not_use_what_it_leaves(store: Store, machine:
     regular = take(store, machine, 4)
     nice = [take(store, machine, 4, nice=True) for _ in range(3)]
     in_vain = Shape(segments=[Segment(4, regular.processors), Segment(2, None)])
-    assert giving_way.could(store, machine, demand(6, shape=in_vain), first) == 0
+    assert preemption.could(store, machine, demand(6, shape=in_vain), first) == 0
     assert going(store, machine, 6, shape=in_vain) == [], "a line's list is somebody else's"
     assert going(store, machine, 4, shape=Shape(nodes=4)) == [], "one on each node"
     listed = Shape(segments=[Segment(1, nice[0].processors), Segment(1, None)])
@@ -80,7 +81,7 @@ def test_who_has_nobody_end(store: Store, machine: Machine) -> None:
     assert going(store, machine, 4, exclude=nice.processors) == [], "one that could not take what came free"
     assert going(store, machine, 2, wanted=batch.nodes[0].processors[:2]) == []
     assert going(store, machine, 1, wanted=nice.processors[:1]) == [nice.launcher]
-    in_batch = allocation.allocate(store, machine, demand(2, nice=True, **inside), first)
+    in_batch = allocate.allocate(store, machine, demand(2, nice=True, **inside), first)
     assert in_batch.launcher not in going(store, machine, 2), "nice inside a batch job has no effect on others"
 
 
@@ -89,7 +90,7 @@ def test_one_that_has_ended_gives_nothing(store: Store, machine: Machine) -> Non
     with pytest.raises(NotEnough):
         take(store, machine, 1)
     ending.finish(store, nice.launcher, nice.cookie, 0)
-    assert going(store, machine, 1) == [] and giving_way.could(store, machine, demand(1), first) == 0
+    assert going(store, machine, 1) == [] and preemption.could(store, machine, demand(1), first) == 0
 
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=8))

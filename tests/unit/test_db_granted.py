@@ -2,14 +2,14 @@
 
 import pytest
 
-from db import ending
-from db import machine as machines
-from db.connection import Store
-from db.ending import loading, started
+from db.allocation import finish
+from db.allocation.finish import loading, started
+from db.allocation.free import Machine
 from db.errors import Denied, Expired
-from db.free import Machine
-from db.machine import NodeSpec, define_machine
-from db.many_nodes import add_nodes
+from db.machine import nodes as machines
+from db.machine.nodes import NodeSpec, define_machine
+from db.machine.nodes_bulk import add_nodes
+from db.store.store import Store
 from tests.support.stores import LOGIN, define, take
 
 
@@ -35,22 +35,22 @@ def test_a_login_processor_that_was_granted_outlives_a_boot(store: Store) -> Non
 def test_a_reservation_is_granted_to_its_cookie_until_it_has_begun(store: Store) -> None:
     define(store, nodes=2, slots=2)
     one = take(store, Machine(), 3)
-    grant = ending.pending(store, one.launcher, one.cookie)
+    grant = finish.pending(store, one.launcher, one.cookie)
     assert (grant.launcher, grant.processors) == (one.launcher, list(one.processors))
     with pytest.raises(Denied):
-        ending.pending(store, one.launcher, "0" * 16)
+        finish.pending(store, one.launcher, "0" * 16)
     with pytest.raises(Expired):
-        ending.pending(store, one.launcher + 1, one.cookie)
+        finish.pending(store, one.launcher + 1, one.cookie)
     started(store, one.launcher, one.cookie, list(one.processors))
     with pytest.raises(Expired, match="busy"):
-        ending.pending(store, one.launcher, one.cookie)
+        finish.pending(store, one.launcher, one.cookie)
 
 
 def test_lives_are_those_that_nodes_registered_with(store: Store) -> None:
     define(store, nodes=2, slots=2)
     rows = store.read("SELECT id, name, boot_id, incarnation FROM node WHERE role = 'compute'")
-    assert ending.lives(store, [row[0] for row in rows]) == {row[1]: (row[2], row[3]) for row in rows}
-    assert ending.lives(store, []) == {}
+    assert finish.lives(store, [row[0] for row in rows]) == {row[1]: (row[2], row[3]) for row in rows}
+    assert finish.lives(store, []) == {}
 
 
 def test_a_reservation_is_kept_while_its_launch_loads(store: Store) -> None:

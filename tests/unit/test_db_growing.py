@@ -2,11 +2,11 @@
 
 import pytest
 
-from db.connection import Store
+from db.allocation.free import Machine
 from db.errors import Invalid
-from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_up
-from db.many_nodes import add_nodes
+from db.machine.nodes import NodeSpec, define_machine, node_up
+from db.machine.nodes_bulk import add_nodes
+from db.store.store import Store
 from tests.support.stores import take
 
 BOOT = "b1"

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from db import machine as machines
-from db.connection import Store
+from db.allocation.free import Machine
 from db.errors import Elsewhere, GivenUp, Invalid
-from db.free import Machine
-from db.machine import (
+from db.machine import nodes as machines
+from db.machine.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
+from db.machine.nodes import (
     LOST_IN_REBOOT,
     NodeSpec,
     define_machine,
@@ -19,10 +19,10 @@ from db.machine import (
     node_suspect,
     node_up,
 )
-from db.many_nodes import drain, resume, settle_drained
-from db.modes import reserve, set_mode
-from db.node_states import TRANSITIONS, NodeEvent, NodeState, after, is_late
-from db.watching import given_up, nodes_out
+from db.machine.nodes_bulk import drain, resume, settle_drained
+from db.machine.reservations import reserve, set_mode
+from db.store.store import Store
+from db.views.daemon_reads import given_up, nodes_out
 from tests.support.stores import LOGIN, define, give_back, take
 
 

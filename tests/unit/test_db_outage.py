@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from db import ending
-from db.allocation import allocate
-from db.connection import Store, Transaction, open_store
+from db.allocation import finish
+from db.allocation.allocate import allocate
+from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable
-from db.free import Machine
-from db.schema import migrate
-from db.views import open_viewer
+from db.schema.install import migrate
+from db.store.store import Store, Transaction, open_store
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, find_server, private_server
 from tests.support.stores import NO_SERVER, define, demand, empty, first, take
 
@@ -69,7 +69,7 @@ def test_killed_in_a_transaction(fragile: Server, fragile_url: str, fragile_stor
     fragile.start()
     assert store.read("SELECT COUNT(*) FROM event WHERE kind = 'note'")[0][0] == 0
     assert take(store, machine, 4).processors == [4, 5, 6, 7]
-    assert ending.finish(store, held.launcher, held.cookie, 0).news
+    assert finish.finish(store, held.launcher, held.cookie, 0).news
     assert len(viewer.read().launchers) == 1
     viewer.close()
 
@@ -135,5 +135,5 @@ def test_killed_at_any_moment_of_an_allocation(fragile: Server, fragile_store: S
         held = store.read("SELECT id FROM processor WHERE launcher = ?", (again.launcher,))
         assert sorted(row[0] for row in held) == again.processors
         assert store.read("SELECT COUNT(*) FROM processor WHERE launcher IS NOT NULL")[0][0] == 4
-        ending.finish(store, again.launcher, again.cookie, 0, machine=machine)
+        finish.finish(store, again.launcher, again.cookie, 0, machine=machine)
     assert unknown, "the server was never killed in time: nothing was tested"

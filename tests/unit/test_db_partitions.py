@@ -2,14 +2,14 @@
 
 import pytest
 
-from db import ending, partitions, waiting
-from db.allocation import Allocation
-from db.connection import Store
+from db.allocation import finish, partitions, waiting_requests
+from db.allocation.allocate import Allocation
+from db.allocation.free import Machine
+from db.allocation.partitions import Created, PartitionDemand, PartitionInUse
 from db.errors import Denied, Expired, Invalid, NotEnough, TakenBesides
-from db.free import Machine
-from db.machine import node_down
-from db.modes import reserve, set_mode
-from db.partitions import Created, PartitionDemand, PartitionInUse
+from db.machine.nodes import node_down
+from db.machine.reservations import reserve, set_mode
+from db.store.store import Store
 from tests.support.stores import LOGIN, first, give_back, key, take
 
 
@@ -72,13 +72,13 @@ def test_abnormal_ends_set_the_jobs_error(
     store: Store, machine: Machine, status: int, processor_error: bool, error: int
 ) -> None:
     made = create(store, machine, 8)
-    ending.finish(store, (one := inside(store, machine, made, 2)).launcher, one.cookie, status, processor_error)
+    finish.finish(store, (one := inside(store, machine, made, 2)).launcher, one.cookie, status, processor_error)
     assert of(store, made, "batch_job_error", "ended_at") == (error, None)
 
 
 def test_a_lost_launcher_or_node_sets_the_jobs_error(store: Store, machine: Machine) -> None:
     lost, struck, spared = (create(store, machine, 4) for _ in range(3))
-    ending.lose(store, inside(store, machine, lost, 1).launcher, "gone")
+    finish.lose(store, inside(store, machine, lost, 1).launcher, "gone")
     node_down(store, "n1", "b1", 1, "gone")
     assert [of(store, made, "batch_job_error")[0] for made in (lost, struck, spared)] == [1, 1, 0]
 
@@ -92,7 +92,7 @@ def test_destroying(store: Store, machine: Machine) -> None:
     with pytest.raises(PartitionInUse) as caught:
         partitions.destroy(store, made.partition, made.admin_cookie)
     assert str(running.launcher) in caught.value.message
-    assert [live.launcher for live in ending.launchers_in(store, made.partition)] == [running.launcher]
+    assert [live.launcher for live in finish.launchers_in(store, made.partition)] == [running.launcher]
     assert partitions.destroy(store, made.partition, made.admin_cookie, force=True) == [running.launcher]
     assert partitions.destroy(store, made.partition, made.admin_cookie) == []
     assert not give_back(store, running).news
@@ -165,7 +165,7 @@ def test_reserved_for_one_user(store: Store, machine: Machine) -> None:
 def test_the_batch_system_does_not_overtake_the_waiting(store: Store, machine: Machine) -> None:
     """It gets what no interactive request may have, and nothing that one waits for."""
     set_mode(store, range(4), "batch", "root")
-    waiting.enqueue(store, waiting.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 12, {}, 60))
+    waiting_requests.enqueue(store, waiting_requests.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 12, {}, 60))
     with pytest.raises(NotEnough) as caught:
         create(store, machine, 5)
     assert caught.value.free == 4 and caught.value.waiting == 1
@@ -174,13 +174,13 @@ def test_the_batch_system_does_not_overtake_the_waiting(store: Store, machine: M
 
 def test_each_partition_has_a_queue_of_its_own(store: Store, machine: Machine) -> None:
     made = create(store, machine, 4)
-    waiting.enqueue(store, waiting.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 16, {}, 60))
+    waiting_requests.enqueue(store, waiting_requests.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 16, {}, 60))
     assert inside(store, machine, made, 2), "the pool's queue is not in its way"
-    waiting.enqueue(store, waiting.Wait(key(), made.partition, 1000, "ada", LOGIN, 1, 1, 4, {}, 60))
+    waiting_requests.enqueue(store, waiting_requests.Wait(key(), made.partition, 1000, "ada", LOGIN, 1, 1, 4, {}, 60))
     with pytest.raises(NotEnough) as caught:
         inside(store, machine, made, 1)
     assert caught.value.waiting == 1
-    assert [place for _, place, _ in waiting.line(store)] == [None, made.partition]
+    assert [place for _, place, _ in waiting_requests.line(store)] == [None, made.partition]
 
 
 def test_a_partition_of_nothing(store: Store, machine: Machine) -> None:

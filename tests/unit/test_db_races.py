@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db.connection import Store
+from db.store.store import Store
 from tests.support.stores import define
 
 TAKERS = 4
@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 TAKER = """
 import json, sys
 sys.path.insert(0, {root!r})
-from db.connection import open_store
+from db.store.store import open_store
 from db.errors import NotEnough
-from db.free import Machine
+from db.allocation.free import Machine
 from tests.support.stores import give_back, take
 url, number, churn = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 store, machine, held, refused = open_store(url), Machine(), [], []

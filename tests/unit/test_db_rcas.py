@@ -2,15 +2,16 @@
 
 import pytest
 
-from db import allocation, ending, rcas, waiting
-from db.connection import Store
+from db.allocation import allocate, finish, waiting_requests
+from db.allocation.free import Machine
+from db.allocation.waiting_requests import Wait
 from db.errors import GivenUp, Invalid
-from db.free import Machine
-from db.machine import FIRST_GRANTED, NodeSpec, node_up
-from db.many_nodes import add_nodes, drain
-from db.views import Picture, open_viewer
-from db.waiting import Wait
-from db.watching import nodes_out
+from db.machine import rcas
+from db.machine.nodes import FIRST_GRANTED, NodeSpec, node_up
+from db.machine.nodes_bulk import add_nodes, drain
+from db.store.store import Store
+from db.views.daemon_reads import nodes_out
+from db.views.viewer import Picture, open_viewer
 from tests.support.stores import LOGIN, define, demand, first, key
 
 OTHER = "login2"
@@ -87,9 +88,9 @@ def test_one_that_contradicts_is_not_lost(store: Store, machine: Machine) -> Non
 def test_one_that_is_revoked_is_known_to_nobody_and_what_it_launched_is_told(store: Store, machine: Machine) -> None:
     node_up(store, "n0", "boot-1", 1, "tls://h:1/n0", rca=OTHER)
     node_up(store, "n1", "boot-1", 1, "tls://h:1/n1", rca=LOGIN)
-    theirs = allocation.allocate(store, machine, demand(2, login=OTHER), first)
-    ours = allocation.allocate(store, machine, demand(1), first)
-    waiting.enqueue(store, Wait(key(), None, 1000, "ada", OTHER, 1, 1, 99, {}, 60.0))
+    theirs = allocate.allocate(store, machine, demand(2, login=OTHER), first)
+    ours = allocate.allocate(store, machine, demand(1), first)
+    waiting_requests.enqueue(store, Wait(key(), None, 1000, "ada", OTHER, 1, 1, 99, {}, 60.0))
     seen, viewer = Picture(), open_viewer(store.url)
     seen.update(viewer)
     assert rcas.revoke(store, OTHER, "root") == rcas.Revoked([theirs.launcher], [], ["n0"])
@@ -100,11 +101,11 @@ def test_one_that_is_revoked_is_known_to_nobody_and_what_it_launched_is_told(sto
     seen.update(viewer)
     viewer.close()
     assert OTHER not in {node.name for node in seen.nodes.values()}
-    assert waiting.head(store) is None
+    assert waiting_requests.head(store) is None
     assert [name for name, *_ in nodes_out(store, 0.0).logins] == [LOGIN]
     assert store.read("SELECT rca FROM node WHERE name IN ('n0', 'n1') ORDER BY id") == [("",), (LOGIN,)]
-    assert {live.launcher for live in ending.launchers_of(store, LOGIN)} == {ours.launcher}
-    assert ending.find_live(store, theirs.launcher)
+    assert {live.launcher for live in finish.launchers_of(store, LOGIN)} == {ours.launcher}
+    assert finish.find_live(store, theirs.launcher)
     with pytest.raises(Invalid):
         rcas.here(store, OTHER, f"{OTHER}:7117")
 

@@ -3,14 +3,14 @@
 import pymysql
 import pytest
 
-from db import drivers
-from db.accounts import Account
-from db.connection import Store, open_store
+from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
-from db.free import Machine
-from db.models import SECRET_COLUMNS, TABLES
-from db.schema import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
-from db.views import open_viewer
+from db.schema.accounts import Account
+from db.schema.install import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
+from db.schema.models import SECRET_COLUMNS, TABLES
+from db.store import drivers
+from db.store.store import Store, open_store
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define, take
 
@@ -48,7 +48,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     holder = pymysql.connect(unix_socket=sql_server.socket, user="root")
     with holder.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, 0)", (MIGRATION_LOCK,))
-    import db.schema as schema
+    import db.schema.install as schema
 
     waited, schema.LOCK_S = schema.LOCK_S, 1
     try:

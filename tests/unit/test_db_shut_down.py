@@ -1,10 +1,10 @@
 """The mesh was taken down: what the database says then."""
 
-from db.connection import Store
-from db.free import Machine
-from db.machine import shut_down
-from db.many_nodes import drain
-from db.views import Picture, open_viewer
+from db.allocation.free import Machine
+from db.machine.nodes import shut_down
+from db.machine.nodes_bulk import drain
+from db.store.store import Store
+from db.views.viewer import Picture, open_viewer
 from tests.support.stores import take
 
 

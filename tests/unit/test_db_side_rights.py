@@ -8,16 +8,16 @@ from typing import Any
 import pymysql
 import pytest
 
-from db import view_schemas
-from db.accounts import STATEMENT_S, Account
-from db.connection import Store, open_store
+from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, Invalid, SchemaError
-from db.free import Machine
-from db.machine import NodeSpec, define_machine
-from db.schema import create_database, crowding, grants, migrate, run_grants
-from db.sides import set_open
-from db.url import in_database, mysql_options
-from db.views import open_viewer
+from db.machine.nodes import NodeSpec, define_machine
+from db.machine.sides import set_open
+from db.schema import login_views
+from db.schema.accounts import STATEMENT_S, Account
+from db.schema.install import create_database, crowding, grants, migrate, run_grants
+from db.store.store import Store, open_store
+from db.store.url import in_database, mysql_options
+from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
 
@@ -101,7 +101,8 @@ def test_the_account_has_its_views_and_nothing_else(sides: tuple[Store, str], sq
     ),
 )
 def test_a_condition_with_effects_is_not_tried_on_what_others_have(sides: tuple[Store, str], leak: str) -> None:
-    """A view's filter is no wall where a server tries what it was asked first; the mask is (db/view_schemas.py)."""
+    """A view's filter is no wall where a server tries what it was asked first; the mask is
+    (db/schema/login_views.py)."""
     for settings in ("condition_pushdown_for_derived=on", "derived_merge=on,condition_pushdown_for_derived=off"):
         with connected(sides[1]) as connection, connection.cursor() as cursor:
             cursor.execute(f"SET SESSION optimizer_switch = '{settings}'")
@@ -139,8 +140,8 @@ def test_whatever_a_login_processor_is_called_its_view_is_its_own(sql_server: Se
     sql_server.admin("DROP DATABASE IF EXISTS side_named")
     create_database(admin)
     migrate(admin)
-    label = view_schemas.label(name)
-    assert label != view_schemas.label("a") and set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    label = login_views.label(name)
+    assert label != login_views.label("a") and set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
     urls = granted(admin, (name, "a"))
     with open_store(admin) as store:
         define_machine(store, "m", "b1", name, [*NODES[:10], NodeSpec(77, "a", [10, 11], "service")], SECTION)
@@ -153,11 +154,11 @@ def test_whatever_a_login_processor_is_called_its_view_is_its_own(sql_server: Se
 
 def test_names_too_long_or_none_at_all_are_refused() -> None:
     with pytest.raises(Invalid, match="longer than"):
-        view_schemas.schema_name("x" * 60, "login1")
+        login_views.schema_name("x" * 60, "login1")
     for name in ("", "a\nb"):
         with pytest.raises(Invalid):
-            view_schemas.label(name)
-    assert len(view_schemas.viewer_of("login-of-a-long-name-it-is", Account("redmesh_view_of_a_site")).user) <= 32
+            login_views.label(name)
+    assert len(login_views.viewer_of("login-of-a-long-name-it-is", Account("redmesh_view_of_a_site")).user) <= 32
     with pytest.raises(Invalid):
         grants("what?", CPA, CPA)
 

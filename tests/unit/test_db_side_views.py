@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from db.connection import Store
-from db.ending import finish, lose
+from db.allocation.finish import finish, lose
+from db.allocation.free import Machine
+from db.allocation.partitions import PartitionDemand, create, destroy
+from db.allocation.waiting_requests import Wait, drop, enqueue
 from db.errors import Invalid, NotEnough
-from db.free import Machine
-from db.machine import define_machine
-from db.many_nodes import drain, nodes_up, resume
-from db.modes import reserve
-from db.partitions import PartitionDemand, create, destroy
-from db.sides import InUse, changed_columns, set_open
+from db.machine.nodes import define_machine
+from db.machine.nodes_bulk import drain, nodes_up, resume
+from db.machine.reservations import reserve
+from db.machine.sides import InUse, changed_columns, set_open
+from db.store.store import Store
 from db.topology import Mesh
-from db.views import Picture, Viewer, open_viewer
-from db.waiting import Wait, drop, enqueue
+from db.views.viewer import Picture, Viewer, open_viewer
 from tests.support.stores import key
 from tests.support.two_sides import (
     COLUMN,
@@ -154,7 +154,7 @@ def test_partitions_of_an_older_schema_are_their_launchers(store: Store, machine
     job = create(store, machine, PartitionDemand(key(), "1.pbs", "ada", 7, 1, login=LEFT), lambda f, n: f[:n])
     store.run(lambda t: t.change("UPDATE `partition` SET login_processor = NULL"))
     assert viewer_of(LEFT).read().partitions == []
-    store.execute(importlib.import_module("db.migrations.0005_seen_by_side").OF_ITS_LAUNCHERS)
+    store.execute(importlib.import_module("db.schema.migrations.0005_seen_by_side").OF_ITS_LAUNCHERS)
     assert [row.id for row in viewer_of(LEFT).read().partitions] == [mine.partition]
     assert [row.id for row in viewer_of(RIGHT).read().partitions] == [theirs.partition]
     assert {row[0]: row[1] for row in store.read("SELECT id, login_processor FROM `partition`")}[job.partition] is None

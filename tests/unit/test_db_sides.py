@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.allocation import Allocation, Demand, allocate, decide
-from db.connection import Store
-from db.ending import finish
+from db.allocation.allocate import Allocation, Demand, allocate, decide
+from db.allocation.finish import finish
+from db.allocation.free import Machine
+from db.allocation.shape import Segment, Shape
+from db.allocation.waiting_requests import Wait, enqueue, line
 from db.errors import Denied, NotEnough
-from db.free import Machine
-from db.machine import NodeSpec, define_machine, node_down, node_up
-from db.many_nodes import drain, nodes_up, resume, settle_drained
-from db.shaping import Segment, Shape
-from db.sides import TO_BE_WIPED, InUse, Place, changed_columns, mesh_of, set_open
+from db.machine.nodes import NodeSpec, define_machine, node_down, node_up
+from db.machine.nodes_bulk import drain, nodes_up, resume, settle_drained
+from db.machine.sides import TO_BE_WIPED, InUse, Place, changed_columns, mesh_of, set_open
+from db.store.store import Store
 from db.topology import Mesh, TopologyError
-from db.waiting import Wait, enqueue, line
 
 SECTION = {
     "kind": "mesh", "rows": 1, "columns": 4, "cages": 1, "boards": 1, "service_columns": [0, 3],
@@ -265,8 +265,8 @@ def open_now(store: Store) -> frozenset[str]:
 
 
 def test_each_side_has_a_line_of_its_own(store: Store, machine: Machine) -> None:
-    from db.allocation import consider
-    from db.partitions import PartitionDemand, create
+    from db.allocation.allocate import consider
+    from db.allocation.partitions import PartitionDemand, create
 
     set_open(store, ["middle"], "root")
     wiped(store)
@@ -297,7 +297,7 @@ def test_what_a_side_never_has_is_said_at_once(store: Store, machine: Machine) -
 
 
 def test_a_partition_of_the_other_side_is_denied(store: Store, machine: Machine) -> None:
-    from db.partitions import PartitionDemand, create
+    from db.allocation.partitions import PartitionDemand, create
 
     set_open(store, ["middle"], "root")
     wiped(store)

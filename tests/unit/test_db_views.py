@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from db import ending, history, waiting
-from db.connection import Store, open_store
+from db.allocation import finish, waiting_requests
+from db.allocation.free import Machine
 from db.errors import SchemaError
-from db.free import Machine
-from db.machine import node_down, node_suspect
-from db.many_nodes import drain
-from db.modes import reserve, set_mode
-from db.rows import STATES, processor_state
-from db.schema import migrate
-from db.views import Picture, open_viewer
+from db.machine.nodes import node_down, node_suspect
+from db.machine.nodes_bulk import drain
+from db.machine.reservations import reserve, set_mode
+from db.schema.install import migrate
+from db.store.store import Store, open_store
+from db.views import history
+from db.views.rows import STATES, processor_state
+from db.views.viewer import Picture, open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import LOGIN, define, empty, give_back, key, take
 
@@ -101,7 +102,7 @@ def test_lists_that_the_server_cuts_are_read_otherwise(sql_server: Server, sql_d
 
 def test_the_words_for_processors(store: Store, machine: Machine, viewer) -> None:
     pending, busy = take(store, machine, 1), take(store, machine, 1)
-    ending.started(store, busy.launcher, busy.cookie, busy.processors)
+    finish.started(store, busy.launcher, busy.cookie, busy.processors)
     set_mode(store, [0, 2], "reserved")
     reserve(store, [3], "bob")
     node_suspect(store, "n1", "b1", 1, "late")
@@ -131,7 +132,9 @@ def test_events_waiting_and_resources(store: Store, machine: Machine, viewer) ->
     assert [row.kind for row in events] == ["boot", "node_up", "node_up", "node_up", "node_up"]
     assert [row.id for row in viewer.events(limit=2)] == [row.id for row in events[-2:]]
     assert [row.id for row in viewer.events(after=events[1].id, limit=2)] == [row.id for row in events[2:4]]
-    waiting.enqueue(store, waiting.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 99, {"cookie": "hush"}, 60))
+    waiting_requests.enqueue(
+        store, waiting_requests.Wait(key(), None, 1000, "ada", LOGIN, 1, 1, 99, {"cookie": "hush"}, 60)
+    )
     assert [(row.user, row.size) for row in viewer.waiting()] == [("ada", 99)]
     assert "hush" not in str(store.read("SELECT request FROM waiting"))
 
@@ -212,7 +215,7 @@ def test_viewers_are_light(tmp_path: Path) -> None:
     """No peewee, no MySQL driver, and nothing that is slow to import."""
     migrate(f"sqlite://{tmp_path}/mesh.db")
     code = (
-        f"import sys; from db.views import open_viewer; open_viewer('sqlite://{tmp_path}/mesh.db').read();"
+        f"import sys; from db.views.viewer import open_viewer; open_viewer('sqlite://{tmp_path}/mesh.db').read();"
         "print(*sorted({'peewee', 'pymysql', 'typing', 'dataclasses', 'logging', 're', 'asyncio', 'json',"
         " 'urllib.parse', 'enum'} & set(sys.modules)))"
     )

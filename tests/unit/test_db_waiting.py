@@ -4,12 +4,13 @@ import time
 
 import pytest
 
-from db import history, partitions, waiting
-from db.connection import Store
+from db.allocation import partitions, waiting_requests
+from db.allocation.free import Machine
+from db.allocation.partitions import PartitionDemand
+from db.allocation.waiting_requests import Wait
 from db.errors import Invalid
-from db.free import Machine
-from db.partitions import PartitionDemand
-from db.waiting import Wait
+from db.store.store import Store
+from db.views import history
 from tests.support.stores import LOGIN, define, first, give_back, key, take
 
 
@@ -24,45 +25,45 @@ def wait(size: int = 1, **more: object) -> Wait:
 def test_first_in_first_out(store: Store) -> None:
     define(store)
     waits = [wait(size) for size in (3, 1, 2)]
-    assert [waiting.enqueue(store, one) for one in waits] == [0, 1, 2]
-    assert waiting.enqueue(store, waits[1]) == 1, "asked again, it keeps its place"
-    head = waiting.head(store)
+    assert [waiting_requests.enqueue(store, one) for one in waits] == [0, 1, 2]
+    assert waiting_requests.enqueue(store, waits[1]) == 1, "asked again, it keeps its place"
+    head = waiting_requests.head(store)
     assert head is not None and (head.request_key, head.size) == (waits[0].request_key, 3)
-    assert waiting.drop(store, waits[0].request_key) and not waiting.drop(store, waits[0].request_key)
-    assert waiting.head(store).request_key == waits[1].request_key
-    assert [key for key, _, _ in waiting.line(store)] == [waits[1].request_key, waits[2].request_key]
+    assert waiting_requests.drop(store, waits[0].request_key) and not waiting_requests.drop(store, waits[0].request_key)
+    assert waiting_requests.head(store).request_key == waits[1].request_key
+    assert [key for key, _, _ in waiting_requests.line(store)] == [waits[1].request_key, waits[2].request_key]
 
 
 def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
     define(store)
     gone, stays = wait(pid=5), wait(pid=5, pid_started=2)
-    waiting.enqueue(store, gone)
-    waiting.enqueue(store, stays)
-    assert waiting.drop_process(store, LOGIN, 5, 1) == 1
-    assert waiting.drop_process(store, "n0", 5, 2) == 0
-    assert waiting.head(store).request_key == stays.request_key
+    waiting_requests.enqueue(store, gone)
+    waiting_requests.enqueue(store, stays)
+    assert waiting_requests.drop_process(store, LOGIN, 5, 1) == 1
+    assert waiting_requests.drop_process(store, "n0", 5, 2) == 0
+    assert waiting_requests.head(store).request_key == stays.request_key
 
 
 def test_deadlines(store: Store, machine: Machine) -> None:
     made = partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, 2), first)
     late, orphan, stays = wait(wait_s=0.05), wait(partition=made.partition), wait()
     for one in (late, orphan, stays):
-        waiting.enqueue(store, one)
+        waiting_requests.enqueue(store, one)
     time.sleep(0.06)
-    assert waiting.drop_late(store) == [late.request_key]
+    assert waiting_requests.drop_late(store) == [late.request_key]
     partitions.destroy(store, made.partition, made.admin_cookie)
-    assert waiting.drop_late(store) == [orphan.request_key]
-    assert waiting.drop_late(store) == []
-    assert waiting.head(store).request_key == stays.request_key
+    assert waiting_requests.drop_late(store) == [orphan.request_key]
+    assert waiting_requests.drop_late(store) == []
+    assert waiting_requests.head(store).request_key == stays.request_key
     for wrong in (0, -1, float("inf"), float("nan")):
         with pytest.raises(Invalid):
-            waiting.enqueue(store, wait(wait_s=wrong))
+            waiting_requests.enqueue(store, wait(wait_s=wrong))
 
 
 def test_secrets_are_not_stored(store: Store) -> None:
     define(store)
-    waiting.enqueue(store, wait(request={"size": 4, "cookie": "hush", "key": "hush"}))
-    assert waiting.head(store).request == {"size": 4}
+    waiting_requests.enqueue(store, wait(request={"size": 4, "cookie": "hush", "key": "hush"}))
+    assert waiting_requests.head(store).request == {"size": 4}
 
 
 def count(store: Store, table: str) -> int:

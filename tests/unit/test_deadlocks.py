@@ -5,34 +5,35 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct import merged, rank_sets
-from console.launch.deadlocks import blocking, hints
+from agents.pct.debug import stack_tree
+from console.launch.attach.deadlocks import blocking, hints
+from redmesh import idset
 
 MAIN = ("main", "ring.c", 90, "c")
 MPI = "libmpich.so.12"
 
 
-def at(line: int, name: str, *inside: str) -> list[merged.Call]:
+def at(line: int, name: str, *inside: str) -> list[stack_tree.Call]:
     """A rank in a call of MPI made at ``line`` of ring.c."""
     return [MAIN, ("step", "ring.c", line, "c"), (name, MPI, 0, "c"), *((one, MPI, 0, "c") for one in inside)]
 
 
-def compute(line: int) -> list[merged.Call]:
+def compute(line: int) -> list[stack_tree.Call]:
     return [MAIN, ("relax", "ring.c", line, "c")]
 
 
 def told(
-    ranks: dict[str, list[merged.Call]], missing: dict[str, str] | None = None, not_asked: str = ""
+    ranks: dict[str, list[stack_tree.Call]], missing: dict[str, str] | None = None, not_asked: str = ""
 ) -> list[tuple[str, str, str]]:
-    tree: merged.Tree = {}
+    tree: stack_tree.Tree = {}
     everybody = 0
     for which, stack in ranks.items():
-        merged.add(tree, stack, rank_sets.read(which))
-        everybody |= rank_sets.read(which)
+        stack_tree.add(tree, stack, idset.read(which))
+        everybody |= idset.read(which)
     gone = [{"ranks": which, "node": "n0", "why": why} for which, why in (missing or {}).items()]
     for one in gone:
-        everybody |= rank_sets.read(one["ranks"])
-    asked, everybody = everybody, everybody | rank_sets.read(not_asked)
+        everybody |= idset.read(one["ranks"])
+    asked, everybody = everybody, everybody | idset.read(not_asked)
     return [(one["kind"], one["text"], one["ranks"]) for one in hints(tree, everybody, gone, asked=asked)]
 
 
@@ -142,12 +143,12 @@ CALLS = st.tuples(
 
 
 @given(st.dictionaries(st.integers(0, 40), st.lists(CALLS, max_size=4), max_size=12))
-def test_hints_name_ranks_that_there_are(ranks: dict[int, list[merged.Call]]) -> None:
-    tree: merged.Tree = {}
+def test_hints_name_ranks_that_there_are(ranks: dict[int, list[stack_tree.Call]]) -> None:
+    tree: stack_tree.Tree = {}
     for rank, stack in ranks.items():
-        merged.add(tree, stack, 1 << rank)
-    everybody = rank_sets.of(ranks)
+        stack_tree.add(tree, stack, 1 << rank)
+    everybody = idset.of(ranks)
     for hint in hints(tree, everybody, []):
-        named = rank_sets.read(hint["ranks"])
+        named = idset.read(hint["ranks"])
         assert named and not named & ~everybody
         assert hint["kind"] in ("deadlock", "different-calls", "not-arrived") and hint["text"]

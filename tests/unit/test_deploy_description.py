@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.deploy.description import HOST_KEYS, check_table, expand, read_hosts, selected
-from console.deploy.inventory import folded
+from console.deploy.hosts.description import HOST_KEYS, check_table, expand, read_hosts, selected
+from console.deploy.hosts.inventory import folded
 from console.errors import UsageError
 from console.settings import Settings, load
 
@@ -115,7 +115,7 @@ def test_the_page_has_every_key_of_a_host() -> None:
 
 
 def test_the_example_can_be_read(tmp_path: Path) -> None:
-    from console.deploy.inventory import EXAMPLE
+    from console.deploy.hosts.inventory import EXAMPLE
 
     assert len(read_hosts(settings_of(tmp_path, EXAMPLE))) == 4
     commented = re.findall(r"^# (\w+ = .+?)(?:  +# .*)?$", EXAMPLE, re.MULTILINE)

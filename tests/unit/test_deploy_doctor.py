@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from console.cli.host_progress import Silent
-from console.deploy import far_plan
-from console.deploy.crew import Crew, Errand, _clock_off
-from console.deploy.description import Host, read_hosts
-from console.deploy.doctor import _from_facts
-from console.deploy.host_states import State
-from console.deploy.ledger import Ledger
-from console.deploy.ssh import HostFailed, _host_and_port
-from console.deploy.upgrade import refuse_strangers
+from console.cli.mesh.host_progress import Silent
+from console.deploy.agent.upgrade import refuse_strangers
+from console.deploy.hosts.checks import _from_facts
+from console.deploy.hosts.description import Host, read_hosts
+from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_states import State
+from console.deploy.hosts.worker_pool import Crew, Errand, _clock_off
+from console.deploy.mesh import plan
+from console.deploy.ssh.connection import HostFailed, _host_and_port
 from console.settings import Settings, load
 
 WELL = {
@@ -74,12 +74,12 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
     hosts = read_hosts(settings)
     ledger = Ledger(str(tmp_path))
     one, two = errand(settings, hosts[0], processors=4), errand(settings, hosts[2], processors=2)
-    nodes = far_plan.plan_nodes(hosts, {"n1": one, "n3": two}, ledger, settings)
+    nodes = plan.plan_nodes(hosts, {"n1": one, "n3": two}, ledger, settings)
     assert [node["processors"] for node in nodes] == [[0, 1, 2, 3], [], [4, 5]]
     assert nodes[0]["address"] == "tls://10.0.0.1:7117/n1" and nodes[0]["gpus"] == [0, 1]
     late = errand(settings, hosts[1], processors=3, connection="10.0.0.254 50000 10.0.0.2 22")
     new = errand(settings, Host("n9", "10.0.0.9"), processors=1)
-    every, grown = far_plan.plan_growth(
+    every, grown = plan.plan_growth(
         nodes, [*hosts, new.host], {"n1": one, "n2": late, "n9": new}, ledger, settings
     )  # fmt: skip
     assert [(node["id"], node["name"], node["processors"]) for node in grown] == [(2, "n2", [6, 7, 8]), (4, "n9", [9])]
@@ -94,11 +94,9 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
 
 def test_an_address_that_cannot_be_told(settings: Settings) -> None:
     with pytest.raises(HostFailed, match="does not say by which address"):
-        far_plan.agent_place(errand(settings, Host("n1", "x"), connection=""), settings)
-    place = far_plan.agent_place(
-        errand(settings, Host("n1", "x"), connection="fe80::1%eth0 1 fe80::2%eth0 22"), settings
-    )
-    assert far_plan.joined(place) == "[fe80::2]:7117"
+        plan.agent_place(errand(settings, Host("n1", "x"), connection=""), settings)
+    place = plan.agent_place(errand(settings, Host("n1", "x"), connection="fe80::1%eth0 1 fe80::2%eth0 22"), settings)
+    assert plan.joined(place) == "[fe80::2]:7117"
 
 
 @pytest.mark.parametrize(("theirs", "fits"), [(1, False), (2, True), (3, True), (4, True), (5, False)])
@@ -136,7 +134,7 @@ def test_jump_hosts_that_are_none(text: str) -> None:
     ],
 )
 def test_what_a_logout_does(tmp_path: Path, linger: bool, conf: str, run: str, codes: list[str]) -> None:
-    from console.deploy.session import dangers
+    from console.deploy.personal.logind import dangers
 
     assert dangers(run, str(tmp_path), 0) == [], "without systemd nothing"
     (tmp_path / "run/systemd/system").mkdir(parents=True)

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.deploy.logs import tail
-from console.deploy.plan import Size, cpa_url, cpa_url_file, keeper_config, login_name, size_of, spread, wanted_size
+from console.deploy.personal.logs import tail
+from console.deploy.personal.plan import (
+    Size,
+    cpa_url,
+    cpa_url_file,
+    keeper_config,
+    login_name,
+    size_of,
+    spread,
+    wanted_size,
+)
 from console.errors import ConsoleError, UsageError
 from console.settings import load
 

@@ -13,16 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from console.deploy import agent, compiling
-from console.deploy.archive import START
-from console.deploy.description import Host
-from console.deploy.host_states import FINAL, TRANSITIONS, Event, State, after
-from console.deploy.pins import KnownHosts, Verdict, fingerprint, pin_name
-from console.deploy.ssh_config import SshConfig
+from console.deploy.agent import build, compiling
+from console.deploy.agent.archive import START
+from console.deploy.hosts.description import Host
+from console.deploy.hosts.host_states import FINAL, TRANSITIONS, Event, State, after
+from console.deploy.ssh import bootstrap
+from console.deploy.ssh.config import SshConfig
+from console.deploy.ssh.known_hosts import KnownHosts, Verdict, fingerprint, pin_name
 from console.errors import ConsoleError
 
 KEY, OTHER = b"a key", b"another key"
 B64, OTHER64 = base64.b64encode(KEY).decode(), base64.b64encode(OTHER).decode()
+
+BOOTSTRAP = Path(bootstrap.__file__)
 
 
 def pins(tmp_path: Path, *lines: str) -> KnownHosts:
@@ -133,39 +136,39 @@ def test_every_host_comes_to_an_end() -> None:
 
 def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     tag = sys.implementation.cache_tag
-    first = agent.build(sys.executable)
-    assert agent.build(sys.executable) == first
-    kept = agent.agent_for(tag, str(tmp_path))
+    first = build.build(sys.executable)
+    assert build.build(sys.executable) == first
+    kept = build.agent_for(tag, str(tmp_path))
     assert kept.content == first and kept.sha == hashlib.sha256(first).hexdigest() and kept.compiled
-    assert agent.agent_for(tag, str(tmp_path)) == kept
+    assert build.agent_for(tag, str(tmp_path)) == kept
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
-    assert {f"agents/{name}" for name in ("pct/launch.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")} <= set(
-        names
-    )
+    assert {
+        f"agents/{name}" for name in ("pct/launch/child.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")
+    } <= set(names)
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
 
 
 def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
     for python in ("", sys.executable):
         path = tmp_path / "agent.pyz"
-        path.write_bytes(agent.build(python))
+        path.write_bytes(build.build(python))
         done = subprocess.run(
             [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
         )
         assert done.returncode == 2 and "usage: python -m agents.keeper" in done.stderr, done.stderr
-    assert agent.interpreter("cpython-27") == "" and agent.interpreter("pypy39") == ""
+    assert build.interpreter("cpython-27") == "" and build.interpreter("pypy39") == ""
 
 
 def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     """What it loads before the mesh hears of it comes out of one entry, and nothing of it is heavy."""
     path = tmp_path / "agent.pyz"
-    path.write_bytes(agent.build(sys.executable))
+    path.write_bytes(build.build(sys.executable))
     code = (
         "import sys, zipimport; archive = {'__name__': 'archive'}; path = sys.argv[1]\n"
         "exec(zipimport.zipimporter(path).get_code('__main__'), archive); archive['open_archive'](path)\n"
         f"for name in {compiling.AT_START!r}: __import__(name)\n"
-        "print(*sys.modules); from agents.pct import handing_out, launch\n"
+        "print(*sys.modules); from agents.pct.launch import child; from agents.pct.files import yodio as handing_out\n"
         "handing_out.load(); print(*map(len, handing_out._read.values()))\n"
         "sys.path_importer_cache.clear(); print(*handing_out.load_all_modules())\n"
     )
@@ -174,11 +177,14 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     loaded, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
     heavy = {"socket", "signal", "enum", "ctypes", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
     assert not loaded & heavy and set(compiling.AT_START) < loaded
-    assert handed_out and {"agents.pct.launch", "agents.link.tls", "agents.pmix.server"} < whole
+    assert handed_out and {"agents.pct.launch.child", "agents.link.tls", "agents.pmix.server"} < whole
     with zipfile.ZipFile(path) as archive:
         start = marshal.loads(archive.read(START))
         alone = {name.removesuffix(".pyc").replace("/", ".") for name in archive.namelist()}
-    assert set(start) == {name for name in loaded if name.partition(".")[0] == "agents"} and not set(start) & alone
+    assert (
+        set(start) == {name for name in loaded if name.partition(".")[0] in ("agents", "redmesh")}
+        and not set(start) & alone
+    )
 
 
 def test_what_runs_on_a_host_first_loads_little(tmp_path: Path) -> None:
@@ -187,7 +193,7 @@ def test_what_runs_on_a_host_first_loads_little(tmp_path: Path) -> None:
         "scope['check_port'](('127.0.0.1', 0)); scope['listener'](sys.argv[2]); scope['facts']('no-node')\n"
         "print(*sys.modules)"
     )
-    source = agent._program("bootstrap.py").decode()
+    source = BOOTSTRAP.read_text()
     words = [sys.executable, "-I", "-S", "-c", code, source, str(tmp_path / "none.sock")]
     done = subprocess.run(words, capture_output=True, text=True, env={"HOME": "/"}, timeout=60, check=True)
     assert not set(done.stdout.split()) & {"socket", "enum", "selectors", "collections", "json", "re", "shutil"}
@@ -201,7 +207,7 @@ def test_an_agent_that_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
         "    try: print(scope['install'](sys.argv[2] + '/node', sha, {'agent': content}))\n"
         "    except scope['Trouble'] as trouble: print(trouble.args[1])\n"
     )
-    source, place = agent._program("bootstrap.py").decode(), tmp_path / "redmesh" / "nodes"
+    source, place = BOOTSTRAP.read_text(), tmp_path / "redmesh" / "nodes"
     words = [sys.executable, "-I", "-S", "-c", code, source, str(place)]
     env = {"XDG_STATE_HOME": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60, check=True)
@@ -210,22 +216,22 @@ def test_an_agent_that_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
-    code = "import sys, console.deploy.far_mesh; print(*sys.modules)"
+    code = "import sys, console.deploy.mesh.lifecycle; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.split())
     assert {"paramiko", "peewee"} <= loaded and not loaded & {"invoke", "asyncio", "unittest", "pymysql"}
 
 
 def test_source_is_sent_where_no_interpreter_is_like_the_hosts(tmp_path: Path) -> None:
-    made = agent.agent_for("cpython-30", str(tmp_path))
+    made = build.agent_for("cpython-30", str(tmp_path))
     assert not made.compiled
     with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
-        assert "agents/pct/daemon.py" in archive.namelist()
-    assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{agent.source_digest()[:16]}-source.z"]
+        assert "agents/pct/node/daemon.py" in archive.namelist()
+    assert [os.path.basename(path) for path in tmp_path.iterdir()] == [f"{build.source_digest()[:16]}-source.z"]
 
 
 def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    from console.deploy.ssh import _load_key
+    from console.deploy.ssh.connection import _load_key
 
     path = tmp_path / "id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import digests
-from agents.pct.digests import Digests
+from agents.pct.images import digests
+from agents.pct.images.digests import Digests
 from tests.support.forking import forks
 from tests.support.waiting import wait_until
 
@@ -83,7 +83,7 @@ def test_many_of_one_host_compute_a_digest_once(tmp_path: Path) -> None:
     path = aged(tmp_path / "job", DATA * 20)
     (tmp_path / "ram").mkdir()
     program = (
-        "import sys; from agents.pct import digests; real = digests._sha256; digests._SETTLED_NS = -1\n"
+        "import sys; from agents.pct.images import digests; real = digests._sha256; digests._SETTLED_NS = -1\n"
         "def loud(fd):\n    print('read', end=''); return real(fd)\n"
         "digests._sha256 = loud; digests._to_the_end(digests.Digests(sys.argv[1]).steps(sys.argv[2]))"
     )

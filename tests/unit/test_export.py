@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.export import parse
+from console.launch.options.environment import parse
 from console.launch.plan import FOREIGN
 
 HERE = {

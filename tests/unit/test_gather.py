@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.launch.gather import Gather
+from console.launch.stdio.gather import Gather
 
 # few different long texts, so that ranks agree often, part company in the middle, and are prefixes of each other
 TEXT = st.lists(st.sampled_from([b"a" * 5000, b"b" * 5000, b"x\n", b"\0\xff"]), max_size=6).map(b"".join)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.hostfile import parse, read
+from console.launch.options.hostfile import parse, read
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,5}", fullmatch=True)
 counts = st.none() | st.integers(1, 99)

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.pct import image, processes
-from agents.pct.image import ImageError, NoRoom, Store, sweep
-from agents.pct.pieces import Lent
+from agents.linux import processes
+from agents.pct.images import store as image
+from agents.pct.images.chunks import Lent
+from agents.pct.images.store import ImageError, NoRoom, Store, sweep
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from agents.link.loop import Loop
 from agents.link.sockets import listen
-from agents.pct.digests import identity, plain
-from agents.pct.image_states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
-from agents.pct.pieces import PIECE, Reader, piece, read_piece
-from agents.pct.plan import Program, Segment
-from agents.pct.pulling import Pull
+from agents.pct.images.chunks import PIECE, Reader, piece, read_piece
+from agents.pct.images.digests import identity, plain
+from agents.pct.images.fetch import Pull
+from agents.pct.images.states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
+from agents.pct.launch.load import Program, Segment
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.processes import is_agent
+from agents.linux.processes import is_agent
 
 ROOT = Path(__file__).parents[2]
 NAMED = """
 import os, sys
-from agents.pct import kernel
+from agents.linux import prctl as kernel
 kernel.set_name(sys.argv[1].encode())
 if sys.argv[2:]:
     os.setresuid(*map(int, sys.argv[2:]))

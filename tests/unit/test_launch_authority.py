@@ -13,10 +13,10 @@ from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA, RCA
-from console.launch import authority as module
-from console.launch.access import start_time
-from console.launch.authority import Authority
-from console.launch.registration import Registration
+from console.launch.daemons import cpa as module
+from console.launch.daemons.connect import start_time
+from console.launch.daemons.cpa import Authority
+from console.launch.daemons.rca import Registration
 
 FINISH = {"op": "finish", "launcher": 7, "cookie": "0" * 16, "exit_status": 0}
 

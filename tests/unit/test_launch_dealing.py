@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct import plan as pct
 from agents.pct.errors import LoadFailed
-from agents.pct.own_variables import OwnVariables
+from agents.pct.launch import load as pct
+from agents.pct.launch.rank_environment import OwnVariables
 from agents.wire.control import encode
 from console.errors import ConsoleError
+from console.launch.options.request import Program, Request
 from console.launch.plan import common_message, deal_gpus, load_message, place, place_request, place_segments
-from console.launch.request import Program, Request
 
 
 def part(node: int, *processors: int) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.launch.bad_exits import BadExits, lines
-from console.launch.machine import TRANSITIONS, Do, Event, Launch, State
+from console.launch.events.bad_exits import BadExits, lines
 from console.launch.plan import Plan, place
+from console.launch.states import TRANSITIONS, Do, Event, Launch, State
 
 E, S = Event, State
 ENDED_BY_9, ENDED_BY_11, ENDED_BY_15 = 9, 11, 15

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from console.launch.label import LONGEST, MOST, Labeller
+from console.launch.events.completion_report import completion_rows, fold_names, fold_ranks
 from console.launch.ranks import Ranks
-from console.launch.report import completion_rows, fold_names, fold_ranks
-from console.launch.sanitise import clean
-from console.launch.sink import Sink
+from console.launch.stdio.label import LONGEST, MOST, Labeller
+from console.launch.stdio.sink import Sink
+from redmesh.sanitise import clean
 from tests.unit.test_launch_machine import plan_of
 
 OUT, ERR = 2, 3

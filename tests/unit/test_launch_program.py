@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.words import parse
-from console.cli.yod import WORDS, main, request_of
+from console.cli.options.parser import parse
+from console.cli.yod.command import WORDS, main, request_of
 from console.errors import ConsoleError, UsageError
-from console.launch.program import find
+from console.launch.options.program import find
 
 
 @pytest.fixture
@@ -204,12 +204,14 @@ HEAVY = (
 
 @pytest.mark.parametrize("what", ["--help", "--version", "launch"])
 def test_yod_loads_nothing_heavy(what: str) -> None:
-    load = f"main(['{what}'])" if what.startswith("--") else "import console.launch.engine, console.launch.front"
+    load = (
+        f"main(['{what}'])" if what.startswith("--") else "import console.launch.engine, console.launch.stdio.frontend"
+    )
     code = f"import sys; from console.cli.yod import main; {load}; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert loaded & set(HEAVY.split()) == set()
-    assert "console.launch.observers" not in loaded
+    assert "console.launch.attach.server" not in loaded
 
 
 def test_the_installed_command_loads_nothing_heavy_either() -> None:
@@ -218,5 +220,5 @@ def test_the_installed_command_loads_nothing_heavy_either() -> None:
         [sys.executable, "-X", "importtime", command, "--help"], capture_output=True, text=True, check=True
     )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "console.cli.yod" in loaded
+    assert "console.cli.yod.command" in loaded
     assert loaded & set(HEAVY.split()) == set()

@@ -7,7 +7,7 @@ from typing import Any
 
 from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT, Decoder, split_output
-from console.launch.spool import KEPT_DAYS, SpoolFront, spool_path
+from console.launch.events.spool import KEPT_DAYS, SpoolFront, spool_path
 
 
 def front(tmp_path: Path, limit: int = 1 << 30) -> tuple[SpoolFront, list[int], list[tuple[str, int]]]:
@@ -76,7 +76,7 @@ def test_old_spools_go(tmp_path: Path) -> None:
 
 def test_an_old_spool_whose_yod_lives_is_kept(tmp_path: Path) -> None:
     """A launch that has written nothing for a week."""
-    from console.launch import spool
+    from console.launch.events import spool
 
     held, over = tmp_path / "1.frames", tmp_path / "2.frames"
     for path in (held, over):

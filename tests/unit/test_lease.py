@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agents.pct.lease import TRANSITIONS, Action, Event, Lease, State
+from agents.pct.heartbeat.lease import TRANSITIONS, Action, Event, Lease, State
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(list(State), list(Event))))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.pct import pieces
-from agents.pct.pieces import Lent
+from agents.pct.images import chunks
+from agents.pct.images.chunks import Lent
 from tests.support.forking import forks
 
 PAGE = mmap.PAGESIZE
@@ -23,7 +23,7 @@ UNKNOWN = 0x7FFF
 @pytest.fixture(params=["in place", "an older kernel"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "an older kernel":
-        monkeypatch.setattr(pieces, "_POPULATE", UNKNOWN)
+        monkeypatch.setattr(chunks, "_POPULATE", UNKNOWN)
     return str(request.param)
 
 
@@ -46,7 +46,7 @@ def test_any_piece_is_what_read_gives(
     path.write_bytes(BYTES)
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
         if not knows:
-            patch.setattr(pieces, "_POPULATE", UNKNOWN)
+            patch.setattr(chunks, "_POPULATE", UNKNOWN)
         for offset, count in asked:
             assert bytes(handed.piece(offset, count)) == BYTES[offset : offset + count]
 

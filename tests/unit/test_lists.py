@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.lists import fold, parse_list
+from console.launch.options.lists import fold, parse_list
 
 
 def expand(wanted: dict) -> list[int]:

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.load_file import commands, is_load_file, parse, read, total
+from console.launch.options.load_file import commands, is_load_file, parse, read, total
 
 
 def shapes(data: bytes, **options: object) -> list[tuple]:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.manner import NICE, TRACES, bind, ranks, read, sleep
-from console.launch.traces import Traces
+from console.launch.events.crashes import Traces
+from console.launch.options.run import NICE, TRACES, bind, ranks, read, sleep
 
 CWD = b"/home/ada"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.mesh import main, parser
-from console.cli.mesh_completion import tree_of
+from console.cli.mesh.command import main, parser
+from console.cli.mesh.completion import tree_of
 
 COMMANDS = ("yod", "pingd", "showmesh", "mesh")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from agents.link.loop import Loop
-from agents.link.names import Names
+from agents.link.resolver import Names
 from agents.wire.errors import WireError
 
 #: In a network and with a resolv.conf of its own: a server that answers after ``SLOW_S``, and a loop that ticks.
 SCRIPT = """
 import json, os, socket, sys, threading, time
 from agents.link.loop import Loop
-from agents.link.names import Names
+from agents.link.resolver import Names
 
 SLOW_S = float(sys.argv[1])
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

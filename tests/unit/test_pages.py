@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.pages import BEGIN, END, main, updated
-from console.cli.tables import COMMANDS, Table, table_of
-from console.cli.words import Word, help_text, parse
+from console.cli.options.pages import BEGIN, END, main, updated
+from console.cli.options.parser import Word, help_text, parse
+from console.cli.options.tables import COMMANDS, Table, table_of
 from console.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,7 +22,7 @@ RUN = Table("run", "run [options] program", "Runs.", WORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_page_is_as_new_as_its_table(command: str) -> None:
     page = (DOCS / f"{command}.md").read_text()
-    assert updated(page, table_of(command)) == page, "python -m console.cli.pages docs writes it anew"
+    assert updated(page, table_of(command)) == page, "python -m console.cli.options.pages docs writes it anew"
 
 
 def test_the_words_of_a_page_are_what_the_parser_takes() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.launch.patterns import parse
+from console.launch.options.patterns import parse
 
 VALUES = {"rank": 7, "launcher": 301, "local": 1}
 PIECES = st.sampled_from(

@@ -9,8 +9,8 @@ import pytest
 
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.pct.errors import LoadFailed
-from agents.pct.held import Held
-from agents.pct.system_mode import take_owed, users_of, write_owed
+from agents.pct.multiuser.processor_lock import Held
+from agents.pct.multiuser.system_mode import take_owed, users_of, write_owed
 
 ROOT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chown and user namespaces need root")
@@ -29,7 +29,7 @@ if child:
 assert ctypes.CDLL(None).unshare(0x10000000) == 0  # CLONE_NEWUSER
 os.write(ask[1], b"x")
 os.read(answer[0], 1)
-from agents.pct.identity import User
+from agents.pct.multiuser.identity import User
 ada = User(21001, 21001, "ada", [21001])
 """
 
@@ -85,7 +85,8 @@ def test_root_trusts_no_directory_below_one_that_a_user_owns(tmp_path: Path) -> 
 
 def test_a_processor_is_held_until_the_process_that_holds_it_lets_go_or_dies(tmp_path: Path) -> None:
     path = str(tmp_path / "processors")
-    script = "import sys\nfrom agents.pct.held import Held\nheld = Held(sys.argv[1], 'n1', [2, 3])\n" \
+    script = "import sys\nfrom agents.pct.multiuser.processor_lock import Held\n" \
+        "held = Held(sys.argv[1], 'n1', [2, 3])\n" \
         "print('held', flush=True)\nsys.stdin.readline()\nheld.release()\nprint('let go', flush=True)\n" \
         "held = Held(sys.argv[1], 'n1', [2, 3])\nprint('held', flush=True)\nsys.stdin.readline()\n"  # fmt: skip
     command = [sys.executable, "-P", "-c", script, path]

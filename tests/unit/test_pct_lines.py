@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from agents.pct.outputs import LINE, LINE_S, Streams
+from agents.pct.stdio.stdout import LINE, LINE_S, Streams
 from agents.wire.frames import STDERR, STDOUT
 
 Frame = tuple[int, int, bytes]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agents.pct import manner as module
-from agents.pct.backtrace import RANK_ENVIRONMENT
+from agents.pct.debug.crash import RANK_ENVIRONMENT
 from agents.pct.errors import LoadFailed
-from agents.pct.manner import Manner
-from agents.pct.plan import Load, Program, Segment
+from agents.pct.launch import options as module
+from agents.pct.launch.load import Load, Program, Segment
+from agents.pct.launch.options import Manner
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 SEGMENT = Segment(0, 8, b"/bin/job", [b"job", b"-x"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct import plan
 from agents.pct.errors import LoadFailed
+from agents.pct.launch import load as plan
 from agents.wire.control import encode
 
 NODE = {"id": 2, "name": "n1", "index": 0, "address": "/x", "processors": [4, 5], "ranks": [0, 1]}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agents.keeper import daemon_states as keeping
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.pct.inputs import CREDIT, ChildSink, Inputs
-from agents.pct.outputs import Relay, Returns
+from agents.pct.stdio.stdin import CREDIT, ChildSink, Inputs
+from agents.pct.stdio.stdout import Relay, Returns
 from agents.wire.frames import STDOUT, Decoder, split_output
 
 

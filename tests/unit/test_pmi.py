@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.hosts import MAPPING_MAX, host_of, mapping
-from agents.pct.keyspace import Directory, Exchange, TooMuch
-from agents.pct.pmi import TRANSITIONS, Client, Do, State, World
-from agents.pct.pmi_words import PmiError, Verb
+from agents.pct.mpi.kvs import Directory, Exchange, TooMuch
+from agents.pct.mpi.pmi import TRANSITIONS, Client, Do, State, World
+from agents.pct.mpi.pmi_syntax import PmiError, Verb
+from agents.pct.mpi.process_mapping import MAPPING_MAX, host_of, mapping
 
 INIT1, INIT2 = b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=init pmi_version=2 pmi_subversion=0\n"
 
@@ -122,7 +122,7 @@ def test_a_version_that_was_not_asked_for_is_refused() -> None:
 
 @given(st.lists(st.sampled_from(list(Verb)), max_size=12))
 def test_a_client_is_in_the_state_the_table_says(verbs: list[Verb]) -> None:
-    from agents.pct.pmi_words import Request
+    from agents.pct.mpi.pmi_syntax import Request
 
     one = client()
     for verb in verbs:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.pmix import _first_rank, _machine_of, candidates
+from agents.pct.mpi.pmix_bridge import _first_rank, _machine_of, candidates
 from agents.pmix.job import Job, facts, node_list, rank_list
 from agents.pmix.library import Rank, Short
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.pulse import ASK_AFTER, SILENT_AFTER, TRANSITIONS, Action, Event, Pulse, State
+from agents.pct.launch.liveness import ASK_AFTER, SILENT_AFTER, TRANSITIONS, Action, Event, Pulse, State
 
 QUIET, WORD = False, True
 

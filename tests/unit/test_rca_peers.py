@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from agents.rca.peers import TRANSITIONS, Action, Event, Peer, State, answer
-from agents.wire import beat, keys
+from agents.rca.logins.peers import TRANSITIONS, Action, Event, Peer, State, answer
+from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
 MASTER, OTHER = b"m" * 32, b"o" * 32
@@ -42,7 +42,7 @@ def test_one_that_is_there_after_all_begins_anew(event: Event) -> None:
 def test_a_question_is_answered_for_the_life_that_asks() -> None:
     question = asked(keys.rca_key(MASTER, "login2"))
     said = answer(question, [OTHER, MASTER], "login1")
-    assert beat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-1").sequence == 77
+    assert heartbeat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-1").sequence == 77
     with pytest.raises(WireError):
         answer(question, [OTHER], "login1")
     with pytest.raises(WireError):  # sent on to another: it does not say that login1 is there
@@ -50,12 +50,12 @@ def test_a_question_is_answered_for_the_life_that_asks() -> None:
     with pytest.raises(WireError):  # and back to who asked
         answer(question, [MASTER], "login2")
     with pytest.raises(WireError):
-        beat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-2")
+        heartbeat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-2")
 
 
 def asked(key: bytes) -> bytes:
     """A question of login2's RCA to login1's."""
-    return beat.Beat("login2", "life-1", 0, 77, kind=beat.RCA, address="login1").encode(key)
+    return heartbeat.Beat("login2", "life-1", 0, 77, kind=heartbeat.RCA, address="login1").encode(key)
 
 
 def test_a_node_cannot_ask_in_an_rcas_name() -> None:
@@ -64,28 +64,28 @@ def test_a_node_cannot_ask_in_an_rcas_name() -> None:
 
 
 def test_what_nodes_can_be_told_of() -> None:
-    assert all(map(beat.is_place, PLACES))
-    most = [f"{'h' * 50}{number:02d}:7117" for number in range(beat.MOST_PLACES)]
-    assert len(beat.encode_places(most, 1, KEY, "boot-1")) <= beat.LONGEST
+    assert all(map(heartbeat.is_place, PLACES))
+    most = [f"{'h' * 50}{number:02d}:7117" for number in range(heartbeat.MOST_PLACES)]
+    assert len(heartbeat.encode_places(most, 1, KEY, "boot-1")) <= heartbeat.LONGEST
     for bad in ("", "h", "h:0", "h:99999", "h:1 h:2", "h:1\n", "höst:7117", f"{'h' * 60}:7117", ":7117"):
-        assert not beat.is_place(bad), bad
+        assert not heartbeat.is_place(bad), bad
 
 
 def test_places_are_for_one_life_of_a_node_and_answer_one_beat() -> None:
-    datagram = beat.encode_places(PLACES, 12, KEY, "boot-1")
-    assert beat.is_places(datagram)
-    assert beat.read_places(datagram, [OTHER, KEY], "boot-1") == (12, PLACES)
+    datagram = heartbeat.encode_places(PLACES, 12, KEY, "boot-1")
+    assert heartbeat.is_places(datagram)
+    assert heartbeat.read_places(datagram, [OTHER, KEY], "boot-1") == (12, PLACES)
     changed = datagram[:17] + bytes((datagram[17] ^ 1,)) + datagram[18:]
     for bad, key, boot in ((datagram, KEY, "boot-2"), (datagram, OTHER, "boot-1"), (changed, KEY, "boot-1")):
         with pytest.raises(WireError):
-            beat.read_places(bad, [key], boot)
-    for read in (beat.read_acknowledgement, beat.read_places):
+            heartbeat.read_places(bad, [key], boot)
+    for read in (heartbeat.read_acknowledgement, heartbeat.read_places):
         with pytest.raises(WireError):
-            read(beat.Beat("n1", "boot-1", 1, 12).encode(KEY), [KEY], "boot-1")
+            read(heartbeat.Beat("n1", "boot-1", 1, 12).encode(KEY), [KEY], "boot-1")
     with pytest.raises(WireError):
-        beat.read_beat(datagram, [KEY])
+        heartbeat.read_beat(datagram, [KEY])
 
 
 def test_a_list_of_one_is_not_told_and_others_differ() -> None:
-    assert beat.digest_of([]) == beat.digest_of(PLACES[:1]) == 0
-    assert len({beat.digest_of(PLACES), beat.digest_of(PLACES[::-1]), 0}) == 3
+    assert heartbeat.digest_of([]) == heartbeat.digest_of(PLACES[:1]) == 0
+    assert len({heartbeat.digest_of(PLACES), heartbeat.digest_of(PLACES[::-1]), 0}) == 3

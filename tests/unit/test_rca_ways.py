@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agents.rca.ways import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ways
+from agents.rca.logins.routes import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ways
 
 GRANTED = ["tls://10.0.0.1:7118/cpa/login1", "tls://10.0.0.1:7119/cpa/login1"]
 LOGINS = [

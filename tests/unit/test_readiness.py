@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.pct import readiness
 from agents.pct.errors import LoadFailed
-from agents.pct.readiness import READY_S, Readiness
+from agents.pct.launch import watchdog
+from agents.pct.launch.watchdog import READY_S, Readiness
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Node:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(readiness, "time", made)
+    monkeypatch.setattr(watchdog, "time", made)
     return made
 
 

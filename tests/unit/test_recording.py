@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from console import recording
 from console.recording import Fold, Recording, RecordingError
-from console.tui.machine import Machine
-from console.tui.replayed import instant
-from console.tui.replaying import Player
-from db.rows import EventRow, LauncherRow, MeshRow, NodeRow, ProcessorRow, Reading
+from console.tui.model.machine import Machine
+from console.tui.sources.replay import Player
+from console.tui.sources.replay_app import instant
+from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, ProcessorRow, Reading
 
 MESH = MeshRow("b007", "main", None, 1, 0, 0, 0.0)
 

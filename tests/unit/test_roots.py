@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from console.errors import UsageError
-from console.launch.carried import carried, io_directory, stage_in, stage_out
-from console.launch.roots import Outside, Roots
+from console.launch.options.transfer import carried, io_directory, stage_in, stage_out
+from console.launch.transfer.sandbox import Outside, Roots
 
 
 @pytest.fixture

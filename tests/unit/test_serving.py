@@ -13,13 +13,13 @@ import pytest
 
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.pct.courier import Courier, Depot, be_courier
-from agents.pct.image_states import Sources
-from agents.pct.log import Log
-from agents.pct.pieces import LONG_STEP, PIECE, STEP, Lent, Reader, notice, read_piece, step
-from agents.pct.places import launch_socket
-from agents.pct.pulling import Pull
-from agents.pct.serving import FAR_GRAIN, Serving, Servings
+from agents.pct.images.chunks import LONG_STEP, PIECE, STEP, Lent, Reader, notice, read_piece, step
+from agents.pct.images.fetch import Pull
+from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
+from agents.pct.images.states import Sources
+from agents.pct.node.log import Log
+from agents.pct.node.paths import launch_socket
+from agents.pct.remote.image_proxy import Courier, Depot, be_courier
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import lines
+from db.allocation import load_file
+from db.allocation.free import Machine
+from db.allocation.shape import Segment, Shape, check, decide
 from db.errors import Invalid, NotEnough
-from db.free import Machine
-from db.shaping import Segment, Shape, check, decide
 
 
 class Picture(Machine):
@@ -119,7 +119,7 @@ def test_lines_get_what_they_list_if_there_is_any_way(
         every if wanted is None else wanted for wanted, count in zip(lists, tasks, strict=True) for _ in range(count)
     ]
     try:
-        ids = lines.decide(picture, shape, every, place)
+        ids = load_file.decide(picture, shape, every, place)
     except NotEnough:
         ways = itertools.product(*of_each) if len(of_each) <= len(every) else ()
         assert not any(len(set(way)) == len(way) and _has_gpus(picture, way, gpus) for way in ways)
@@ -135,12 +135,12 @@ def _has_gpus(picture: Picture, ids: Sequence[int], gpus: list[int]) -> bool:
 def test_a_line_makes_way_for_another_that_has_no_choice() -> None:
     picture = Picture([2, 2], [1, 1])
     asked = [Segment(1, [0, 1]), Segment(1, [0])]
-    assert lines.decide(picture, Shape(segments=asked), range(4), first) == [1, 0]
+    assert load_file.decide(picture, Shape(segments=asked), range(4), first) == [1, 0]
     # n0 has one GPU: who could be on either node leaves it to who could not
     asked = [Segment(1, [0, 2]), Segment(1, [1])]
-    assert lines.decide(picture, Shape(segments=asked, per_task={"gpu": 1}), range(4), first) == [2, 1]
+    assert load_file.decide(picture, Shape(segments=asked, per_task={"gpu": 1}), range(4), first) == [2, 1]
     pairs = [Segment(1, [0, 1, 2, 3]), Segment(1, [0, 1])]
-    assert lines.decide(picture, Shape(each=2, segments=pairs), range(4), first) == [2, 3, 0, 1]
+    assert load_file.decide(picture, Shape(each=2, segments=pairs), range(4), first) == [2, 3, 0, 1]
 
 
 def test_overcommitted_nodes_get_at_least_one_each() -> None:
@@ -170,4 +170,4 @@ def test_most_on_a_node() -> None:
 def test_lines_whose_placement_says_no_are_not_served_in_part() -> None:
     shape = Shape(segments=[Segment(1, [0]), Segment(2, None)])
     with pytest.raises(NotEnough, match="2 ranks with a processor each asked for"):
-        lines.decide(Picture([2, 2], [0, 0]), shape, range(4), lambda _free, _count: None)
+        load_file.decide(Picture([2, 2], [0, 0]), shape, range(4), lambda _free, _count: None)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from agents.pct.shared_input import TRANSITIONS, Dealer, Event, Mouth, State, reads
+from agents.pct.stdio.shared_stdin import TRANSITIONS, Dealer, Event, Mouth, State, reads
 from tests.support.waiting import wait_until
 
 

@@ -1,7 +1,7 @@
 """The map of a machine of cabinets, of racks, and what an open switch looks like in it."""
 
-from console.cli.mesh_cabinets import cabinets, racks
-from console.cli.mesh_drawing import Cell, Group
+from console.cli.map.cabinets import cabinets, racks
+from console.cli.map.drawing import Cell, Group
 from db.topology import Cluster, Mesh, parse
 
 SMALL = {"kind": "mesh", "rows": 2, "columns": 3, "cages": 1, "boards": 2, "service_columns": [2]}

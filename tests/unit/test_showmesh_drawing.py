@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.cli.mesh_drawing import GLYPHS, LETTERS, Cell, Group, cut, draw, elapsed, legend, letters, table
+from console.cli.map.drawing import GLYPHS, LETTERS, Cell, Group, cut, draw, elapsed, legend, letters, table
 
 FREE = Cell("free", None)
 

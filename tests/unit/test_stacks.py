@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.stacks import (
+from agents.pct.debug.parsers import (
     Backtrace,
     Frame,
     Thread,

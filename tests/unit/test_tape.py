@@ -1,4 +1,4 @@
-"""The list of system calls that a vforked child makes (agents/pct/tape.py)."""
+"""The list of system calls that a vforked child makes (agents/pct/ranks/vfork.py)."""
 
 import ctypes
 import errno
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct import cgroup, tape
+from agents.linux import cgroup
+from agents.pct.ranks import vfork
 
-pytestmark = pytest.mark.skipif(tape.WALK is None, reason="no vfork by tape on this machine")
+pytestmark = pytest.mark.skipif(vfork.WALK is None, reason="no vfork by tape on this machine")
 
 
 def _address(text: bytes) -> tuple[int, ctypes.c_char_p]:
@@ -27,8 +28,8 @@ class Program:
         where, self._path = _address(path)
         self._argv = (ctypes.c_char_p * (len(arguments) + 2))(path, *arguments, None)
         self._env = (ctypes.c_char_p * 1)(None)
-        last = (tape.EXECVE, where, ctypes.addressof(self._argv), ctypes.addressof(self._env))
-        self.tape = tape.Tape([*calls, last])
+        last = (vfork.EXECVE, where, ctypes.addressof(self._argv), ctypes.addressof(self._env))
+        self.tape = vfork.Tape([*calls, last])
 
 
 def _status(pid: int) -> int:
@@ -46,7 +47,7 @@ def test_a_program_runs_and_its_status_comes_back() -> None:
 def test_calls_happen_in_the_child_alone(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     where, kept = _address(os.fsencode(tmp_path))
-    calls = ((tape.SETSID,), (tape.DUP2, writer, 1), (tape.CHDIR, where), (tape.UMASK, 0o27))
+    calls = ((vfork.SETSID,), (vfork.DUP2, writer, 1), (vfork.CHDIR, where), (vfork.UMASK, 0o27))
     before = os.getcwd(), os.getsid(0)
     program = Program(b"/bin/sh", b"-c", b"umask; pwd; echo $$; cut -d' ' -f6 /proc/$$/stat", calls=calls)
     pid, _, _ = program.tape.run()
@@ -60,10 +61,10 @@ def test_calls_happen_in_the_child_alone(tmp_path: Path) -> None:
 
 def test_the_call_that_fails_is_named_and_the_rest_not_made(tmp_path: Path) -> None:
     where, kept = _address(os.fsencode(tmp_path / "nothing"))
-    program = Program(b"/bin/touch", os.fsencode(tmp_path / "made"), calls=((tape.SETSID,), (tape.CHDIR, where)))
+    program = Program(b"/bin/touch", os.fsencode(tmp_path / "made"), calls=((vfork.SETSID,), (vfork.CHDIR, where)))
     for _ in range(2):  # and the list is whole again afterwards
         pid, failed, number = program.tape.run()
-        assert (failed, number) == (tape.CHDIR, errno.ENOENT)
+        assert (failed, number) == (vfork.CHDIR, errno.ENOENT)
         assert _status(pid) == 126
     assert not (tmp_path / "made").exists() and kept.value
 
@@ -75,7 +76,7 @@ def test_a_failed_exec_leaves_the_parent_as_it_was(tmp_path: Path) -> None:
     plain.write_bytes(b"no program")
     for path, expected in ((b"/no/such/program", errno.ENOENT), (os.fsencode(plain), errno.EACCES)):
         pid, failed, number = Program(path).tape.run()
-        assert (failed, number) == (tape.EXECVE, expected)
+        assert (failed, number) == (vfork.EXECVE, expected)
         assert _status(pid) == 126
     assert copies == secret and subprocess.run(["/bin/true"]).returncode == 0
 
@@ -83,9 +84,9 @@ def test_a_failed_exec_leaves_the_parent_as_it_was(tmp_path: Path) -> None:
 def test_signals_with_a_handler_are_known() -> None:
     old = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        assert signal.SIGUSR1 in tape.handled_signals()
+        assert signal.SIGUSR1 in vfork.handled_signals()
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        assert signal.SIGUSR1 not in tape.handled_signals()
+        assert signal.SIGUSR1 not in vfork.handled_signals()
     finally:
         signal.signal(signal.SIGUSR1, old)
 
@@ -106,7 +107,7 @@ def group() -> Iterator[Path]:
 @pytest.mark.parametrize("how", ["vfork", "fork"])
 def test_a_process_begins_in_its_control_group(group: Path, how: str) -> None:
     fd = os.open(group, os.O_RDONLY)
-    into = tape.IntoGroup(fd)
+    into = vfork.IntoGroup(fd)
     program = Program(b"/bin/sleep", b"60")
     if how == "vfork":
         pid, failed, _ = program.tape.run(into)
@@ -123,7 +124,7 @@ def test_a_process_begins_in_its_control_group(group: Path, how: str) -> None:
 
 def test_a_group_that_takes_nobody_is_told(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
-    into = tape.IntoGroup(fd)
+    into = vfork.IntoGroup(fd)
     program = Program(b"/bin/true")
     assert program.tape.run(into) == (-errno.EBADF, -1, 0)
     assert into.fork() == -errno.EBADF

@@ -22,10 +22,10 @@ from agents.link import tcp, tls
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.trust import Trust, parse
-from agents.pct import anteroom
+from agents.pct.remote import spare_handshake
 from agents.wire.errors import AgentError
 from agents.wire.frames import STDOUT, frame
-from console.deploy.trust import Stage, TrustError, authority, identity
+from console.deploy.trust.authority import Stage, TrustError, authority, identity
 
 MESH = "0a0b0c0d"
 ROOT = Path(__file__).resolve().parents[2]
@@ -359,4 +359,4 @@ def _read(end: tls.Secured, step: Callable[[], Any]) -> Any:
 
 def test_who_never_pauses_has_no_more_time_than_others(secured: list[tls.Secured]) -> None:
     with pytest.raises(OSError, match="too slow"):
-        anteroom.wait(secured[0], lambda: b"more", time.monotonic() - 0.1)
+        spare_handshake.wait(secured[0], lambda: b"more", time.monotonic() - 0.1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agents.wire import keys
-from console.deploy.trust import Authority, Stage, authority
+from console.deploy.trust.authority import Authority, Stage, authority
 
 MESH = "fa12fa12"
 

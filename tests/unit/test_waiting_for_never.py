@@ -18,14 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.cpa.operations import Operations
-from agents.cpa.rights import Rights
+from agents.cpa.permissions import Rights
 from agents.wire.errors import AgentError
-from db import machine as nodes
-from db import modes
-from db.allocation import allocate
-from db.connection import Store, open_store
+from db.allocation.allocate import allocate
 from db.errors import Invalid, NotEnough
-from db.schema import migrate
+from db.machine import nodes, reservations
+from db.schema.install import migrate
+from db.store.store import Store, open_store
 from tests.support.stores import LOGIN, empty, first
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -187,9 +186,9 @@ def build(store: Store, machine: list[Node], reserved: bool) -> None:
         nodes.node_up(store, node.name, "b1", 1, "/run/x", "1")
         others = [one for one in node.ids if one not in node.mine]
         if others and reserved:
-            modes.reserve(store, others, "somebody-else")
+            reservations.reserve(store, others, "somebody-else")
         elif others:
-            modes.set_mode(store, others, "batch")
+            reservations.set_mode(store, others, "batch")
 
 
 @pytest.mark.parametrize("kind", ["plain", "nodes", "hostfile", "lines"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.plan import read_program
+from agents.pct.launch.load import read_program
 from agents.wire import messages
 from agents.wire.control import control, decode, encode, to_bytes, to_text
 from agents.wire.errors import AgentError, WireError

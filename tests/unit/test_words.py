@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.cli.words import Word, forms, help_text, parse
+from console.cli.options.parser import Word, forms, help_text, parse
 from console.errors import UsageError
 
 TABLE = [

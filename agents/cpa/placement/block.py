@@ -9,9 +9,9 @@ from operator import add, sub
 
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
-from console.counted import counted
 from db.errors import NotEnough
 from db.topology import Mesh
+from redmesh.text import counted
 
 Shape = tuple[int, int, int]
 #: Shapes of which is kept whether the machine has a place for them.

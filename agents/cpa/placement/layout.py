@@ -9,9 +9,9 @@ from typing import Any
 
 from agents.cpa.placement import curves
 from agents.wire.errors import AgentError
-from console.counted import counted
-from db.free_ids import FreeIds
+from db.allocation.free_ids import FreeIds
 from db.topology import Cluster, Mesh, Topology
+from redmesh.text import counted
 
 #: A node of a cluster: its name and its processors in the order of their slots.
 Node = tuple[str, Sequence[int]]

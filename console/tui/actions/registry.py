@@ -6,30 +6,30 @@ from itertools import chain
 
 from textual.binding import Binding, BindingType
 
-from console.tui.actions import mesh
+from console.tui.actions import keys
 from console.tui.actions.action import Action
 
 TABLES: tuple[tuple[Action, ...], ...] = (
-    mesh.EVERYWHERE,
-    mesh.MESH,
-    mesh.MAP,
-    mesh.LAUNCHERS,
-    mesh.REPLAY,
-    mesh.TABLE_SCREEN,
-    mesh.ROWS,
-    mesh.LAUNCH_FORM,
-    mesh.FIELD,
-    mesh.CHOICE,
-    mesh.RUN,
-    mesh.RANKS,
-    mesh.PROMPT,
-    mesh.STACKS,
-    mesh.TREE,
-    mesh.PAGE,
-    mesh.CHOOSING,
-    mesh.CELLS,
-    mesh.LINES,
-    mesh.OUTPUT,
+    keys.EVERYWHERE,
+    keys.MESH,
+    keys.MAP,
+    keys.LAUNCHERS,
+    keys.REPLAY,
+    keys.TABLE_SCREEN,
+    keys.ROWS,
+    keys.LAUNCH_FORM,
+    keys.FIELD,
+    keys.CHOICE,
+    keys.RUN,
+    keys.RANKS,
+    keys.PROMPT,
+    keys.STACKS,
+    keys.TREE,
+    keys.PAGE,
+    keys.CHOOSING,
+    keys.CELLS,
+    keys.LINES,
+    keys.OUTPUT,
 )
 ALL: dict[str, Action] = {action.name: action for action in chain.from_iterable(TABLES)}
 assert len(ALL) == sum(map(len, TABLES)), "two actions have one name"

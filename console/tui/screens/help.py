@@ -17,7 +17,7 @@ from console.tui.actions.registry import HEADINGS, of
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
-    from console.tui.screens.frame import Framed
+    from console.tui.screens.base import Framed
 
 _WIDEST = 104  # columns of the page
 _KEYS = 20  # of them for the keys

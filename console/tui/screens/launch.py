@@ -1,250 +1,371 @@
-"""``n``: the launch form, with the yod line that does the same."""
+"""One launch: its ranks, what they write, signals, how it ended."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label, Static
+from textual.widgets import Static
 
-from console.tui import launching
+from console.launch.events.completion_report import fold_ranks
+from console.launch.options.signals import signal_name
 from console.tui.actions.registry import bindings
-from console.tui.launching import FIELDS, Entry, Form, LaunchError
-from console.tui.machine import State
-from console.tui.paths import PathSuggester
-from console.tui.presets import Presets, config_directory
-from console.tui.screens.entry import Choosing
-from console.tui.screens.frame import Framed, Page
-from console.tui.widgets.prompt import Choice, CleanInput, Prompt
-from console.tui.widgets.top_bar import set_subtitle
-from console.tui.words import several
+from console.tui.format import several
+from console.tui.model.filter import Filter, FilterError, parse_filter, pattern
+from console.tui.model.launch import Phase, RankState
+from console.tui.navigation.presets import Presets, config_directory
+from console.tui.screens.base import Framed, Page
+from console.tui.screens.dialogs import Confirm, Saving
+from console.tui.screens.stacks import StacksScreen
+from console.tui.sources.launch import Watch
+from console.tui.sources.yod import AttachError
+from console.tui.widgets.bars import set_subtitle, set_title
+from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.inputs import Prompt
+from console.tui.widgets.launch_summary import Completion, heading, volume, whose
+from console.tui.widgets.lines import LineList
+from console.tui.widgets.output import OutputPane
+from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
+from redmesh.sanitise import clean
+
+_HZ = 10  # how often what arrived is drawn, however fast it comes
+_KILLERS = frozenset((15, 9))
+_WORDS = {
+    RankState.WAITING: "waiting",
+    RankState.RUNNING: "running",
+    RankState.EXITED: "exit 0",
+    RankState.FAILED: "failed",
+    RankState.SIGNALLED: "signalled",
+    RankState.LOST: "lost",
+}
 
 
-class Field(CleanInput):
-    """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
+class RunScreen(Saving, Framed):
+    """A tab for each launch."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("field")
+    TITLE_FOR_HELP = "run"
+    AUTO_FOCUS = "#output"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("run")
+    PLACES = ("run", "ranks", "cells", "output", "prompt")
 
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+        self._run = watch.run
 
-class LaunchScreen(Framed):
-    """A form whose every field is one of yod's words."""
-
-    TITLE_FOR_HELP = "launch"
-    AUTO_FOCUS = "#command"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
-    PLACES = ("launch", "field", "choice")
+    def facts(self) -> dict[str, str]:
+        """The launcher of this tab, and the ranks that are meant."""
+        scope = self._output.scope if self.is_mounted else None
+        rank = str(min(scope)) if scope else "RANK"
+        ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
+        return {"launcher": str(self._run.launcher), "rank": rank, "ranks": ranks}
 
     def body(self) -> Iterable[Widget]:
-        """Fields, the line, and what is wrong with it."""
-        form = VerticalScroll(*map(_row, FIELDS), id="form", can_focus=False)
-        form.border_title = "new launch"
-        line = Static(id="yod-line")
-        line.border_title = "the same in a shell"
-        yield Vertical(form, line, Static(id="launch-note"), id="launch-body")
-        yield Prompt(id="prompt")
+        """A line about the launch, ranks, output, the completion table, the prompt."""
+        run = self._run
+        self._head = Static(id="run-head")
+        self._grid = RankGrid(run, id="ranks")
+        self._counts = Static(id="rank-counts")
+        self._output = OutputPane(run, self._watch.archive, id="output")
+        self._completion = Completion(run, id="completion")
+        self._prompt = Prompt(id="prompt")
+        self._output.border_title = "output"
+        yield self._head
+        yield Horizontal(Vertical(self._grid, self._counts, id="rank-side"), self._output, id="run-body")
+        yield self._completion
+        yield self._prompt
 
     def on_mount(self) -> None:
-        """Shows the line for the empty form."""
-        self.busy = False
-        self._presets = Presets(self.console.settings.state_dir, config_directory())
-        self.console.machine_changed.subscribe(self, lambda _: self._update())
-        self._update()
+        """Draws what arrived, ten times a second while anybody looks."""
+        self.set_interval(1 / _HZ, self._draw)
+        self.console.runs_changed.subscribe(self, lambda _: self._phase_changed())
+        self._phase_changed()
 
-    def fill_in(self, where: str, size: int) -> None:
-        """Takes processors chosen on the map."""
-        self.query_one("#where", Input).value = where
-        self.query_one("#size", Input).value = str(size)
+    def on_screen_resume(self) -> None:
+        """Nothing was drawn meanwhile."""
+        self._phase_changed()
 
-    def form(self) -> Form:
-        """What is filled in now."""
-        found: Form = {}
-        for entry in FIELDS:
-            widget = self.query_one(f"#{entry.id}")
-            if isinstance(widget, Choice):
-                if widget.index:
-                    found[entry.id] = widget.value
-            elif isinstance(widget, Input) and widget.value:
-                found[entry.id] = widget.value
-        return found
-
-    def fill(self, form: Form) -> None:
-        """Puts a form of before into the fields."""
-        for entry in FIELDS:
-            widget = self.query_one(f"#{entry.id}")
-            value = form.get(entry.id, "")
-            if isinstance(widget, Choice):
-                words = [word for word, _ in entry.choices]
-                widget.index = words.index(value) if value in words else 0
-            elif isinstance(widget, Input):
-                widget.value = value
-        self._update()
-
-    @on(Input.Changed)
-    @on(Choice.Changed)
-    def _changed(self) -> None:
-        self._note("")
-        self._update()
-
-    def _update(self) -> None:
+    def _phase_changed(self) -> None:
         if not self.is_current:
             return
-        self.query_one("#yod-line", Static).update(Content(launching.yod_line(self.form())))
-        machine = self.console.machine
-        free = machine.counts()[State.FREE]
-        box = self.query_one("#form")
-        set_subtitle(box, f"{free:,} of {several(machine.cells, 'processor')} free")
+        self._draw()
+        self._completion.update_rows()
+        self._titles()
+        self.refresh_bindings()
 
-    def _note(self, text: str, *, bad: bool = False) -> None:
-        note = self.query_one("#launch-note", Static)
-        note.update(Content(text))
-        note.set_class(bad, "-bad")
-
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_launch()
-
-    def action_launch(self) -> None:
-        """Starts it, once every field has taken in what was typed."""
-        if not self.busy and self.console.may_change():
-            self.run_worker(self._launch_when_typed(), exclusive=True)
-
-    async def _typed_form(self) -> Form | None:
-        """The form once the fields have taken in what was typed; None, and why, when something is wrong with it."""
-        while any(field.message_queue_size for field in self.query(Field)):
-            await asyncio.sleep(0.005)
-        form = self.form()
-        where, wrong = launching.problem(form)
-        if wrong:
-            self._note(wrong, bad=True)
-            self.query_one(f"#{where}").focus()
-            return None
-        return form
-
-    async def _launch_when_typed(self) -> None:
-        form = await self._typed_form()
-        if form is None:
+    def _draw(self) -> None:
+        if not self.is_current:
             return
-        self.busy = True
-        self._note("starting …")
-        self.console.starting += 1
-        try:
-            launcher = await launching.launch(form)
-        except LaunchError as error:
-            self._note(_told(error), bad=True)
-        except OSError as error:
-            self._note(f"yod could not be started: {error.strerror}", bad=True)
-        else:
-            self._note("")
-            self._remember(launcher, form)
-            self.console.attach(launcher, command=form["command"], size=int(form.get("size") or 1))
-        finally:
-            self.busy = False
-            self.console.starting -= 1
+        run = self._run
+        room = self._head.content_size.width
+        self._head.update(heading(run, self._watch.trouble, self.console.wall_clock(), room))
+        self._grid.update_ranks()
+        self._counts.update(self._summary())
+        self._output.update_output()
+        whole = self._watch.archive.first is not None
+        set_subtitle(self._output, volume(run.output, len(self._output), whole))
 
-    def _remember(self, launcher: int, form: Form) -> None:
-        try:
-            self._presets.launched(launcher, form)
-        except OSError as error:
-            self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
+    def _summary(self) -> Content:
+        lines = []
+        for state, count in self._run.counts().items():
+            glyph = RANK_GLYPHS[state]
+            look = self._grid.get_visual_style(f"cell-grid--rank-{state.name.lower()}")
+            lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
+        return Content("\n").join(lines)
 
-    def action_preview(self) -> None:
-        """Asks where the ranks would go."""
-        self.run_worker(self._preview(), exclusive=True)
+    @on(OutputPane.Changed)
+    def _titles(self) -> None:
+        output = self._output
+        scope = whose(output.scope)
+        parts = [f"output of {scope}" if scope else "output"]
+        if output.wanted != Filter():
+            parts.append("filtered")
+        if output.gathered:
+            parts.append("gathered")
+        if not output.following:
+            parts.append("paused, G follows")
+        set_title(output, " · ".join(parts))
+        set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
-    async def _preview(self) -> None:
-        form = await self._typed_form()
-        if form is None:
-            return
-        self._note("asking …")
-        try:
-            lines = await launching.dry_run(form)
-        except LaunchError as error:
-            self._note(_told(error), bad=True)
-        except OSError as error:
-            self._note(f"yod could not be started: {error.strerror}", bad=True)
-        else:
-            self._note("")
-            self.app.push_screen(Page("where the ranks would go", lines))
+    # ranks
 
-    def action_presets(self) -> None:
-        """Offers launches of before, and those with a name."""
-        named = self._presets.named
-        rows = [(f"★ {name}", launching.yod_line(form), form) for name, form in sorted(named.items())]
-        rows += [(str(number), launching.yod_line(form), form) for number, form in self._presets.history]
-        if not rows:
-            self._note("nothing was launched from here before, and nothing has a name yet")
-            return
+    @on(CellGrid.Moved)
+    def _moved(self, event: CellGrid.Moved) -> None:
+        run, rank = self._run, event.cell
+        if 0 <= rank < run.size:
+            end = run.ends.get(rank)
+            what = _WORDS[RankState(run.states[rank])]
+            if end is not None:
+                what = signal_name(end.signal) if end.signal else f"exit {end.status}"
+            node = f" {run.nodes[rank]}" if run.nodes[rank] else ""
+            set_subtitle(self._grid, f"{rank}{node} {what}")
 
-        def chosen(form: Form | None) -> None:
-            if form is not None:
-                self.fill(form)
+    @on(CellGrid.Chosen)
+    def _chosen(self, event: CellGrid.Chosen) -> None:
+        alone = frozenset((event.cell,))
+        self.mean(None if self._output.scope == alone else alone)
 
-        def forget(title: str) -> bool:
-            if title.startswith("★ "):
-                self._presets.name(title[2:], None)
-            return title.startswith("★ ")
+    @on(RankGrid.Marked)
+    def _marked(self, event: RankGrid.Marked) -> None:
+        scope = (self._output.scope or frozenset()) ^ {event.rank}
+        self.mean(scope or None)
 
-        self.app.push_screen(Choosing("launches of before", rows, forget), chosen)
+    def mean(self, ranks: frozenset[int] | None) -> None:
+        """From now on these ranks are meant: by the output shown, and by signals. None: all."""
+        self._output.scope = ranks
+        self._grid.set_scope(ranks)
+        self.refresh_bindings()
 
-    def action_name(self) -> None:
-        """Asks for a name for this form."""
-        self.query_one(Prompt).ask("name", "keep this form as", placeholder="a name")
+    def action_all_ranks(self) -> None:
+        """Everybody again."""
+        self.mean(None)
 
-    @on(Prompt.Answered)
-    def _named(self, event: Prompt.Answered) -> None:
-        name = event.value.strip()
-        if not name:
-            return
-        try:
-            self._presets.name(name, self.form())
-        except OSError as error:
-            self.query_one(Prompt).complain(error.strerror or str(error))
-            return
-        self._close_prompt()
-        self._note(f"kept as {name}; ctrl+o offers it")
+    def action_rank(self, step: int) -> None:
+        """The next or the previous rank alone."""
+        if self._run.size:
+            scope = self._output.scope
+            now = self._grid.cursor if scope is None else (max(scope) if step > 0 else min(scope)) + step
+            self.mean(frozenset((now % self._run.size,)))
+            self._grid.cursor = now % self._run.size
 
-    @on(Prompt.Left)
-    def _close_prompt(self) -> None:
-        self.query_one(Prompt).remove_class("-open")
-        self.query_one("#command").focus()
+    # output
+
+    def action_filter(self) -> None:
+        """Asks for a filter."""
+        self._prompt.ask("filter", "filter", self._filter_words, "rank:0-3 node:n1 stream:err !regex")
+
+    def action_search(self) -> None:
+        """Asks what to look for."""
+        self._prompt.ask("search", "look for", placeholder="a regular expression")
+
+    def action_match(self, step: int) -> None:
+        """The next match, or the one before."""
+        told = self._output.find(step)
+        if told:
+            self.notify(told, markup=False, timeout=3)
+
+    def action_gather(self) -> None:
+        """Equal lines of many ranks in one row, or no longer."""
+        self._output.gathered = not self._output.gathered
+        self._draw()
+
+    def action_stamps(self) -> None:
+        """With times, or without."""
+        self._output.stamps = not self._output.stamps
+
+    def action_pause(self) -> None:
+        """Stops following, or takes it up again."""
+        self._output.action_pause()
 
     def action_copy(self) -> None:
-        """The yod line into the clipboard."""
-        self.app.copy_to_clipboard(launching.yod_line(self.form()))
+        """The lines in sight into the clipboard."""
+        self.app.copy_to_clipboard(self._output.visible_text())
 
-    def action_clear(self) -> None:
-        """An empty form."""
-        self.fill({})
-        self.query_one("#command").focus()
+    def action_input(self) -> None:
+        """Asks for lines for the ranks."""
+        self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
+
+    _filter_words = ""
+
+    @on(Prompt.Typed)
+    def _typed(self, event: Prompt.Typed) -> None:
+        if event.kind == "filter":
+            self._filter(event.value)
+
+    def _filter(self, words: str) -> bool:
+        try:
+            wanted = parse_filter(words)
+        except FilterError as error:
+            self._prompt.complain(error.message)
+            return False
+        self._prompt.complain("")
+        self._filter_words = words
+        self._output.wanted = wanted
+        self._draw()
+        return True
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        if event.kind == "input":
+            self.run_worker(self._tell(self._watch.input(event.value + "\n")))
+        elif event.kind == "filter" and self._filter(event.value):
+            self._close_prompt()
+        elif event.kind == "search":
+            self._look_for(event.value)
+        elif event.kind == "save":
+            self._close_prompt()
+            self.save_to(event.value)
+
+    def _look_for(self, words: str) -> None:
+        try:
+            self._output.search = pattern(words) if words else None
+        except FilterError as error:
+            self._prompt.complain(error.message)
+            return
+        self._close_prompt()
+        if words:
+            self.action_match(-1 if self._output.following else 1)
+
+    @on(Prompt.Left)
+    def _left(self) -> None:
+        self._output.focus()
+        self.refresh_bindings()
+
+    def _close_prompt(self) -> None:
+        self._prompt.close()
+        self._output.focus()
+        self.refresh_bindings()
+
+    @on(Prompt.Ended)
+    def _input_ended(self, event: Prompt.Ended) -> None:
+        if event.kind == "input":
+            self.run_worker(self._tell(self._watch.input(None)))
+            self._close_prompt()
 
     def action_back(self) -> None:
-        """Closes the prompt, or goes back to the map."""
-        if self.query_one(Prompt).is_open:
-            self._close_prompt()
+        """One thing less: the search, the filter, the choice of ranks; then the map."""
+        output = self._output
+        if self._prompt.is_open:
+            self._prompt.leave()
+        elif output.search is not None:
+            output.search = None
+        elif output.wanted != Filter():
+            self._filter("")
+        elif output.scope is not None:
+            self.mean(None)
         else:
             self.console.action_show("mesh")
+        self.refresh_bindings()
 
+    # what one can do to it
 
-def _told(error: LaunchError) -> str:
-    return f"{error.message} ({error.hint})" if error.hint else error.message
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals reach what lives; only what is out of sight can be attached to again."""
+        del parameters
+        run = self._run
+        if action in ("signal", "stacks", "debug"):
+            return run.live
+        if action == "reattach":
+            return run.phase is Phase.GONE
+        if action == "input":
+            return run.live and run.takes_input
+        if action == "release":
+            return run.live and run.held
+        if action == "all_ranks" and self.is_mounted:
+            return self._output.scope is not None
+        if action == "match" and self.is_mounted:
+            return self._output.search is not None
+        return True
 
-
-def _row(entry: Entry) -> Widget:
-    if entry.choices:
-        field: Widget = Choice(tuple(word for word, _ in entry.choices), id=entry.id)
-    else:
-        suggester = PathSuggester(commands=entry.id == "command") if entry.paths else None
-        field = Field(
-            placeholder=entry.hint,
-            id=entry.id,
-            compact=True,
-            restrict="[0-9]*" if entry.id == "size" else None,
-            suggester=suggester,
+    def action_signal(self, number: int) -> None:
+        """Sends it; asks before one that ends processes."""
+        scope = self._output.scope
+        ranks = None if scope is None else sorted(scope)
+        if number not in _KILLERS:
+            self.run_worker(self._tell(self._watch.signal(number, ranks)))
+            return
+        whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
+        end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
+        name = signal_name(number)
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{self.facts()['ranks']}"
+        question = Confirm(
+            f"{name} to {whom} of launcher {self._run.launcher}?",
+            f"{self._run.command}\n{end}{same}",
+            f"Send {name.removeprefix('SIG')}",
         )
-    return Horizontal(Label(entry.label, classes="field-name"), field, classes="field")
+
+        def answered(yes: bool | None) -> None:
+            if yes and self.console.may_change():
+                self.run_worker(self._tell(self._watch.signal(number, ranks)))
+
+        self.app.push_screen(question, answered)
+
+    def action_release(self) -> None:
+        """Lets held ranks run."""
+        self.run_worker(self._tell(self._watch.release()))
+
+    async def _tell(self, telling: Awaitable[None]) -> None:
+        try:
+            await telling
+        except AttachError as error:
+            self.notify(f"{error.message} ({error.hint})", severity="error", markup=False)
+
+    @on(LineList.Chosen)
+    def _ended_so(self, event: LineList.Chosen) -> None:
+        """The stacks of the ranks that ended like that."""
+        ranks = self._completion.ranks(event.key)
+        if not ranks:
+            return
+        lines = [clean(row) for row in self._run.traces.rows(ranks)]
+        if lines:
+            self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))
+        else:
+            self.mean(ranks)
+
+    def action_stacks(self) -> None:
+        """Where the ranks are: those that are meant, or all."""
+        self.app.push_screen(StacksScreen(self._run, self._output.scope, self))
+
+    def action_debug(self) -> None:
+        """A debugger on the rank that is meant, or under the cursor."""
+        scope = self._output.scope
+        self.console.debug_rank(self._run.launcher, min(scope) if scope else self._grid.cursor)
+
+    def action_again(self) -> None:
+        """The launch form, filled in as this launch was, as far as that is known."""
+        settings = self.console.settings
+        form = Presets(settings.state_dir, config_directory()).form_of(self._run.launcher)
+        self.console.launch_with(form or {"command": self._run.command, "size": str(self._run.size)})
+
+    def action_reattach(self) -> None:
+        """Connects again."""
+        self.console.follow(self._watch)
+
+    def action_close(self) -> None:
+        """Closes the tab; the launch goes on."""
+        self.console.close_run(self._run.launcher)

@@ -11,22 +11,22 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from console.tui import acting
+from console.tui.actions import commands
 from console.tui.actions.registry import bindings
-from console.tui.expressions import ExpressionError, choose
-from console.tui.machine import Changed
-from console.tui.places import MACHINE
-from console.tui.probing import Probe
-from console.tui.screens.doing import Doing
-from console.tui.screens.entry import Entry
-from console.tui.screens.frame import Framed
-from console.tui.widgets.activity import Activity, LauncherList
-from console.tui.widgets.cell_grid import CellGrid
+from console.tui.format import several
+from console.tui.map.zoom import MACHINE
+from console.tui.model.expressions import ExpressionError, choose
+from console.tui.model.machine import Changed
+from console.tui.screens.base import Framed
+from console.tui.screens.commands import Doing
+from console.tui.screens.dialogs import Entry
+from console.tui.sources.node import Probe
+from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
-from console.tui.widgets.line_list import LineList
+from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.lines import LineList
 from console.tui.widgets.machine_map import Legend, MachineMap
-from console.tui.widgets.top_bar import set_subtitle, set_title
-from console.tui.words import several
+from console.tui.widgets.sidebar import Activity, LauncherList
 
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
 
@@ -115,7 +115,7 @@ class MeshScreen(Doing):
         side = f", {shown.side_seen}" if shown.side_seen else ""
         set_title(shown, f"mesh {machine.mesh}".rstrip() + side + path)
         if shown.selected:
-            found = acting.target(machine, shown.selected_cells)
+            found = commands.target(machine, shown.selected_cells)
             set_subtitle(shown, f"{found.told} selected" + (f" · {_HINTS}" if shown.size.width > 100 else " · ? verbs"))
         elif machine.cells and shown.place == MACHINE:
             nodes, processors = several(machine.nodes_with_processors, "node"), several(machine.cells, "processor")
@@ -269,7 +269,7 @@ class MeshScreen(Doing):
             except ExpressionError as error:
                 return f"!{error.message}" + (f" ({error.hint})" if error.hint else "")
             self._map.select(cells)
-            return f"{acting.target(self.console.machine, cells).told} selected" if cells else "none are"
+            return f"{commands.target(self.console.machine, cells).told} selected" if cells else "none are"
 
         def answered(text: str | None) -> None:
             if not (text or "").strip():
@@ -279,18 +279,18 @@ class MeshScreen(Doing):
 
     # doing
 
-    def target(self) -> acting.Target:
+    def target(self) -> commands.Target:
         """The selection; without one what is under the cursor."""
         machine = self.console.machine
         cells = self._map.selected_cells
         if not cells and self._launchers.has_focus and self._launchers.selected is not None:
             cells = machine.cells_of_launcher(self._launchers.selected)
-        return acting.target(machine, cells or self._map.under)
+        return commands.target(machine, cells or self._map.under)
 
     def facts(self) -> dict[str, str]:
         """For the command lines in help and palette."""
         found = self.target()
-        facts = {"nodes": acting.shortened(found.node_list), "processors": acting.shortened(found.processor_list)}
+        facts = {"nodes": commands.shortened(found.node_list), "processors": commands.shortened(found.processor_list)}
         facts = {key: value for key, value in facts.items() if value}
         return facts if self._launcher is None else {**facts, "launcher": str(self._launcher)}
 

@@ -14,20 +14,20 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.errors import ConsoleError
-from console.launch import stacks
-from console.launch.report import fold_ranks
-from console.launch.sanitise import clean
+from console.launch.attach import stacks
+from console.launch.events.completion_report import fold_ranks
 from console.tui.actions.registry import bindings
-from console.tui.run import Run
-from console.tui.screens.frame import Framed
-from console.tui.stack_rows import Path, as_text, members, remarks, rows
-from console.tui.widgets.line_list import LineList
+from console.tui.format import several
+from console.tui.model.launch import Run
+from console.tui.model.stacks import Path, as_text, members, remarks, rows
+from console.tui.screens.base import Framed
+from console.tui.widgets.bars import set_subtitle, set_title
+from console.tui.widgets.lines import LineList
 from console.tui.widgets.stack_tree import StackTree
-from console.tui.widgets.top_bar import set_subtitle, set_title
-from console.tui.words import several
+from redmesh.sanitise import clean
 
 if TYPE_CHECKING:
-    from console.tui.screens.run import RunScreen
+    from console.tui.screens.launch import RunScreen
 
 _PERIODS_S = (0.0, 2.0, 5.0, 15.0)
 _KINDS = ("all", "native", "python")

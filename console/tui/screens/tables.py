@@ -13,15 +13,10 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from console.counted import counted
-from console.tui import acting
+from console.tui.actions import commands
 from console.tui.actions.registry import bindings
-from console.tui.links import Link
-from console.tui.machine import Changed, Event
-from console.tui.screens.doing import Doing
-from console.tui.screens.entry import Entry
-from console.tui.screens.frame import Framed
-from console.tui.tabling import (
+from console.tui.model.machine import Changed, Event
+from console.tui.model.tables import (
     EVENTS,
     LAUNCHERS,
     NODES,
@@ -35,10 +30,15 @@ from console.tui.tabling import (
     launcher_of,
     matcher,
 )
+from console.tui.navigation.links import Link
+from console.tui.screens.base import Framed
+from console.tui.screens.commands import Doing
+from console.tui.screens.dialogs import Entry
+from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
-from console.tui.widgets.table_view import TableView
-from console.tui.widgets.top_bar import set_subtitle, set_title
+from console.tui.widgets.table import TableView
 from db.errors import StoreError
+from redmesh.text import counted
 
 _EMPTY = {
     "launchers": "nothing runs; n launches a program, e shows what has ended",
@@ -250,18 +250,18 @@ class TableScreen(Doing):
 
     # doing
 
-    def target(self) -> acting.Target:
+    def target(self) -> commands.Target:
         """What the marked rows stand for."""
         machine = self.console.machine
         cells = {c for key in self.view.chosen for c in cells_of(self.table, self.rows.row(key), machine)}
-        return acting.target(machine, sorted(cells))
+        return commands.target(machine, sorted(cells))
 
     def facts(self) -> dict[str, str]:
         """For the command lines in help and palette."""
         if not self.is_mounted or self.view.key is None:
             return {}
         found = self.target()
-        facts = {"nodes": acting.shortened(found.node_list), "processors": acting.shortened(found.processor_list)}
+        facts = {"nodes": commands.shortened(found.node_list), "processors": commands.shortened(found.processor_list)}
         launcher = launcher_of(self.table, self.rows.row(self.view.key))
         facts["launcher"] = "" if launcher is None else str(launcher)
         return {key: value for key, value in facts.items() if value}
@@ -284,14 +284,14 @@ class TableScreen(Doing):
         del what
         rows = [self.rows.row(key) for key in self.view.chosen]
         if self.table is NODES:
-            text = acting.fold_nodes([row.name for row in rows])
+            text = commands.fold_nodes([row.name for row in rows])
         elif self.table is EVENTS:
             text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
         else:
             text = ",".join(str(row.id) for row in rows)
         if text:
             self.app.copy_to_clipboard(text)
-            self.notify(f"copied: {acting.shortened(text)}", markup=False)
+            self.notify(f"copied: {commands.shortened(text)}", markup=False)
 
     def action_attach(self) -> None:
         """Opens the run view of the row's launcher."""

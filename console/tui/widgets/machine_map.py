@@ -13,11 +13,11 @@ from textual.message import Message
 from textual.widget import Widget
 
 from console.tui.actions.registry import bindings
-from console.tui.charts import Chart
-from console.tui.layout import TIGHTEST, Lines
-from console.tui.machine import GLYPHS, HUES, MIXED, Machine, State
-from console.tui.places import MACHINE, Place, Structure
-from console.tui.widgets.cell_grid import CellGrid
+from console.tui.map.charts import Chart
+from console.tui.map.layout import TIGHTEST, Lines
+from console.tui.map.zoom import MACHINE, Place, Structure
+from console.tui.model.machine import GLYPHS, HUES, MIXED, Machine, State
+from console.tui.widgets.grid import CellGrid
 
 #: Of a tile for several processors the first of these that one of them has is told, whatever the others are.
 _WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))

@@ -8,9 +8,9 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from console.tui.actions.registry import bindings
-from console.tui.layout import Block
-from console.tui.run import RankState, Run
-from console.tui.widgets.cell_grid import CellGrid
+from console.tui.map.layout import Block
+from console.tui.model.launch import RankState, Run
+from console.tui.widgets.grid import CellGrid
 
 #: Readable without colour: every state has its own glyph.
 RANK_GLYPHS = {

@@ -10,8 +10,8 @@ from rich.style import Style
 from textual.binding import BindingType
 
 from console.tui.actions.registry import bindings
-from console.tui.stack_rows import Row
-from console.tui.widgets.line_list import LineList
+from console.tui.model.stacks import Row
+from console.tui.widgets.lines import LineList
 
 _WIDEST_RANKS = 22
 

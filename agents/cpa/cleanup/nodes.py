@@ -1,0 +1,81 @@
+"""Nodes of other machines that a launch lost while it ran: cleaned, or given up, before their processors are free."""
+
+from collections.abc import Callable, Sequence
+
+from agents.cpa.cleanup.runner import ENDED_WITH, Cleanups
+from agents.cpa.operations import Operations
+from agents.link.journal import Journal
+from agents.link.trust import SCHEME
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.allocation import finish
+from db.errors import Expired, StoreError
+from db.machine import nodes as machine
+from db.store.outage import Outage
+from db.views.daemon_reads import given_up
+
+Done = Callable[[AgentError | StoreError | None], None]
+BY = "cpa"
+
+
+class LostNodes:
+    """Looks after the ``lost`` of a *finish*; who asked goes on when no other launch can meet what is left there."""
+
+    def __init__(self, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal) -> None:
+        self._operations, self._outage, self._cleanups, self._journal = operations, outage, cleanups, journal
+
+    def settle(self, message: Message, done: Done) -> None:
+        """``done(error)`` follows. StoreError (the cookie, too) before anything began."""
+        launcher, names = message["launcher"], set(map(str, message["lost"]))
+        nodes = self._outage.guard(lambda: self._nodes(launcher, message["cookie"], names))
+        if not nodes:
+            done(None)
+            return
+
+        def cleaned(clean: bool, said: str) -> None:
+            left = {} if clean else told_of([node["name"] for node in nodes], said)
+            self._journal.write("lost_nodes", launcher=launcher, nodes=[node["name"] for node in nodes], left=left)
+            done(self._give_up(launcher, left))
+
+        self._cleanups.run(launcher, nodes, cleaned)
+
+    def _nodes(self, launcher: int, cookie: str, names: set[str]) -> list[dict[str, str]]:
+        try:
+            live = finish.check_live(self._operations.store, launcher, cookie)
+        except Expired:
+            return []  # it has ended: whoever ended it has cleaned up
+        return [node for node in nodes_to_clean(self._operations, live.processors) if node["name"] in names]
+
+    def _give_up(self, launcher: int, left: dict[str, str]) -> AgentError | StoreError | None:
+        try:
+            for name, why in left.items():
+                reason = f"lost by launcher {launcher}, and not cleaned: {why}"[:500]
+                self._outage.guard(
+                    lambda name=name, reason=reason: machine.give_up(  # type: ignore[misc]
+                        self._operations.store, name, launcher, reason, BY
+                    )
+                )
+        except StoreError as error:
+            return error
+        return None
+
+
+def nodes_to_clean(operations: Operations, processors: Sequence[int]) -> list[dict[str, str]]:
+    """Nodes that have to say that nothing of a launch is left on them: all but those the mesh has given up.
+
+    A life that is given up comes back only cleared, under another boot id.
+    """
+    nodes = [{"name": one.name, "address": one.address} for one in operations.nodes_of(processors)]
+    if not any(node["address"].startswith(SCHEME) for node in nodes):
+        return nodes
+    lost = given_up(operations.store)
+    return [node for node in nodes if node["name"] not in lost]
+
+
+def told_of(names: Sequence[str], said: str) -> dict[str, str]:
+    """Which of ``names`` a clean-up left, and why. Our own names them, a line each; of another's all are in doubt."""
+    if said.startswith(ENDED_WITH):
+        said = said.partition(": ")[2]
+    told = dict(line.partition(": ")[::2] for line in said.splitlines())
+    named = [name for name in names if name in told]
+    return {name: told.get(name, said) for name in named or names}

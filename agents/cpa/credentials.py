@@ -1,0 +1,71 @@
+"""Launch credentials: what a launcher shows to nodes on other machines (docs/security.md)."""
+
+import os
+import secrets
+
+from agents.wire import credential as credentials
+from agents.wire import keys
+from agents.wire.control import Message
+from agents.wire.credential import MARGIN_S, Credential
+from agents.wire.errors import AgentError
+from db.allocation import finish
+from db.allocation.free import Machine, as_messages
+from db.store.store import Store
+
+
+class Issuing:
+    """Makes them with the master key in ``state``/trust; a mesh of one machine has none, and needs none."""
+
+    def __init__(self, mesh: str, state: str, pending_s: float) -> None:
+        self._mesh, self._path = mesh, os.path.join(state, "trust", "master.key")
+        self._pending_s = pending_s
+        self._stamp: tuple[int, int] | None = None
+        self._master = b""
+        self._node_keys: dict[str, bytes] = {}
+
+    def issue(self, store: Store, machine: Machine, message: Message) -> Message:
+        """The reply to a ``credential`` request. StoreError; AgentError where there is no key."""
+        common = message["common"]
+        if len(common) != 64 or not set(common) <= set("0123456789abcdef"):
+            raise AgentError("common is a SHA-256, as hexadecimal digits", code="invalid")
+        self._refresh()
+        grant = finish.pending(store, message["launcher"], message["cookie"])
+        machine.refresh(store)
+        placed = machine.nodes_of(grant.processors)
+        members = credentials.members_of(as_messages(placed))
+        credential = Credential(
+            self._mesh,
+            grant.launcher,
+            grant.uid,
+            credentials.digest_of_members(members),
+            common,
+            secrets.token_hex(16),
+            round(grant.until - min(MARGIN_S, self._pending_s / 4), 3),
+        )
+        lives = finish.lives(store, [one.id for one in placed])
+        macs = {
+            name: credentials.mac(self._key(name), credential.text, name, boot_id, incarnation)
+            for name, (boot_id, incarnation) in lives.items()
+        }
+        return {"credential": credential.text, "macs": macs, "members": members}
+
+    def _refresh(self) -> None:
+        # mesh trust rotate replaces the file while we serve
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            raise AgentError(
+                "this mesh has no keys: its nodes are on this machine",
+                "mesh up makes them where hosts are",
+                code="no_key",
+            ) from None
+        stamp = (found.st_ino, found.st_mtime_ns)
+        if stamp != self._stamp:
+            self._master, self._node_keys = keys.read(self._path)[0], {}
+            self._stamp = stamp
+
+    def _key(self, node: str) -> bytes:
+        key = self._node_keys.get(node)
+        if key is None:
+            key = self._node_keys[node] = keys.launch_key(self._master, self._mesh, node)
+        return key

@@ -1,0 +1,117 @@
+"""Which login processor a request is from, and that it reaches nothing on another side of the machine (row A10).
+
+Whoever comes over a Unix socket is on this processor, whatever is said; a daemon of another one shows a certificate. A
+host may play several login processors (service nodes whose PCTs listen here, all of a simulated machine): then it may
+say which of them speaks.
+"""
+
+from collections.abc import Iterable
+
+from agents.cpa.permissions import Denied
+from agents.link.sockets import Peer
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.allocation import finish
+from db.allocation.free import Machine
+from db.store.store import Store
+
+#: What is asked from a login processor, and goes by its side.
+FROM_A_LOGIN = frozenset(
+    ("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
+    + ("far_nodes", "rca_here", "rca_silent")
+)
+#: What reaches for what is there already.
+REACHING = frozenset(
+    ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")
+)
+
+
+class Logins:
+    """The login processor of every request. ``own`` is the CPA's, empty where nobody told it.
+
+    ``granted``: it is one by another one's word, and may be revoked (db.machine.rcas).
+    """
+
+    def __init__(self, own: str, store: Store, machine: Machine, *, granted: bool = False) -> None:
+        self._own, self._store, self._machine = own, store, machine
+        self._revocable = own if granted else ""
+
+    def need_member(self, peer: Peer) -> None:
+        """Denied when the login processor that this peer is on was revoked."""
+        name = _certified(peer) or self._revocable
+        if not name:
+            return
+        self._machine.refresh(self._store)
+        if not self._machine.knows(name):
+            raise _revoked(name)
+
+    def refusal(self, peer: Peer) -> Denied | None:
+        """Why a connection may not stay: it would be good again when its name is granted again.
+
+        As the picture is that was last refreshed.
+        """
+        name = _certified(peer)
+        return _revoked(name) if name and not self._machine.knows(name) else None
+
+    def check(self, peer: Peer, op: str, message: Message) -> None:
+        """Puts the true login into ``message``.
+
+        Denied when it is not what was said, or what is asked for is on another side; Invalid for no node.
+        """
+        if op in FROM_A_LOGIN:
+            message["login"] = self.login_of(peer, message.get("login") or "")
+        elif op in REACHING:
+            self._stay(self.login_of(peer, message.get("login") or ""), message)
+
+    def login_of(self, peer: Peer, said: str) -> str:
+        """The login processor that this peer is on. Denied, Invalid."""
+        own = _certified(peer) or self._own
+        if said in ("", own) or not own:
+            return own or said
+        if not peer.names and self._plays(said):
+            return said
+        raise Denied(f"this is login processor {own}, not {said[:80]}", "ask on the processor that you mean")
+
+    def _plays(self, name: str) -> bool:
+        self._machine.refresh(self._store)
+        return self._machine.is_here(name)
+
+    def _stay(self, login: str, message: Message) -> None:
+        machine = self._machine
+        machine.refresh(self._store)
+        if machine.sides() < 2 or not login:
+            return
+        side = machine.side_of(login)
+        for what, there in self._reached(message):
+            if there not in (None, side):
+                raise Denied(f"{what} is on another side of the machine than {login}", "ask on that side")
+
+    def _reached(self, message: Message) -> Iterable[tuple[str, int | None]]:
+        machine = self._machine
+        for launcher in message.get("launchers", ()):
+            live = finish.find_live(self._store, launcher) if type(launcher) is int else None
+            if live is not None:
+                yield f"launcher {launcher}", machine.side_of_partition(live.partition)
+        for name in message.get("nodes", ()):
+            if isinstance(name, str):
+                yield f"node {name[:80]}", machine.side_of(name)
+        if "partition" in message:
+            yield f"partition {message['partition']}", machine.side_of_partition(message["partition"])
+        for one in machine.resolve(message.get("wanted")) or ():
+            yield f"processor {one}", machine.side_of_processor(one)
+
+
+def _revoked(name: str) -> Denied:
+    told = f"{name[:80]} is no login processor of this mesh any more"
+    return Denied(told, "mesh down --force there; mesh login grant makes it one again")
+
+
+def _certified(peer: Peer) -> str:
+    """The name of another login processor's RCA, as its certificate has it; empty for anybody on this one."""
+    for uri in peer.names:
+        role, _, name = uri.removeprefix("redmesh://").partition("/")[2].partition("/")
+        if role == "rca":
+            return name
+    if peer.names:
+        raise AgentError("no login processor's daemon", code="denied")
+    return ""

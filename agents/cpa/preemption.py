@@ -1,0 +1,81 @@
+"""Launches of low priority are told to end when a request waits for their processors (yod -nice).
+
+Who has to go is decided and written down in one transaction (db/allocation/preemption.py); here the nodes' PCTs are
+told, again and again until the launcher has ended, so it does not matter which CPA, or how many, do it.
+"""
+
+import time
+from collections.abc import Callable
+
+from agents.cpa.operations import Operations
+from agents.link.journal import Journal
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.sockets import connect_now
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.allocation import preemption
+from db.allocation.allocate import Demand
+from db.allocation.preemption import Nice
+from redmesh.text import counted
+
+AGAIN_S = 5.0
+
+
+class GivingWay:
+    """``guard`` runs a transaction as the outage of the database allows."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        operations: Operations,
+        guard: Callable[[Callable[[], list[Nice]]], list[Nice]],
+        journal: Journal,
+        grace_s: float,
+    ) -> None:
+        self._loop, self._operations, self._guard, self._journal = loop, operations, guard, journal
+        self._grace_s = grace_s
+        self._told: dict[int, float] = {}  # launcher -> monotonic seconds
+
+    def make_room(self, uid: int, message: Message) -> None:
+        """An allocate that is first in its line found too few processors: have others end, if that would help."""
+        operations = self._operations
+        demand = operations.demand(uid, message)
+        choose = operations.choose_for(message)
+        ending = self._guard(
+            lambda: preemption.make_room(operations.store, operations.machine, demand, self._grace_s, choose)
+        )
+        now = time.monotonic()
+        self._told = {launcher: at for launcher, at in self._told.items() if now - at < AGAIN_S}
+        for one in ending:
+            if one.launcher not in self._told:
+                self._told[one.launcher] = now
+                self._tell(one, demand)
+
+    def hint(self, uid: int, message: Message) -> str:
+        """What somebody is told who does not wait, though launches of low priority would give way; else empty."""
+        operations = self._operations
+        demand, choose = operations.demand(uid, message), operations.choose_for(message)
+        count = preemption.could(operations.store, operations.machine, demand, choose)
+        if not count:
+            return ""
+        return f"{count} are used by launches of low priority, which end for those who wait: --wait-for-nodes S"
+
+    def _tell(self, one: Nice, demand: Demand) -> None:
+        nodes = self._operations.nodes_of(one.processors)
+        self._journal.write("gives_way", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
+        for node in nodes:
+            reason = (
+                f"this launch of low priority gives way to {demand.user}, who waits for"
+                f" {counted(demand.size, 'processor')}: SIGTERM now, SIGKILL in {self._grace_s:g} s"
+            )
+            message = {"op": "kill_launch", "launcher": one.launcher, "grace_s": self._grace_s, "reason": reason}
+            message["to"] = demand.user
+            try:
+                caller = Caller(self._loop, connect_now(node.address), "cpa", lambda _caller, _reason: None)
+            except (OSError, AgentError):
+                continue  # told again as long as somebody waits
+            caller.call(message, lambda _reply, _error, caller=caller: self._let_go(caller))  # type: ignore[misc]
+
+    def _let_go(self, caller: Caller) -> None:
+        self._loop.after(0, caller.close)  # not from within its own frame

@@ -1,0 +1,85 @@
+"""What an allocate says of tasks, nodes, GPUs and a load file's lines, checked: the Shape that the database goes by."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.allocation.free import Machine
+from db.allocation.shape import Segment, Shape
+from db.errors import Invalid
+
+#: A load file of more lines than any machine has processors is a mistake.
+MOST_SEGMENTS = 1 << 20
+MAX_SOURCE = 300
+
+
+def shape_of(machine: Machine, message: Message) -> Shape | None:
+    """None for a plain request: so many processors, any or listed. AgentError with code ``invalid``."""
+    each, nodes = message.get("cpus_per_task", 1), message.get("nodes")
+    overcommit = bool(message.get("overcommit"))
+    plain = each == 1 or overcommit
+    if plain and nodes is None and not any(message.get(key) for key in ("most", "per_task", "segments")):
+        return None
+    if nodes is not None and nodes < 1:
+        raise AgentError("nodes is at least 1", code="invalid")
+    if any(name in message.get("resources", {}) for name in message.get("per_task") or {}):
+        raise AgentError("a device is asked for by node or by task, not both", code="invalid")
+    if overcommit and (message.get("per_task") or message.get("segments")):
+        raise AgentError("overcommit goes neither with per_task nor with segments", code="invalid")
+    return Shape(
+        each=1 if overcommit else max(1, each),
+        nodes=nodes,
+        most={machine.node_id(name): count for name, count in _counts(message, "most").items()},
+        per_task=_counts(message, "per_task"),
+        segments=_segments(machine, message, max(1, each)),
+    )
+
+
+def size_of(machine: Machine, message: Message, wanted: Sequence[int] | None, shape: Shape | None) -> int:
+    """How many tasks are asked for: as said, as the segments have, or as the list has room for."""
+    if shape is not None and shape.segments:
+        return sum(segment.tasks for segment in shape.segments)
+    size: int | None = message.get("size")
+    if size is not None:
+        return size
+    return room_in(machine, wanted or (), max(1, message.get("cpus_per_task", 1)), shape.most if shape else {})
+
+
+def room_in(machine: Machine, wanted: Sequence[int], each: int, most: Mapping[int, int]) -> int:
+    """How many tasks of ``each`` processors a list has room for, were it free: each on one node. 1 at least."""
+    on_node = Counter(map(machine.node_of, wanted))
+    return max(1, sum(min(count // each, most.get(node, count)) for node, count in on_node.items()))
+
+
+def _counts(message: Message, key: str) -> dict[str, int]:
+    counts: dict[str, int] = message.get(key) or {}
+    if any(type(count) is not int or not 0 < count < 1 << 31 for count in counts.values()):
+        raise AgentError(f"{key}: numbers from 1 on", code="invalid")
+    return counts
+
+
+def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
+    """The lines of a load file; one without a size has as many tasks as its list has room for."""
+    items = message.get("segments") or []
+    if len(items) > MOST_SEGMENTS:
+        raise AgentError(f"more than {MOST_SEGMENTS} segments", code="invalid")
+    out = set(machine.resolve(message.get("exclude")) or ())
+    segments = []
+    for item in items:
+        size = item.get("size") if isinstance(item, dict) else None
+        source = str(item.get("source", ""))[:MAX_SOURCE] if isinstance(item, dict) else ""
+        wanted = _resolve(machine, item.get("wanted"), source) if isinstance(item, dict) else None
+        if size is None and wanted is not None:
+            size = room_in(machine, [one for one in wanted if one not in out], each, {})
+        if type(size) is not int or not 0 < size < 1 << 31:
+            raise AgentError("a segment has a size from 1 on, or a list", code="invalid")
+        segments.append(Segment(size, wanted, source))
+    return segments
+
+
+def _resolve(machine: Machine, wanted: object, source: str) -> list[int] | None:
+    try:
+        return machine.resolve(wanted)
+    except Invalid as error:
+        raise Invalid(f"{source}: {error.message}", error.hint) if source else error from None

@@ -1,0 +1,1 @@
+"""Linux system calls that Python's standard library lacks, and the /proc file system."""

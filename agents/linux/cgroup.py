@@ -1,0 +1,78 @@
+"""Control groups (cgroup v2): the ranks of a launch child, and whatever they start, are in a group of their own.
+
+No program leaves its group by clearing its environment, by a session of its own or by outliving its parents, and the
+kernel kills a group as a whole. Only a process that may write to the groups around it can move itself out.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agents.link.lean import signal
+from agents.linux import processes
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List
+
+
+def parent_directory(mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> str:
+    """The directory of this process's own group, if groups can be made in it; "" where that is not allowed.
+
+    It is where somebody delegated a group to us (systemd's Delegate=, a container), or anywhere for root.
+    """
+    try:
+        with open(own, encoding="utf-8") as file:
+            path = next((line[3:].rstrip("\n") for line in file if line.startswith("0::/")), "")
+        with open(mounts, encoding="utf-8") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return ""
+    if not path or ".." in path.split("/"):  # outside the part of the hierarchy that we see
+        return ""
+    for words in lines:
+        root, point, kind = words[3], words[4], words[words.index("-") + 1]
+        if kind == "cgroup2" and (root == "/" or path == root or path.startswith(root + "/")):
+            below = path[len(root) :] if root != "/" else path
+            directory = os.path.normpath(f"{point}/{below}")
+            if os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK):
+                return directory
+    return ""
+
+
+def members(directory: str) -> List[int]:
+    """Every living process of a group and of the groups below it; none when the group is gone."""
+    found: List[int] = []
+    for path, _below, names in os.walk(directory):
+        if "cgroup.procs" in names:
+            try:
+                with open(f"{path}/cgroup.procs", encoding="ascii") as file:
+                    found += [int(line) for line in file]
+            except OSError:  # gone meanwhile; or a threaded group, whose processes its parent lists
+                pass
+    return found
+
+
+def kill(directory: str) -> None:
+    """SIGKILL for every process of a group and below, also for those that are being forked. OSError."""
+    try:
+        fd = os.open(f"{directory}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # Linux before 5.14; the caller looks again until nobody is left
+        for pid in members(directory):
+            if pid:
+                processes.send_signal(pid, signal.SIGKILL)
+        return
+    try:
+        os.write(fd, b"1")
+    finally:
+        os.close(fd)
+
+
+def remove(directory: str) -> bool:
+    """Remove a group without processes and the groups below it; whether none of them is there any more."""
+    for path, _below, _names in os.walk(directory, topdown=False):
+        try:
+            os.rmdir(path)
+        except OSError:
+            pass
+    return not os.path.isdir(directory)

@@ -1,0 +1,206 @@
+"""Processes as /proc shows them: start times, states, whole trees; and signals that never hit the wrong one.
+
+No ctypes here: yod, RCA and CPA import this. What needs the kernel's own calls is in agents/linux/prctl.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agents.link.lean import signal
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+
+#: The variable every rank carries, so that strays of a dead launch child can be told: mesh/node/launcher.
+MARK = "REDMESH_LAUNCH"
+
+
+def _stat(pid: int) -> List[bytes]:
+    # Fields of /proc/PID/stat from the third on; the second (the name) may hold blanks and parentheses.
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            data = file.read(1024)
+    except OSError:
+        return []
+    return data[data.rfind(b")") + 2 :].split()
+
+
+def start_time(pid: int) -> int:
+    """When ``pid`` began, in clock ticks since boot (field 22 of /proc/PID/stat); 0 when there is no such process."""
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+def state(pid: int) -> str:
+    """The state letter (R, S, D, T, t, Z, X …) of ``pid``; empty when there is no such process."""
+    fields = _stat(pid)
+    return fields[0].decode("ascii") if fields else ""
+
+
+def alive(pid: int, started: int = 0) -> bool:
+    """Whether ``pid`` runs (a zombie does not), and is the process that began at ``started`` when that is given."""
+    fields = _stat(pid)
+    if len(fields) <= 19 or fields[0] in (b"Z", b"X"):
+        return False
+    return not started or int(fields[19]) == started
+
+
+def threads(pid: int) -> List[int]:
+    """The threads of ``pid``, itself among them; none when it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    """The parent of ``pid``; 0 when there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def ancestors(pid: int) -> Set[int]:
+    """``pid``, its parent, and so on up to the first process."""
+    found: Set[int] = set()
+    while pid and pid not in found:
+        found.add(pid)
+        pid = parent(pid)
+    return found
+
+
+def family(pid: int) -> Optional[Tuple[int, int, int]]:
+    """Parent, session and start time of ``pid``; None for a process that is gone or a zombie."""
+    fields = _stat(pid)
+    if len(fields) <= 19 or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[1]), int(fields[3]), int(fields[19])
+
+
+def pids() -> List[int]:
+    """Every process there is."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid: int) -> List[int]:
+    """The direct children of ``pid``, zombies too."""
+    found: List[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                while True:
+                    data = file.read(65536)
+                    if not data:
+                        break
+                    found += map(int, data.split())
+        return found
+    except FileNotFoundError:
+        # gone, or a kernel without CONFIG_PROC_CHILDREN
+        return [child for child in pids() if parent(child) == pid] if os.path.exists(f"/proc/{pid}") else []
+    except OSError as error:
+        if error.errno == errno.ESRCH:
+            return []
+        raise
+
+
+def descendants(pid: int) -> List[int]:
+    """Children, grandchildren … of ``pid``, parents before their children."""
+    found: List[int] = []
+    ahead = [pid]
+    seen: Set[int] = {pid}
+    while ahead:
+        for child in children(ahead.pop()):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                ahead.append(child)
+    return found
+
+
+def environment(pid: int) -> Dict[str, str]:
+    """The environment that ``pid`` was started with; empty when it may not be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            data = file.readall()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
+    return {name.decode("latin-1"): value.decode("latin-1") for name, _, value in pairs}
+
+
+def marked(mark: str) -> List[int]:
+    """Processes whose environment says that they belong to a launch: ``mark`` is mesh/node/launcher, or mesh/node/."""
+    wanted = f"{MARK}={mark}".encode("latin-1")
+    whole = not mark.endswith("/")
+    found = []
+    for pid in pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                data = b"\0" + file.readall()
+        except OSError:
+            continue
+        if b"\0" + wanted + (b"\0" if whole else b"") in data:
+            found.append(pid)
+    return found
+
+
+def is_agent(pid: int, name: bytes = b"redmesh-") -> bool:
+    """Whether ``pid`` has an agent's name, and a way to our rights: anybody may call his process what he likes.
+
+    A launch child that acts as a user has it in its saved uid. True too for one that is gone.
+    """
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            lines = file.read(4096).split(b"\n")
+    except OSError:
+        return True
+    uids: List[bytes] = next((line.split() for line in lines if line.startswith(b"Uid:")), [])
+    return lines[0].partition(b":\t")[2].startswith(name) and len(uids) == 5 and int(uids[3]) == os.geteuid()
+
+
+def send_signal(pid: int, number: int, started: int = 0) -> bool:
+    """Signal ``pid`` if it still is the process that began at ``started`` (0: whoever it is). Whether it was there.
+
+    PermissionError when it is somebody else's.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except (OSError, AttributeError):
+        handle = -1  # an old kernel: the check before the signal has to do
+    try:
+        if started and start_time(pid) != started:
+            return False
+        if handle < 0:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+#: In a launch child that acts as somebody: does what it is given as root (agents/pct/multiuser/identity.py).
+as_root: Optional[Callable[[Callable[[], Any]], Any]] = None
+
+
+def kill_all(victims: Iterable[int], spare: Optional[Set[int]] = None) -> List[int]:
+    """SIGKILL for each; the ones that may not be killed are returned."""
+    refused = []
+    for pid in victims:
+        if spare and pid in spare:
+            continue
+        try:
+            send_signal(pid, signal.SIGKILL)
+        except PermissionError:
+            refused.append(pid)
+    if refused and as_root is not None and os.geteuid():
+        found: List[int] = as_root(lambda: kill_all(refused))  # programs that changed their uid
+        return found
+    return refused

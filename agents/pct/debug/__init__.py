@@ -1,0 +1,1 @@
+"""Stack traces, crash reports and debuggers for the ranks of one node."""

@@ -1,0 +1,52 @@
+"""One collection of stacks in one launch child: who has told, who is late, what goes up. Pure."""
+
+from __future__ import annotations
+
+from agents.pct.debug import stack_tree
+from redmesh import idset
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from agents.pct.debug.stack_tree import Tree
+
+
+class Gathering:
+    """Waits for the sources named in ``awaited``: the set of ranks each of them is to tell of."""
+
+    def __init__(self, number: int, awaited: "Dict[str, int]") -> None:
+        self.number = number
+        self._awaited = dict(awaited)
+        self._tree: "Tree" = {}
+        self._missing: "Dict[Tuple[str, str], int]" = {}
+        self._told = False
+
+    def take(self, source: str, tree: "Tree", missing: "List[List[Any]]") -> "Optional[Dict[str, Any]]":
+        """What ``source`` tells; the message that goes up, when it was the last one."""
+        if self._told or self._awaited.pop(source, None) is None:
+            return None
+        stack_tree.merge(self._tree, tree)
+        for ranks, node, why in missing:
+            key = (str(node), str(why)[:400])
+            self._missing[key] = self._missing.get(key, 0) | idset.read(ranks)
+        return None if self._awaited else self._message()
+
+    def lost(self, source: str, why: str) -> "Optional[Dict[str, Any]]":
+        """``source`` will not tell; the message that goes up, when it was the last one."""
+        ranks = self._awaited.get(source)
+        if ranks is None:
+            return None
+        return self.take(source, {}, [[idset.text(ranks), source, why]] if ranks else [])
+
+    def expired(self) -> "Optional[Dict[str, Any]]":
+        """No more time: the message that goes up, if none has."""
+        told = None
+        for source in list(self._awaited):
+            told = self.lost(source, "no answer in time")
+        return told
+
+    def _message(self) -> "Dict[str, Any]":
+        self._told = True
+        missing = [[idset.text(ranks), node, why] for (node, why), ranks in sorted(self._missing.items())]
+        return {"op": "stacks", "number": self.number, "calls": stack_tree.rows(self._tree), "missing": missing}

@@ -1,0 +1,92 @@
+"""What a Python rank itself says of where it stands: faulthandler, for ranks that called redmesh.debug_on_request().
+
+That needs no tool and no ptrace, and works while the program is in a C call. The rank has a file in memory for it,
+whose name says by which signal it is asked (agents/yodio/yodpdb.py).
+"""
+
+from __future__ import annotations
+
+import os
+
+from agents.linux import processes
+from agents.pct.debug import crash
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Tuple
+
+    from agents.link.loop import Loop
+    from agents.pct.debug.stack_tree import Call
+
+    Threads = Tuple[List[Call], Dict[int, List[Call]]]  # of the main thread, and of the others
+
+_NAME = "/memfd:redmesh-stacks-"
+_LOOKS_S, _LIMIT_S = 0.02, 1.0
+_MOST = 1 << 20
+_FILE = '  File "'
+
+
+def offered(pid: int) -> "Tuple[str, int]":
+    """The file that ``pid`` writes to and the signal by which it is asked; "" when it offers none."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            _, found, number = os.readlink(f"{folder}/{name}").partition(_NAME)
+            if found:
+                signal = int(number.split()[0])
+                caught = int(crash.field(pid, "SigCgt") or "0", 16)
+                # whatever has no handler might end it
+                return (f"{folder}/{name}", signal) if caught >> (signal - 1) & 1 else ("", 0)
+    except (OSError, ValueError, IndexError):
+        pass  # it has gone, or closes files just now
+    return "", 0
+
+
+def read(text: str) -> "Threads":
+    """The calls of all threads, as faulthandler writes them: the innermost first."""
+    main: List[Call] = []
+    others: Dict[int, List[Call]] = {}
+    now = main
+    for line in text.splitlines():
+        if line.startswith("Current thread "):
+            now = main
+        elif line.startswith("Thread "):
+            now = others[-1 - len(others)] = []
+        elif line.startswith(_FILE):
+            path, _, rest = line[len(_FILE) :].rpartition('", line ')
+            number, _, function = rest.partition(" in ")
+            if number.isdigit():
+                now.insert(0, (function, os.path.basename(path), int(number), "python"))
+    return main, others
+
+
+class Asking:
+    """Asks ``pid``; ``then`` gets what it says, without calls when it said nothing. OSError when it cannot be asked."""
+
+    def __init__(self, loop: Loop, pid: int, then: Callable[[Threads], None]) -> None:
+        self._loop, self._then = loop, then
+        path, number = offered(pid)
+        if not path:
+            raise FileNotFoundError(pid)
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by the last look)
+        self._from = self._size = os.fstat(self._file.fileno()).st_size
+        self._looks = 0
+        processes.send_signal(pid, number)
+        self._timer = loop.after(_LOOKS_S, self._look)
+
+    def _look(self) -> None:
+        self._looks += 1
+        size = os.fstat(self._file.fileno()).st_size
+        whole = size == self._size and size > self._from
+        if not whole and self._looks * _LOOKS_S < _LIMIT_S:
+            self._size = size
+            self._timer = self._loop.after(_LOOKS_S, self._look)
+            return
+        data = os.pread(self._file.fileno(), min(_MOST, size - self._from), self._from)
+        self._file.close()
+        self._then(read(data.decode("utf-8", "replace")))
+
+    def cancel(self) -> None:
+        """It is not waited for any more."""
+        self._timer.cancel()
+        self._file.close()

@@ -1,0 +1,143 @@
+"""Looking into a launch that runs: the stacks of its ranks, gathered from the subtree. Loaded when somebody asks."""
+
+from __future__ import annotations
+
+import os
+
+from agents.pct.debug import stack_tree
+from agents.pct.debug.collect import Gathering
+from agents.pct.debug.snapshot import Snapshot
+from agents.pct.debug.tools import Tools
+from agents.wire.control import control
+from agents.wire.errors import WireError
+from redmesh import idset
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from agents.link.loop import Loop
+    from agents.pct.debug.debugger import Sessions
+    from agents.pct.launch.tree import Child
+    from agents.pct.ranks.ranks import Ranks
+    from agents.wire.control import Message
+
+#: Seconds that each level of the tree keeps for itself of those there are.
+_LEVEL_S = 0.3
+_HERE = ""  # ourselves among those who tell
+_WHICH = ("all", "native", "python")
+
+
+class Inspection:
+    """For one launch child; ``tell`` speaks to its parent."""
+
+    def __init__(
+        self, loop: Loop, node: str, children: List[Child], ranks: Ranks, tell: Callable[[Message], None]
+    ) -> None:
+        self._loop, self._node, self._children, self._ranks, self._tell = loop, node, children, ranks, tell
+        self._gatherings: Dict[int, Gathering] = {}
+        self._snapshots: List[Snapshot] = []
+        self._later: List[Callable[[], None]] = []
+        self._sessions: Optional[Sessions] = None
+        self._tools = Tools(loop, f"{node}-{os.getpid()}", tell)
+
+    def on_order(self, op: str, message: Message) -> None:
+        """``stacks``, or one of ``debug``'s."""
+        if op == "stacks":
+            self._collect(message)
+            return
+        if op == "tool":
+            self._tools.on_piece(message)
+            return
+        if self._sessions is None:
+            from agents.pct.debug.debugger import Sessions
+
+            self._sessions = Sessions(
+                self._loop, self._node, self._children, self._ranks, self._tell, self._tools.want
+            )  # fmt: skip
+        self._sessions.on_order(op, message)
+
+    def _collect(self, message: Message) -> None:
+        number, wanted = message["number"], message.get("ranks")
+        which, limit_s = message.get("which", "all"), float(message.get("limit_s", 10.0))
+        if which not in _WHICH or number in self._gatherings:
+            raise WireError(f"stacks: no such request ({which}, {number})")
+        try:
+            ranks = -1 if wanted is None else idset.read(wanted)
+        except ValueError as error:
+            raise WireError(f"stacks: {error}") from None
+        awaited = {_HERE: 0}
+        below = dict(message, limit_s=max(0.0, limit_s - _LEVEL_S))
+        for child in self._children:
+            theirs = ranks & idset.of(child.ranks - child.exited)
+            if theirs and not child.over:
+                awaited[child.name] = theirs
+                child.send_raw(control(below))
+        self._gatherings[number] = Gathering(number, awaited)
+        self._loop.after(limit_s, lambda: self._expired(number))
+        self._look(number, ranks, str(which), message.get("tools") or {})
+
+    def _look(self, number: int, wanted: int, which: str, tools: Dict[str, str]) -> None:
+        living = [[rank.number, rank.pid] for rank in self._ranks.living if wanted >> rank.number & 1]
+
+        if self._snapshots:  # a process has one tracer at a time
+            self._later.append(lambda: self._look(number, wanted, which, tools))
+            return
+
+        def told(tree: stack_tree.Tree, missing: List[List[Any]]) -> None:
+            if snapshot in self._snapshots:
+                self._snapshots.remove(snapshot)
+            self._take(number, _HERE, tree, missing)
+            if self._later and not self._snapshots:
+                self._later.pop(0)()
+
+        snapshot = Snapshot(self._loop, self._node, living, which, tools, told, self._tools.want)
+        self._snapshots.append(snapshot)
+
+    def on_child_message(self, child: Child, op: str, message: Message) -> None:
+        """``stacks`` from below, or what a debugger there says. WireError when stacks make no sense."""
+        if op == "want_tool":
+            self._tools.wanted_below(child, message["name"])
+            return
+        if op != "stacks":
+            self._tell(message)
+            return
+        try:
+            tree = stack_tree.read(message["calls"])
+            self._take(message["number"], child.name, tree, message["missing"])
+        except (ValueError, TypeError, IndexError) as error:
+            raise WireError(f"stacks that make no sense: {error}") from None
+
+    def _take(self, number: int, source: str, tree: stack_tree.Tree, missing: List[List[Any]]) -> None:
+        gathering = self._gatherings.get(number)
+        if gathering is not None:
+            self._finish(number, gathering.take(source, tree, missing))
+
+    def _expired(self, number: int) -> None:
+        gathering = self._gatherings.get(number)
+        if gathering is not None:
+            self._finish(number, gathering.expired())
+
+    def child_lost(self, child: Child, reason: str) -> None:
+        """A subtree has gone."""
+        if self._sessions is not None:
+            self._sessions.child_lost(child, reason)
+        for number, gathering in list(self._gatherings.items()):
+            self._finish(number, gathering.lost(child.name, reason))
+
+    def _finish(self, number: int, message: "Message | None") -> None:
+        if message is not None:
+            del self._gatherings[number]
+            self._tell(message)
+
+    def cancel(self) -> None:
+        """Everything is being killed: look no further."""
+        self._tools.close()
+        if self._sessions is not None:
+            self._sessions.cancel()
+        self._later = []
+        for snapshot in self._snapshots:
+            snapshot.cancel()
+        self._snapshots = []
+        for gathering in list(self._gatherings.values()):
+            self._finish(gathering.number, gathering.expired())

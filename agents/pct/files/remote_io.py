@@ -1,0 +1,217 @@
+"""The ranks' files on the login processor: a socket on the node, requests up the tree, answers down (row B9).
+
+Nothing is opened here: yod does that, below the directories it was told. What a node may have under way is bounded
+by its window, so that ranks that write faster than yod takes it, or ask and do not read, hold up only themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from agents.link.acceptor import Acceptor
+from agents.link.lean import deque
+from agents.link.link import Link
+from agents.link.sockets import LOOK_S, file_of, listen, listen_again, peer
+from agents.pct.node.paths import file_socket
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import FILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Callable, Deque, Dict, Optional, Tuple
+
+    from agents.pct.launch.context import Around
+    from agents.pct.launch.tree import Child
+
+    Answer = Callable[[int, int, memoryview], None]
+
+#: What the whole launch may have under way, in bytes; a node has its share, at least the second.
+WINDOW, SMALLEST = 16 << 20, 64 << 10
+#: Bytes of answers that a rank may leave unread before it is not listened to.
+UNREAD = 2 << 20
+
+(
+    OPEN, READ_AT, WRITE_AT, CLOSE, STAT, LIST, TRUNCATE, GONE, STAGE_IN, STAGE_OUT, STAGE_FAILED,
+) = range(1, 12)  # fmt: skip
+#: Channels from here on are the launch child's own: ranks have no way to name one.
+OWN = 1 << 31
+
+ROUTE = struct.Struct("!BIII")  # kind, length, node, channel
+REQUEST = struct.Struct("!BIQI")  # operation, number, offset, length; then data
+ANSWER = struct.Struct("!IiQ")  # number, errno, value; then data
+_PLACE = struct.Struct("!II")
+_HEADER = struct.Struct("!BI")
+
+
+class Channel:
+    """One open file of one rank: a connection."""
+
+    __slots__ = ("link", "number", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.link: Optional[Link] = None
+        self.waiting: Deque[bytes] = deque()
+
+
+class Application:
+    """Carries requests of this node's ranks up and answers down, and those of the nodes below."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self.path = file_socket(around.run, around.node, around.load.launcher)
+        self._begin(listen(self.path))
+        around.loop.after(LOOK_S, self._look_at_socket)
+        self._channels: Dict[int, Channel] = {}
+        self._next = 0
+        self._next_own = OWN
+        self._asked: Dict[Tuple[int, int], Answer] = {}
+        self._costs: Dict[Tuple[int, int], int] = {}
+        self._under_way = 0
+        self._window = max(SMALLEST, WINDOW // max(1, around.load.nnodes))
+        self._below: Dict[int, Child] = {}
+
+    # from the ranks
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._sock, self._file = sock, file_of(self.path)
+        self._acceptor = Acceptor(self._around.loop, sock, self._on_accept)
+
+    def _look_at_socket(self) -> None:
+        self._around.loop.after(LOOK_S, self._look_at_socket)
+        try:
+            sock = listen_again(self.path, self._file)
+        except (OSError, AgentError):
+            return  # there is no place for it yet
+        if sock is not None:
+            self._acceptor.finish()
+            self._sock.close()
+            self._begin(sock)
+
+    def _on_accept(self, sock: socket.socket, _address: object) -> None:
+        if peer(sock).uid in (0, os.geteuid()):
+            self._welcome(sock)
+        else:
+            sock.close()
+
+    def _welcome(self, sock: socket.socket) -> None:
+        self._next += 1
+        channel = self._channels[self._next] = Channel(self._next)
+        channel.link = Link(
+            self._around.loop, sock,
+            lambda _link, kind, payload: self._on_request(channel, kind, payload),
+            lambda _link, _reason: self._on_gone(channel),
+        )  # fmt: skip
+        channel.link.on_drained = self._serve
+
+    def _on_request(self, channel: Channel, kind: int, payload: bytes) -> None:
+        if kind != FILE or len(payload) < REQUEST.size:
+            raise WireError("no request for a file")
+        if payload[0] >= GONE:
+            raise WireError("an operation that no rank has")
+        if channel.waiting or not self._fits(channel, _cost(payload)):
+            channel.waiting.append(payload)
+            if channel.link is not None:
+                channel.link.pause()
+        else:
+            self._send(channel.number, payload)
+
+    def _fits(self, channel: Channel, cost: int) -> bool:
+        if channel.link is None or channel.link.out_bytes > UNREAD:
+            return False
+        return not cost or not self._under_way or self._under_way + cost <= self._window
+
+    def _send(self, number: int, payload: bytes) -> None:
+        cost = _cost(payload)
+        if cost:
+            self._costs[number, int.from_bytes(payload[1:5], "big")] = cost
+            self._under_way += cost
+        self._up(number, payload)
+
+    def _up(self, number: int, payload: bytes) -> None:
+        head = ROUTE.pack(FILE, _PLACE.size + len(payload), self._around.load.place, number)
+        self._around.send_up(head + payload)
+
+    def _serve(self) -> None:
+        """Send what waits, a request of every channel in turn."""
+        moved = True
+        while moved:
+            moved = False
+            for channel in list(self._channels.values()):
+                if channel.waiting and self._fits(channel, _cost(channel.waiting[0])):
+                    self._send(channel.number, channel.waiting.popleft())
+                    moved = True
+                    if not channel.waiting and channel.link is not None:
+                        channel.link.resume()
+
+    def _on_gone(self, channel: Channel) -> None:
+        self._channels.pop(channel.number, None)
+        channel.waiting.clear()
+        self._up(channel.number, REQUEST.pack(GONE, 0, 0, 0))
+
+    # from the tree
+
+    def pass_up(self, payload: bytes) -> None:
+        """A request from below."""
+        self._around.send_up(_HEADER.pack(FILE, len(payload)) + payload)
+
+    def on_answer(self, payload: bytes) -> None:
+        """An answer from the launcher: ours, or for a node below."""
+        if len(payload) < _PLACE.size + ANSWER.size:
+            raise WireError("no answer to a request for a file")
+        place, number = _PLACE.unpack_from(payload)
+        if place != self._around.load.place:
+            child = self._child(place)
+            if child is not None and child.link is not None:
+                child.link.send_parts(_HEADER.pack(FILE, len(payload)), payload)
+            return
+        body = memoryview(payload)[_PLACE.size :]
+        asked, code, value = ANSWER.unpack_from(body)
+        self._under_way -= self._costs.pop((number, asked), 0)
+        if number >= OWN:
+            then = self._asked.pop((number, asked), None)
+            if then is not None:
+                then(code, value, body[ANSWER.size :])
+        elif number in self._channels:
+            link = self._channels[number].link
+            assert link is not None
+            link.send_parts(_HEADER.pack(FILE, len(body)), body)
+        self._serve()
+
+    def _child(self, place: int) -> Optional[Child]:
+        if not self._below:
+            self._below = {at: child for child in self._around.children for at, _ in child.nodes}
+        child = self._below.get(place)
+        return None if child is None or child.over else child
+
+    # for the launch child itself
+
+    def channel(self) -> int:
+        """A channel of our own."""
+        self._next_own += 1
+        return self._next_own
+
+    def ask(self, channel: int, number: int, op: int, offset: int, length: int, data: bytes, then: Answer) -> None:
+        """A request of our own; ``then(errno, value, data)``."""
+        self._asked[channel, number] = then
+        self._up(channel, REQUEST.pack(op, number, offset, length) + data)
+
+    def let_go(self, channel: int) -> None:
+        """A channel of our own is not needed any more."""
+        self._up(channel, REQUEST.pack(GONE, 0, 0, 0))
+
+    def close(self) -> None:
+        """No more."""
+        self._acceptor.close()
+        self._sock.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+
+
+def _cost(payload: bytes) -> int:
+    op, _, _, length = REQUEST.unpack_from(payload)
+    return int(length) if op == READ_AT else len(payload) - REQUEST.size if op == WRITE_AT else 0

@@ -1,0 +1,74 @@
+"""What ranks get of our own files: yodio and yodpdb on their PATH and PYTHONPATH.
+
+Where the agent is one archive its files have no names in the file system: each launch gets them written out. In system
+mode users may not read the archive: it has been read before.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agents.pct.node.paths import YODIO
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+_FILES = ("yodio", "yodio.py", "yodpdb.py")
+_read: Dict[str, bytes] = {}
+
+
+def yodio_in(directory: str) -> str:
+    """A directory with yodio in it: ours, or one made in ``directory``. OSError."""
+    if os.path.isdir(YODIO):
+        return YODIO
+    load()
+    place = os.path.join(directory, "yodio-bin")
+    os.mkdir(place, 0o700)
+    for name, content in _read.items():
+        fd = os.open(os.path.join(place, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+        with open(fd, "wb") as file:
+            file.write(content)
+    return place
+
+
+def source(name: str) -> bytes:
+    """One of them. OSError."""
+    if name in _read:
+        return _read[name]
+    if os.path.isdir(YODIO):
+        with open(os.path.join(YODIO, name), "rb") as file:
+            return file.read()
+    load()
+    return _read[name]
+
+
+def load() -> None:
+    """Read them out of the archive."""
+    import agents
+
+    if not _read and not os.path.isdir(YODIO):
+        loader = agents.__loader__
+        for name in _FILES:
+            _read[name] = loader.get_data(os.path.join(YODIO, name))  # type: ignore[union-attr]
+
+
+def load_all_modules() -> List[str]:
+    """Load every module that a launch child may come to need, while it can be read: their names."""
+    import importlib
+    import pkgutil
+
+    import agents.link
+    import agents.linux
+    import agents.pct
+    import agents.pmix
+    import agents.wire
+
+    loaded = []
+    for package in (agents.wire, agents.link, agents.linux, agents.pct, agents.pmix):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+                loaded.append(module.name)
+    load()
+    return loaded

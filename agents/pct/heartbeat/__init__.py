@@ -1,0 +1,1 @@
+"""How a node tells its RCA that it is alive, and what it does when nobody answers."""

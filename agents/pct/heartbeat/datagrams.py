@@ -1,0 +1,294 @@
+"""Beats of a node on another machine: datagrams to one RCA of the mesh, the next one where it does not answer.
+
+Which RCAs there are, each of them says (login processors come and go while a mesh is up).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link.lean import Socket, socket
+from agents.link.loop import READ, Loop
+from agents.link.resolver import Names
+from agents.pct.heartbeat.lease import Action, Lease, State
+from agents.wire import heartbeat
+from agents.wire.errors import WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from agents.link.loop import Timer
+    from agents.pct.heartbeat.clock import MeshTime
+    from agents.pct.node.log import Log
+    from agents.wire.control import Message
+
+INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
+GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each time
+RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
+_FIRST_S = 0.03  # after the first, doubled each time: on the way up the RCA may come a moment after us
+_SOON_S, _STARTING_S = 0.1, 3.0  # no longer than this between two of them in our first seconds
+_TRIES = 3  # beats without an answer, then another RCA is tried
+_GREETED_S = 5.0  # greeted and no more (it knows no time, for it reaches no CPA), then another RCA is tried
+_OUTSTANDING = 8  # beats whose acknowledgement may still come
+_LEASE_LOOK_S = 0.5
+
+
+class DatagramBeats:
+    """Tells an RCA at one of ``rcas`` (``HOST:PORT``) that this node lives.
+
+    ``who()`` makes the register_node message, ``keys()`` has the node's beat keys, ``act`` does what the lease asks,
+    ``remember`` gets the places when an RCA names others.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        rcas: List[str],
+        keys: Callable[[], List[bytes]],
+        who: Callable[[], Message],
+        launches: Callable[[], int],
+        lease_s: float,
+        act: Callable[[Action], None],
+        log: Log,
+        mesh_time: MeshTime,
+        remember: Callable[[List[str]], None],
+    ) -> None:
+        self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
+        self._keys, self._mesh_time, self._remember = keys, mesh_time, remember
+        self._rcas = list(rcas)
+        self._rca = rcas[0]  # the one that is beaten to
+        self._connected: Any = None  # its address
+        self._told: List[str] = []  # the places as an RCA named them last
+        self._epochs: Dict[str, int] = {}
+        self._sent: Dict[int, Tuple[str, int]] = {}  # sequence -> (which RCA, flags), the last few
+        self._sequence = 0
+        self._unanswered = self._greetings = 0
+        self._unheard = 0  # beats since anybody answered
+        self._greeted_at = 0.0  # when greetings began to be all that is heard
+        self._register = True
+        self._interval_s = INTERVAL_S
+        self._began_at = time.monotonic()
+        self._lease = Lease(self._began_at, lease_s)
+        self._names = Names(loop, self._beat)
+        self._family = 0  # of the first that was found
+        self._sock: Optional[Socket] = None
+        self._timer: Timer = loop.after(0, self._beat)
+        self._lease_timer: Timer
+        self._await_lapse()
+
+    @property
+    def accepts_launches(self) -> bool:
+        """Whether launches may begin: not while the node clears itself."""
+        return self._lease.state is not State.RESETTING
+
+    def _beat(self) -> None:
+        if self._lease.state is State.RESETTING:  # under the old boot id there is nothing to say
+            self._timer.cancel()
+            self._timer = self._loop.after(self._interval_s, self._beat)
+            return
+        if self._unanswered >= _TRIES:
+            self._try_another()
+        self._unanswered += 1
+        self._unheard += 1
+        self._send()
+        self._timer.cancel()
+        wait_s = self._interval_s if self._unheard > _TRIES * len(self._rcas) else min(RESEND_S, self._interval_s)
+        if self._register:
+            wait_s = min(wait_s, _FIRST_S * (1 << min(self._unheard - 1, 10)), self._patience())
+        self._timer = self._loop.after(wait_s, self._beat)
+
+    def _patience(self) -> float:
+        # the login processor's daemons start when we do, and everybody waits for us
+        return _SOON_S if time.monotonic() - self._began_at < _STARTING_S else self._interval_s
+
+    def _try_another(self) -> None:
+        if len(self._rcas) > 1:
+            at = self._rcas.index(self._rca) if self._rca in self._rcas else -1
+            self._rca = self._rcas[(at + 1) % len(self._rcas)]
+            self._unanswered = 0
+            self._register = True
+
+    def _send(self) -> None:
+        who = self._who()
+        self._sequence = max(self._sequence + 1, int(time.monotonic() * 1e6))
+        flags = heartbeat.REGISTER if self._register else 0
+        if self._mesh_time.now() is None:
+            flags |= heartbeat.TIMELESS
+        if self._unheard > _TRIES:
+            flags |= heartbeat.UNHEARD
+        told = heartbeat.Beat(
+            who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
+            epoch=self._epochs.get(self._rca, 0), processors=who["processors"], launches=self._launches(),
+            load=_load(), memory_mb=_memory_mb(), agent=who["agent"], address=who["address"],
+            places=heartbeat.digest_of(self._told),
+        )  # fmt: skip
+        sock = self._towards(self._rca)
+        if sock is None:
+            return
+        self._sent[self._sequence] = (self._rca, flags)
+        while len(self._sent) > _OUTSTANDING:
+            del self._sent[next(iter(self._sent))]
+        try:
+            sock.send(told.encode(self._keys()[0]))
+        except OSError:
+            pass  # no route, no buffer, nobody there: the same as a datagram that is lost
+
+    def _towards(self, rca: str) -> Optional[Socket]:
+        """Our socket, connected: so nobody else's datagrams arrive, and no port stands open. None: no way there yet."""
+        place = self._names.address(rca, self._family)
+        if place is None:
+            return None
+        family, address = place
+        if self._sock is None:
+            self._family = family
+            self._sock = Socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            self._loop.watch(self._sock.fileno(), READ, self._on_datagram)
+        if self._connected != address:
+            try:
+                self._sock.connect(address)
+            except OSError:
+                return None
+            self._connected = address
+        return self._sock
+
+    def _on_datagram(self, _events: int) -> None:
+        assert self._sock is not None
+        while True:
+            try:
+                datagram = self._sock.recv(heartbeat.LONGEST + 1)
+            except OSError:  # BlockingIOError is one, and so is what an earlier datagram met
+                return
+            try:
+                if heartbeat.is_places(datagram):
+                    self._on_places(*heartbeat.read_places(datagram, self._keys(), self._who()["boot_id"]))
+                    continue
+                told = heartbeat.read_acknowledgement(datagram, self._keys(), self._who()["boot_id"])
+            except WireError:
+                continue
+            if told.sequence in self._sent:
+                self._on_acknowledgement(told)
+
+    def _on_places(self, sequence: int, places: List[str]) -> None:
+        # in answer to one of our last beats alone: an old list could be played to us
+        if sequence in self._sent and places != self._told:
+            self._rcas = self._told = places
+            self._remember(places)
+
+    def _on_acknowledgement(self, told: heartbeat.Acknowledgement) -> None:
+        which, flags = self._sent.pop(told.sequence)
+        self._unanswered = self._unheard = 0
+        now, sent_at = time.monotonic(), told.sequence / 1e6
+        if told.mesh_time:
+            self._mesh_time.learn(told.mesh_time, sent_at - told.uncertainty_s, now + told.uncertainty_s)
+        if told.view == heartbeat.GREET:
+            self._greeted(which, told.epoch)
+            return
+        self._greetings, self._greeted_at = 0, 0.0
+        if told.view == heartbeat.RESET:
+            self._do(self._lease.told_down())
+            return
+        if flags & heartbeat.REGISTER and not flags & heartbeat.UNHEARD:
+            self._register = False
+        if self._lease.state is State.LAPSED:
+            self._log.write("lease held again")
+        self._interval_s = max(0.05, told.interval_s)
+        if told.view == heartbeat.ALONE:
+            self._try_another()
+        if flags & heartbeat.UNHEARD:  # it did not count, and the next one will
+            self._interval_s = min(self._interval_s, RESEND_S / 10)
+        if self._mesh_time.now() is None:  # without it no launch is let in
+            self._interval_s = min(self._interval_s, RESEND_S / 10)
+        self._timer.cancel()
+        self._timer = self._loop.after(self._interval_s, self._beat)
+        self._do(self._lease.acknowledged(sent_at))
+
+    def _greeted(self, which: str, epoch: int) -> None:
+        # the RCA has just started, or knows no more than we what time it is: then it is not to be asked too often
+        news = epoch != self._epochs.get(which)
+        self._epochs[which] = epoch
+        self._greetings = 0 if news else self._greetings + 1
+        now = time.monotonic()
+        self._greeted_at = self._greeted_at or now
+        if now - self._greeted_at > _GREETED_S:
+            self._greeted_at = now
+            self._try_another()
+        self._timer.cancel()
+        wait_s = 0.0 if self._greetings < 2 else min(self._interval_s, GREET_S * 2**self._greetings, self._patience())
+        self._timer = self._loop.after(wait_s, self._beat)
+
+    def _look_at_lease(self) -> None:
+        before = self._lease.state
+        action = self._lease.tick(time.monotonic())
+        if self._lease.state is not before:
+            self._log.write("lease lapsed", seconds=self._lease.length_s)
+        self._do(action)
+        self._await_lapse()
+
+    def _await_lapse(self) -> None:
+        # a node at rest wakes for nothing but its beats: acknowledged or not, before then nothing can lapse
+        wait_s = max(_LEASE_LOOK_S, self._lease.idle_s(time.monotonic()))
+        self._lease_timer = self._loop.after(wait_s, self._look_at_lease)
+
+    def _do(self, action: Action) -> None:
+        if action is not Action.NONE:
+            self._act(action)
+
+    def cleared(self, clean: bool) -> None:
+        """What came of clearing the node."""
+        self._do(self._lease.cleared(clean, time.monotonic()))
+
+    def begin_anew(self) -> None:
+        """Clear the node and take another boot id, as if an RCA had said so."""
+        self._do(self._lease.told_down())
+
+    def register_again(self) -> None:
+        """Register once more, at once: under a new boot id, or because somebody may have told that we are down."""
+        self._register = True
+        self._beat()
+
+    def close(self) -> None:
+        """Fall silent."""
+        self._timer.cancel()
+        self._lease_timer.cancel()
+        self._names.close()
+        if self._sock is not None:
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+
+
+def gone(keys: List[bytes], node: str, boot_id: str, incarnation: int) -> bytes:
+    """A keeper's word that the PCT of this incarnation has died."""
+    told = heartbeat.Beat(node, boot_id, incarnation, int(time.monotonic() * 1e6), kind=heartbeat.GONE)
+    return told.encode(keys[0])
+
+
+def tell(names: Names, rca: str, datagram: bytes) -> bool:
+    """Send it, and wait for nothing. False while the RCA's name is looked up."""
+    place = names.address(rca)
+    if place is None:
+        return False
+    try:
+        with Socket(place[0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            sock.sendto(datagram, place[1])
+    except OSError:
+        pass  # its silence will tell
+    return True
+
+
+def _load() -> float:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
+
+
+def _memory_mb() -> int:
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            head = file.read(256)
+        at = head.index(b"MemAvailable:")
+        return int(head[at + 13 :].split(None, 1)[0]) >> 10
+    except (OSError, ValueError, IndexError):
+        return 0

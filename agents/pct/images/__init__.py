@@ -1,0 +1,1 @@
+"""Program images: received, verified, stored and passed on to other nodes."""

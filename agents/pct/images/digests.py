@@ -1,0 +1,211 @@
+"""Whether a node has a program already: SHA-256 of files, computed once (``--bcast=auto`` runs it in place then)."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+
+from agents.pct.images.store import ImageError, own_directory
+from agents.pct.launch.load import Program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Generator, Tuple
+
+    _Key = Tuple[int, int, int, int, int]
+    from typing import List
+
+_PIECE, _SMALL_PIECE = 1 << 20, 64 << 10  # read in one call; the small one at first, and from a slow file system
+_STEP_S = 0.01  # after which whoever has other things to do gets back to them
+#: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
+_SETTLED_NS = 2_000_000_000
+_MOST_DIGESTS = 256
+_TURN_S = 2.0
+_AGAIN_S = 0.005
+
+
+class Digests:
+    """SHA-256 of files, remembered by device, inode, size, mtime and ctime.
+
+    With a ``ram_disk`` what one PCT of a host has computed the others know; one computes, the others wait.
+    """
+
+    def __init__(self, ram_disk: str = "") -> None:
+        self._known: Dict[_Key, str] = {}
+        self._shared = ""
+        if ram_disk:
+            base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+            self._shared = os.path.join(base, "digests")
+            own_directory(base)
+            own_directory(self._shared)
+
+    def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
+        """Digest and size of the file at ``path``, for who has other things to do: between two steps of some
+        milliseconds, how long to wait. What is known, and a small file, is there at once.
+
+        OSError when it cannot be read, ImageError when it changes.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise ImageError(f"{path} is no regular file")
+            key = _key(found)
+            known = self._known.get(key) or self._told(key)
+            if not known:
+                turn = _Turn(self._shared, key)
+                try:
+                    while not turn.come():
+                        yield _AGAIN_S  # flock has no time limit of its own
+                    known = self._told(key)
+                    if not known:
+                        known = yield from _sha256(fd)
+                        self._keep(path, fd, found, known)
+                finally:
+                    turn.close()
+            return known, found.st_size
+        finally:
+            os.close(fd)
+
+    def _told(self, key: _Key) -> str:
+        if not self._shared:
+            return ""
+        try:
+            # a symbolic link is made whole or not at all, and read in one call
+            return os.readlink(os.path.join(self._shared, _name(key)))
+        except OSError:
+            return ""
+
+    def _keep(self, path: str, fd: int, found: os.stat_result, digest: str) -> None:
+        key = _key(found)
+        if _key(os.fstat(fd)) != key:
+            raise ImageError(f"{path} changes while it is read", "launch again when it is whole")
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED_NS:
+            if len(self._known) >= _MOST_DIGESTS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = digest
+            self._tell(key, digest)
+
+    def _tell(self, key: _Key, digest: str) -> None:
+        if not self._shared:
+            return
+        try:
+            if len(os.listdir(self._shared)) >= _MOST_DIGESTS:
+                for name in os.listdir(self._shared):
+                    os.unlink(os.path.join(self._shared, name))
+            os.symlink(digest, os.path.join(self._shared, _name(key)))
+        except OSError:
+            pass  # a cache; the next one computes again
+
+    def in_place(self, path: str, digest: str, size: int) -> bool:
+        """Whether this node's file at ``path`` is the announced one, and may be executed."""
+        return bool(_to_the_end(self.in_place_steps(path, digest, size)))
+
+    def in_place_steps(self, path: str, digest: str, size: int) -> Generator[float, None, bool]:
+        """The same in steps, as :meth:`steps` has them."""
+        try:
+            if os.stat(path).st_size != size or not os.access(path, os.X_OK):
+                return False  # without reading a byte
+            return (yield from self.steps(path)) == (digest, size)
+        except (OSError, ImageError):
+            return False
+
+
+def _to_the_end(steps: Generator[float, None, Any]) -> Any:
+    # for who has nothing else to do meanwhile; the others wait in their loop (steps, in_place_steps)
+    while True:
+        try:
+            time.sleep(next(steps))
+        except StopIteration as over:
+            return over.value
+
+
+def _key(found: os.stat_result) -> _Key:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _name(key: _Key) -> str:
+    return "-".join(map(str, key))
+
+
+class _Turn:
+    """One process computes; the others wait for it, but not for one that stands still."""
+
+    def __init__(self, shared: str, key: _Key) -> None:
+        self._path = os.path.join(shared, _name(key) + ".lock") if shared else ""
+        self._fd = -1
+        self._until = time.monotonic() + _TURN_S
+        if self._path:
+            try:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except OSError:
+                pass  # then nobody is waited for
+
+    def come(self) -> bool:
+        """Whether it is ours, or nobody is waited for any more."""
+        if self._fd < 0 or time.monotonic() > self._until:
+            return True
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """The next one's."""
+        if self._fd >= 0:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass
+            os.close(self._fd)
+
+
+def _sha256(fd: int) -> Generator[float, None, str]:
+    hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(_PIECE))
+    at, size, since = 0, _SMALL_PIECE, time.monotonic()
+    while True:
+        asked = time.monotonic()
+        count = os.preadv(fd, [buffer[:size]], at)
+        if not count:
+            return hasher.hexdigest()
+        size = _SMALL_PIECE if time.monotonic() - asked > _STEP_S else min(2 * size, _PIECE)
+        hasher.update(buffer[:count])
+        at += count
+        if time.monotonic() - since > _STEP_S:
+            yield 0.0
+            since = time.monotonic()
+
+
+# Whether the programs of a load may run where they stand: the question every plain launch asks, in one stat each.
+
+
+def identity(path: bytes) -> List[int]:
+    """What tells a file from every other without reading it; empty when there is none.
+
+    ctime cannot be set: two files that agree in all five are one file, or whole copies of one disk.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def plain(program: Program, ranks: List[int]) -> bool:
+    """Whether nothing travels with this launch: every program of ``ranks`` runs in place, and no files are served."""
+    if not program.cargo:
+        return True
+    return program.cargo.keys() == {"bcast"} and runs_in_place(program, ranks)
+
+
+def runs_in_place(program: Program, ranks: List[int]) -> bool:
+    """Whether every program of ``ranks`` stands here as it does at the launcher, and may run there."""
+    if program.cargo["bcast"] != "ask":
+        return False
+    segments = {segment.first: segment for segment in map(program.segment_of, ranks)}
+    return all(segment.file == identity(segment.path) for segment in segments.values())

@@ -1,0 +1,454 @@
+"""Programs on a node that has them not: a named file in the RAM disk, one per host for each digest.
+
+Layout, all 0700 and the user's own (in system mode this runs as the user, never as root):
+
+    RAMDISK/redmesh-UID/
+        lock                      held for a moment around every change of links
+        images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
+        images/SIZE-SHA256.part   an image that is arriving; its writer holds a flock on it
+        launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names
+
+The last link takes the image with it. What a launch child could not remove (kill -9) is removed by ``sweep``, which
+knows from the directory's name whether its owner lives: pid and start time, in its own pid namespace.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from agents.linux import processes
+from agents.pct.errors import PctError, whose
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Tuple, Union
+
+    from agents.pct.images.chunks import Lent
+
+RAM_DISK = "/dev/shm"
+#: Room that is left to others: programs use the RAM disk too.
+SPARE = 8 << 20
+#: Where there is room for so many of an image none is kept for it: that would cost more than it is worth.
+PLENTY = 256
+#: Copied at once: from its digest to its writing it stays in a processor's second cache.
+CACHED = 512 << 10
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+#: Of our pids. Looked at once, as root in system mode: a process that has become a user may not look at itself.
+_NAMESPACE = _namespace()
+_HEXADECIMAL = frozenset("0123456789abcdef")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ImageError(PctError):
+    """An image that cannot be kept here, or that is not what was announced."""
+
+    code = "image"
+
+
+class Damaged(ImageError):
+    """An image that is not what was announced: its launcher's fault, or the network's, not this node's."""
+
+    code = "damaged"
+    fault = "launch"
+
+
+class InTheWay(ImageError):
+    """Something that a user made stands where the image shall: not this node's fault."""
+
+    code = "in_the_way"
+    fault = "launch"
+
+
+class Missing(ImageError):
+    """An image that those who should have it have no more: not the fault of the node that asked them."""
+
+    code = "missing"
+    fault = "launch"
+
+
+class Malformed(ImageError):
+    """What the launcher or another node says of an image makes no sense: not this node's fault."""
+
+    code = "malformed"
+    fault = "launch"
+
+
+class NoRoom(ImageError):
+    """The RAM disk is too full: the image goes by the parallel file system."""
+
+    code = "no_room"
+
+
+def room(path: str, size: int) -> int:
+    """The bytes that find room in the file system of ``path``. NoRoom when ``size`` bytes and a file do not.
+
+    ImageError where nothing may be executed.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        raise ImageError(f"{path}: {error.strerror}", "the node has no RAM disk there") from None
+    if found.f_flag & os.ST_NOEXEC:
+        raise ImageError(f"{path} is mounted noexec", "give a RAM disk that programs may run from")
+    free = found.f_bavail * found.f_frsize
+    # A file system that does not count its inodes says 0 of 0.
+    if free < size + SPARE or (found.f_files and found.f_favail < 4):
+        raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
+    return free - SPARE
+
+
+def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
+    """Where this process keeps what goes with it: whoever finds it can tell that it is dead."""
+    pid = os.getpid()
+    whose = f"launch-{_NAMESPACE}-{pid}-{processes.start_time(pid)}-{name}"
+    return os.path.join(ram_disk, f"redmesh-{os.geteuid()}", whose)
+
+
+class Store:
+    """One launch child's part of the store. ``name`` says whose it is, for people (node and launcher)."""
+
+    def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
+        if not name or "/" in name or "\0" in name:
+            raise ImageError(f"{name!r} cannot name a directory")
+        self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+        self._images = os.path.join(self.base, "images")
+        self._shares = False
+        own_directory(self.base)
+        own_directory(self._images)
+        self.directory = launch_directory(name, ram_disk)
+        try:
+            os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what is there already is not ours
+        except OSError as error:
+            raise _failed(self.directory, error) from None
+
+    def want(self, digest: str, size: int, name: str, *, share: bool = True, folder: str = "") -> "Arriving":
+        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. NoRoom, ImageError.
+
+        Without ``share`` the launch child writes one of its own. ``folder``: a directory below the launch's own, for
+        another image of the same name.
+        """
+        if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
+            raise Malformed("the digest of the image is no SHA-256")
+        if not 0 < size < 1 << 48:
+            raise Malformed(f"an image of {size} bytes")
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise Malformed(f"{name!r} cannot name a file")
+        directory = os.path.join(self.directory, folder) if folder else self.directory
+        if folder:
+            own_directory(directory)
+        self._shares = self._shares or share
+        arriving = Arriving(self, digest, size, os.path.join(directory, name), share)
+        arriving.step()
+        return arriving
+
+    def remove(self) -> None:
+        """Take away this launch's files, and the images that nobody else uses. Running programs keep theirs."""
+        _remove_directory(self.directory)
+        if self._shares:
+            with _Lock(self.base):
+                _drop_unused(self._images)
+
+    def image_path(self, digest: str, size: int) -> str:
+        """Where the host's one copy stands."""
+        return os.path.join(self._images, f"{size}-{digest}")
+
+
+class Arriving:
+    """An image on its way. ``state``: ``here``, ``mine`` (write it), ``theirs`` (another PCT here does), ``failed``.
+
+    After ``theirs`` ask ``step`` every few ms: it becomes ``here``, or ``mine`` when the other one is dead.
+    """
+
+    def __init__(self, store: Store, digest: str, size: int, path: str, share: bool = True) -> None:
+        self.path, self.digest, self.size = path, digest, size
+        self._share = share
+        self.state = "theirs"
+        self.received = 0
+        self._store = store
+        self._whole = store.image_path(digest, size) if share else path
+        self._part = self._whole + ".part"
+        self._fd = -1
+        self._hash: Any = None
+        self._written_at = 0
+
+    def step(self) -> str:
+        """The state, after another look."""
+        if self.state != "theirs":
+            return self.state
+        try:
+            if not self._share:
+                self.state = "mine" if self._claim() else "theirs"
+            else:
+                with _Lock(self._store.base):
+                    if self._link():
+                        self.state = "here"
+                    elif self._claim():
+                        self.state = "mine"
+        except OSError as error:
+            raise _failed(self._whole, error) from None
+        if self.state == "mine":
+            self._reserve()
+        return self.state
+
+    def _link(self) -> bool:
+        try:
+            os.link(self._whole, self.path)
+            return True
+        except FileNotFoundError:
+            return False
+
+    @property
+    def part(self) -> str:
+        """Where it stands while it arrives, for who passes it on."""
+        return self._part
+
+    @property
+    def whole(self) -> str:
+        """Where the whole image will stand."""
+        return self._whole
+
+    def grows(self) -> bool:
+        """Whether whoever writes it has written since the last question."""
+        before = self._written_at
+        try:
+            self._written_at = os.stat(self._part).st_mtime_ns
+        except OSError:
+            pass
+        return self._written_at != before
+
+    def _claim(self) -> bool:
+        import hashlib  # OpenSSL's: 5 ms that only a writer pays
+
+        fd = _locked(self._part)
+        if fd >= 0 and os.fstat(fd).st_size:
+            # A dead writer's beginning is worth nothing: nobody checked it. But who was handed it may still read it.
+            os.unlink(self._part)
+            os.close(fd)
+            fd = _locked(self._part)
+        if fd < 0:
+            return False
+        self._fd = fd
+        self._hash = hashlib.sha256()
+        return True
+
+    def _reserve(self) -> None:
+        try:
+            if room(self._store.base, self.size) < PLENTY * self.size:
+                os.posix_fallocate(self._fd, 0, self.size)  # taken, not only promised
+            else:
+                os.ftruncate(self._fd, self.size)  # whoever is handed it maps it whole
+        except ImageError:
+            self.abandon()
+            raise
+        except OSError as error:
+            self.abandon()
+            raise _failed(self._part, error) from None
+
+    def write(self, offset: int, data: Union[bytes, memoryview]) -> None:
+        """The next chunk. ImageError when it is not the next, or is more than was announced; then all is given up."""
+        self._expect(offset, len(data))
+        self._keep(memoryview(data))
+
+    def copy(self, lent: Lent, offset: int, count: int) -> int:
+        """The next ``count`` bytes, which stand in that file; how many there were. ImageError as in ``write``.
+
+        OSError when the file cannot be read.
+        """
+        self._expect(offset, count)
+        end = offset + count
+        while self.received < end:
+            data = lent.piece(self.received, min(CACHED, end - self.received))
+            if not data:
+                break
+            self._keep(data)
+        return self.received - offset
+
+    def _expect(self, offset: int, count: int) -> None:
+        if self.state != "mine":
+            raise Malformed("a chunk of an image that nobody here writes")
+        if offset != self.received or offset + count > self.size:
+            self.abandon()
+            raise Malformed(f"a chunk of {count} bytes at {offset}, where {self.received} of {self.size} have arrived")
+
+    def _keep(self, data: memoryview) -> None:
+        self._hash.update(data)
+        try:
+            while data:
+                written = os.pwrite(self._fd, data, self.received)
+                self.received += written
+                data = data[written:]
+        except OSError as error:
+            self.abandon()
+            if error.errno == errno.EFAULT:  # of a mapped file, its other end
+                raise Missing(f"{self.path}: the file it is copied from was cut short") from None
+            raise _failed(self._part, error) from None
+
+    def finish(self) -> str:
+        """All chunks are there: check, publish. The path to run. ImageError when length or digest are wrong."""
+        if self.state == "here":
+            return self.path
+        if self.state != "mine":
+            raise ImageError("the image is not here yet")
+        if self.received != self.size or self._hash.hexdigest() != self.digest:
+            received = self.received
+            self.abandon()
+            raise Damaged(
+                f"the image is damaged: {received} of {self.size} bytes, or another SHA-256 than announced",
+                "the file may have changed while it was read; launch again",
+            )
+        try:
+            os.fchmod(self._fd, 0o500)  # several launches may run it: none of them shall write it
+            if self._share:
+                with _Lock(self._store.base):
+                    self._let_go()
+                    os.link(self._part, self.path)
+                    os.rename(self._part, self._whole)
+            else:
+                self._let_go()
+                os.rename(self._part, self._whole)
+        except OSError as error:
+            self.abandon()
+            raise _failed(self.path, error) from None
+        self.state = "here"
+        return self.path
+
+    def _let_go(self) -> None:
+        # before anybody finds it under its name: a file that somebody has open for writing cannot be executed
+        os.close(self._fd)
+        self._fd = -1
+
+    def abandon(self) -> None:
+        """Give up what was being written; another PCT of this host may begin anew. Not for what is here."""
+        if self.state == "mine":
+            try:
+                os.unlink(self._part)
+            except OSError:
+                pass
+            if self._fd >= 0:
+                self._let_go()
+            self.state = "failed"
+
+
+def _locked(path: str) -> int:
+    """A descriptor of the file, which is made where there is none, locked; -1 when somebody else has locked it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return -1
+    return fd
+
+
+def sweep(ram_disk: str = RAM_DISK) -> List[str]:
+    """Remove what dead launch children of this user left; the names of their directories."""
+    base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+    removed = []
+    try:
+        own_directory(base, make=False)
+        names = os.listdir(base)
+    except (OSError, ImageError):
+        return []
+    for name in names:
+        owner = _owner(name)
+        if owner is not None and not processes.alive(*owner):
+            _remove_directory(os.path.join(base, name))
+            removed.append(name)
+    try:
+        with _Lock(base):
+            _drop_unused(os.path.join(base, "images"))
+    except OSError:
+        pass
+    return removed
+
+
+def _owner(name: str) -> Optional[Tuple[int, int]]:
+    """Pid and start time out of a directory's name; None for another pid namespace, whose pids tell us nothing."""
+    parts = name.split("-", 4)
+    if len(parts) != 5 or parts[0] != "launch" or not all(part.isdigit() for part in parts[1:4]):
+        return None
+    return (int(parts[2]), int(parts[3])) if int(parts[1]) == _NAMESPACE else None
+
+
+def _remove_directory(path: str) -> None:
+    # By descriptor and never through a link: the names in it came from outside.
+    try:
+        fd = os.open(path, _DIRECTORY)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(fd):
+            try:
+                os.unlink(name, dir_fd=fd)
+            except OSError:
+                _remove_directory(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _drop_unused(images: str) -> None:
+    """Under the lock: images without another link, and parts whose writer is dead."""
+    for name in os.listdir(images):
+        path = os.path.join(images, name)
+        try:
+            if name.endswith(".part"):
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(path)
+                finally:
+                    os.close(fd)
+            elif os.lstat(path).st_nlink == 1:
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+class _Lock:
+    """Held around every change of links, for microseconds."""
+
+    def __init__(self, base: str) -> None:
+        self._fd = os.open(os.path.join(base, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def own_directory(path: str, *, make: bool = True) -> None:
+    """See to it that ``path`` is a directory, ours alone. ImageError for a link or one that others may enter."""
+    try:
+        if make:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+        found = os.lstat(path)
+    except OSError as error:
+        raise _failed(path, error) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise InTheWay(f"{path} is not a directory of our own", "somebody else made it: remove it, or ask who did")
+
+
+def _failed(path: str, error: OSError) -> ImageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NoRoom(f"{path}: {error.strerror}")
+    return (ImageError if whose(error.errno or 0) == "node" else InTheWay)(f"{path}: {error.strerror}")

@@ -1,0 +1,1 @@
+"""The launch child: one process per launch and node, which owns that launch there."""

@@ -1,0 +1,105 @@
+"""Whether who is at the other end of a launch's link still answers: asked only when nothing comes, decided apart.
+
+Counted in ticks of the asker, not in seconds: one that was stopped itself, or had no time, accuses nobody.
+"""
+
+from __future__ import annotations
+
+from agents.link.lean import Enum
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Tuple
+
+    from agents.link.loop import Loop
+    from agents.pct.launch.tree import Child
+
+#: Seconds of a tick in the tree; ticks without a word after which a child is asked, and those after which it is silent.
+TICK_S = 1.0
+ASK_AFTER, SILENT_AFTER = 2, 6
+
+
+class State(Enum):
+    """What is known of the other end."""
+
+    TALKING = "talking"
+    ASKED = "asked"
+    SILENT = "silent"
+
+
+class Event(Enum):
+    """What a tick finds."""
+
+    WORD = "word"  # something came since the last one
+    QUIET = "quiet"
+    TOO_QUIET = "too quiet"
+
+
+class Action(Enum):
+    """What is to be done."""
+
+    NONE = "none"
+    ASK = "ask"
+    TELL_SILENT = "tell silent"
+    TELL_BACK = "tell back"
+
+
+S, E, A = State, Event, Action
+
+#: Every transition there is. An event that a state does not name changes nothing.
+TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
+    (S.TALKING, E.QUIET): (S.ASKED, A.ASK),
+    (S.TALKING, E.TOO_QUIET): (S.ASKED, A.ASK),
+    (S.ASKED, E.WORD): (S.TALKING, A.NONE),
+    (S.ASKED, E.TOO_QUIET): (S.SILENT, A.TELL_SILENT),
+    (S.SILENT, E.WORD): (S.TALKING, A.TELL_BACK),
+}
+
+
+class Pulse:
+    """One link's. Whoever reads from it sets ``heard``; ``seconds`` is how long nothing has come, in whole ticks."""
+
+    __slots__ = ("_ask_after", "_quiet", "_silent_after", "_tick_s", "heard", "seconds", "state")
+
+    def __init__(self, tick_s: float = TICK_S) -> None:
+        self.state = State.TALKING
+        self.heard = False
+        self.seconds = 0.0
+        self._tick_s = tick_s
+        self._ask_after, self._silent_after = round(ASK_AFTER / tick_s), round(SILENT_AFTER / tick_s)
+        self._quiet = 0
+
+    def tick(self) -> Action:
+        """What the passing of one tick asks for."""
+        if self.heard:
+            self.heard, self._quiet, event = False, 0, Event.WORD
+        else:
+            self._quiet += 1
+            self.seconds = self._quiet * self._tick_s
+            if self._quiet < self._ask_after:
+                return Action.NONE
+            event = Event.QUIET if self._quiet < self._silent_after else Event.TOO_QUIET
+        entry = TRANSITIONS.get((self.state, event))
+        if entry is None:
+            return Action.NONE
+        self.state, action = entry
+        return action
+
+
+class Watch:
+    """Over the children of a launch child. ``told(child, back)``: it has been silent for long, or is ``back``."""
+
+    def __init__(self, loop: Loop, children: List[Child], told: Callable[[Child, bool], None]) -> None:
+        self._loop, self._children, self._told = loop, children, told
+        loop.after(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        open_ = [child for child in self._children if not child.over]
+        for child in open_:
+            action = child.pulse.tick()
+            if action is Action.ASK:
+                child.send({"op": "ping"})
+            elif action is not Action.NONE:
+                self._told(child, action is Action.TELL_BACK)
+        if open_:
+            self._loop.after(TICK_S, self._tick)

@@ -1,0 +1,227 @@
+"""What a load says, and how the rest of the tree is cut. Pure."""
+
+from __future__ import annotations
+
+from agents.pct.errors import LoadFailed
+from agents.wire.control import Message, decode, to_bytes
+from agents.wire.errors import AgentError
+from agents.wire.messages import DOWN, check
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from agents.pct.launch.rank_environment import OwnVariables
+    from agents.pct.mpi.server import Parallel
+
+SMALLEST_WINDOW = 64 << 10
+
+
+#: What no launcher forwards: these are each rank's own.
+OWN = (b"REDMESH_LAUNCH", b"YOD_RANK", b"YOD_LOCAL_RANK")
+
+
+class Segment:
+    """One command line of a load and the ranks that run it."""
+
+    __slots__ = ("argv", "env", "file", "first", "path", "size")
+
+    def __init__(self, first: int, size: int, path: bytes, argv: List[bytes], file: Any = None) -> None:
+        self.first, self.size, self.path, self.argv = first, size, path, argv
+        self.env: Dict[bytes, bytes] = {}  # of these ranks alone
+        self.file = file  # the launcher's file at ``path`` (agents/pct/images/digests.py)
+
+
+class Program:
+    """The part of a load that is the same on all nodes."""
+
+    __slots__ = (
+        "cargo", "cwd", "env", "hold", "limits", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
+    )  # fmt: skip
+
+    def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
+        self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
+        self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
+        self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
+        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch/payload.py)
+        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/server.py)
+        self.pmi: Optional[Parallel] = None
+        self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
+        self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/launch/options.py)
+
+    def segment_of(self, rank: int) -> Segment:
+        """The command line of ``rank``."""
+        for segment in self.segments:
+            if segment.first <= rank < segment.first + segment.size:
+                return segment
+        raise LoadFailed(f"the load has no command line for rank {rank}", "launch", rank=rank)
+
+
+class Load:
+    """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
+
+    __slots__ = (
+        "fanout", "input", "lapses_at", "launcher", "master", "mesh", "nnodes", "nodes", "partition", "pending_s",
+        "size", "unbuffered", "window",
+    )  # fmt: skip
+
+    def __init__(self, message: Message) -> None:
+        self.launcher: int = message["launcher"]
+        self.partition: int = message["partition"]
+        self.mesh: str = message["mesh"]
+        self.size: int = message["size"]
+        self.nnodes: int = message["nnodes"]
+        self.fanout: int = message["fanout"]
+        self.window: int = max(SMALLEST_WINDOW, message["window"])
+        self.pending_s = float(message["pending_s"])
+        self.lapses_at = float(message.get("lapses_at", 0.0))  # by the monotonic clock of a launcher on this machine
+        self.input: Any = message["input"]
+        self.unbuffered: bool = message.get("unbuffered", False)  # pieces of lines go on at once
+        self.nodes: List[Dict[str, Any]] = message["nodes"]
+        self.master: Optional[List[Any]] = message.get("master")  # address and port, chosen by the root
+
+    @property
+    def name(self) -> str:
+        """This node's name."""
+        return str(self.nodes[0]["name"])
+
+    @property
+    def place(self) -> int:
+        """This node's place in rank order."""
+        return int(self.nodes[0]["index"])
+
+    @property
+    def ranks(self) -> List[int]:
+        """The ranks that run here."""
+        ranks: List[int] = self.nodes[0]["ranks"]
+        return ranks
+
+
+_NODE_TYPES = (("name", str), ("index", int), ("address", str), ("ranks", list))
+
+
+def read_load(message: Message) -> Load:
+    """A load message as a Load. LoadFailed when it is none."""
+    try:
+        if check(DOWN, message) != "load":
+            raise LoadFailed("a launch begins with its load", "launch")
+    except LoadFailed:
+        raise
+    except AgentError as error:
+        raise LoadFailed(error.message, "launch") from None
+    nodes = message["nodes"]
+    for node in nodes:
+        if not isinstance(node, dict) or any(not isinstance(node.get(key), kind) for key, kind in _NODE_TYPES):
+            raise LoadFailed("a node of the load has no name, index, address or ranks", "launch")
+    if not nodes or message["fanout"] < 1:
+        raise LoadFailed("the load names no nodes, or a fan-out under 1", "launch")
+    return Load(message)
+
+
+def read_program(payload: bytes) -> Program:
+    """A common frame as a Program. LoadFailed when it is none."""
+    try:
+        common = decode(payload)
+        segments = [
+            Segment(
+                int(item["first"]),
+                int(item["count"]),
+                to_bytes(item["path"]),
+                [to_bytes(a) for a in item["argv"]],
+                item.get("file"),
+            )
+            for item in common["segments"]
+        ]
+        for item, segment in zip(common["segments"], segments):  # noqa: B905  (strict needs Python 3.10)
+            if "env" in item:
+                segment.env = clean_environment([to_bytes(entry) for entry in item["env"]])
+        env = clean_environment([to_bytes(entry) for entry in common["env"]])
+        program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
+        program.cargo = dict(common.get("cargo", {}))
+        program.subgroups = bool(common.get("subgroups", False))
+        program.manner = dict(common.get("manner", {}))
+        program.limits = [(int(number), int(soft)) for number, soft in common.get("limits", ())]
+        program.parallel = dict(common.get("parallel", {}))
+        return program
+    except AgentError as error:
+        raise LoadFailed(error.message, "launch") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LoadFailed(f"the common part of the load is wrong: {error!r:.80}", "launch") from None
+
+
+def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
+    """The environment as the launcher forwards it: what of it the ranks get is its business (--export).
+
+    All but what is the rank's own, which is put behind it, and the mark of a launch around this one.
+    """
+    kept: Dict[bytes, bytes] = {}
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        if equals and name and name not in OWN:
+            kept[name] = value
+    return kept
+
+
+def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
+    """What every rank of this node is told, besides what is its own."""
+    return {
+        b"YOD_SIZE": b"%d" % load.size,
+        b"YOD_LOCAL_SIZE": b"%d" % len(load.ranks),
+        b"YOD_NODE": load.name.encode("latin-1", "replace"),
+        b"YOD_NNODES": b"%d" % load.nnodes,
+        b"YOD_LAUNCHER_ID": b"%d" % load.launcher,
+        b"YOD_PARTITION_ID": b"%d" % load.partition,
+        b"YOD_RANK_MAP": rank_map,
+        b"REDMESH_LAUNCH": mark(load).encode("latin-1", "replace"),
+    }
+
+
+def mark(load: Load) -> str:
+    """What the environment of every process of this launch on this node says."""
+    return f"{load.mesh}/{load.name}/{load.launcher}"
+
+
+def runs(nodes: List[Dict[str, Any]], fanout: int) -> List[List[Dict[str, Any]]]:
+    """``nodes`` cut into at most ``fanout`` neighbouring runs of about the same length."""
+    count = min(fanout, len(nodes))
+    cuts = [len(nodes) * i // count for i in range(count + 1)] if count else []
+    return [nodes[cuts[i] : cuts[i + 1]] for i in range(count)]
+
+
+def height(count: int, fanout: int) -> int:
+    """Levels of the tree that ``count`` nodes below one node make."""
+    levels = 0
+    while count > 0:
+        levels += 1
+        longest = -(-count // min(fanout, count))
+        count = longest - 1
+    return levels
+
+
+def child_window(window: int, children: int) -> int:
+    """The credit that each of ``children`` links begins with, in bytes."""
+    return max(SMALLEST_WINDOW, window // max(1, children))
+
+
+def rank_map(ranks: List[Any], names: Dict[int, str]) -> str:
+    """The text of the rank map file: a line ``rank node pid`` for every rank."""
+    return "".join(f"{rank} {names.get(index, '?')} {pid}\n" for rank, (pid, index) in enumerate(ranks))
+
+
+def child_load(message: Message, run: List[Dict[str, Any]], window: int) -> Message:
+    """The load message for the first node of ``run``."""
+    return dict(message, nodes=run, window=window)
+
+
+def subtree_of(run: List[Dict[str, Any]]) -> List[Tuple[int, List[int]]]:
+    """Index and ranks of every node of a run."""
+    return [(int(node["index"]), list(node["ranks"])) for node in run]
+
+
+def stdin_goes(load: Load, is_root: bool) -> Optional[List[int]]:
+    """Which ranks here read standard input: None for all of them through one pipe, else a list (one pipe each)."""
+    if load.input == "shared":
+        return None if is_root and load.ranks else []
+    if load.input == "all":
+        return list(load.ranks)
+    return [load.input] if load.input in load.ranks else []

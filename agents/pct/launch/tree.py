@@ -1,0 +1,239 @@
+"""The links towards the children in the tree of a launch: connected side by side, none ever waited for."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from agents.link.lean import socket
+from agents.link.link import Link
+from agents.link.loop import Loop
+from agents.link.sockets import connect_now
+from agents.link.trust import LAUNCH
+from agents.pct.launch.liveness import Pulse
+from agents.pct.launch.load import subtree_of
+from agents.pct.stdio.stdin import ChildSink, Sink
+from agents.pct.stdio.stdout import Returns
+from agents.wire.control import Message, control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, frame
+from agents.wire.messages import UP, check, check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Set
+
+    from agents.link.link import Link
+    from agents.link.loop import Loop, Timer
+
+#: A PCT that has just died is back within this many seconds, or its node is of no use now.
+CONNECT_S = 2.0
+_AGAIN_S = 0.05
+_COMING_BACK = (errno.ECONNREFUSED, errno.ENOENT, errno.EAGAIN)
+
+_HELLO = control(hello("parent"))
+
+
+class Child:
+    """One child: the first node of ``run``, and the subtree below it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        run: List[Dict[str, Any]],
+        load: Message,
+        common: bytes,
+        window: int,
+        on_message: "Callable[[Child, str, Message], None]",
+        on_output: "Callable[[Child, int, bytes], None]",
+        on_lost: "Callable[[Child, str, Message], None]",
+        on_input_taken: Callable[[Sink], None],
+    ) -> None:
+        self.loop = loop
+        self.name = str(run[0]["name"])
+        self.nodes = subtree_of(run)
+        self.ranks = frozenset(rank for _, ranks in self.nodes for rank in ranks)
+        self.exited: Set[int] = set()
+        self.ready = False
+        self.over = False  # finished or lost
+        self.pulse = Pulse()
+        self._greeted = False
+        self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
+        self._address, self._launcher = str(run[0]["address"]), int(load["launcher"])
+        hello_ = _HELLO
+        if not self._address.startswith("/"):
+            from agents.pct.remote.load_check import for_subtree, greeting
+
+            hello_ = control({**hello("parent"), **greeting(load, self.name)})
+            load = for_subtree(load, [str(node["name"]) for node in run[1:]])
+        self._first = hello_ + control(load) + frame(COMMON, common)
+        self._on_message, self._on_output, self._on_lost = on_message, on_output, on_lost
+        self._deadline = time.monotonic() + CONNECT_S
+        self.link: Optional[Link] = None
+        self.returns = Returns(window, lambda count: self.send({"op": "credit", "bytes": count}))
+        self.sink = ChildSink(self._send_input, lambda: self.send({"op": "eof"}), on_input_taken)
+        self._connect()
+
+    def _connect(self) -> None:
+        if self.over:
+            return
+        try:
+            sock = connect_now(self._address, LAUNCH)
+        except OSError as error:
+            if error.errno in _COMING_BACK and time.monotonic() < self._deadline:
+                self.loop.after(_AGAIN_S, self._connect)
+            else:
+                self._lose(f"no connection to its PCT: {error.strerror}")
+        except AgentError as error:
+            self._lose(error.message)
+        else:
+            self._talk(sock)
+
+    def _talk(self, sock: socket.socket) -> None:
+        self.link = Link(self.loop, sock, self._on_frame, self._on_end)
+        self.link.send_raw(self._first)
+        if not getattr(sock, "shaking", False):
+            self._first = b""
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        self.pulse.heard = True
+        if kind in (STDOUT, STDERR):
+            self._on_output(self, kind, payload)
+            return
+        if kind == FILE and self.on_file is not None:
+            self.on_file(payload)
+            return
+        if kind != CONTROL:
+            raise WireError(f"a frame of kind {kind} came up the tree")
+        message = decode(payload)
+        if not self._greeted:
+            check_hello(message)
+            self._greeted, self._first = True, b""
+            return
+        if message.get("re") == 0 and "error" in message:
+            self._lose(AgentError.from_message(message["error"]).message)  # it did not let our launch in
+            return
+        try:
+            op = check(UP, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        if op == "credit":
+            self.sink.grant(message["bytes"])
+        elif op != "pong":
+            self._on_message(self, op, message)
+
+    def _on_end(self, link: Link, reason: str) -> None:
+        failure = link.failure
+        if failure is not None and failure.errno in _COMING_BACK and time.monotonic() < self._deadline:
+            self.link = None
+            self.loop.after(_AGAIN_S, self._connect)
+        elif failure is not None or self.over:
+            self._lose(reason)
+        else:
+            from agents.pct.node.deaths import ask
+
+            ask(self.loop, self._address, hello("pct"), self._launcher, lambda fate: self._lose(reason, fate))
+
+    def _lose(self, reason: str, fate: Optional[Message] = None) -> None:
+        if not self.over:
+            # from the loop, never from inside the constructor
+            told = fate or {"message": reason}
+            self.loop.after(0, lambda: None if self.over else self._on_lost(self, told["message"], fate or {}))
+
+    def _send_input(self, data: bytes) -> None:
+        if self.link is not None:
+            self.link.send_raw(frame(STDIN, data))
+
+    def has(self, place: int) -> bool:
+        """Whether the node at ``place`` is it, or below it."""
+        return any(at == place for at, _ in self.nodes)
+
+    def send(self, message: Message) -> None:
+        """A message down this link."""
+        self.send_raw(control(message))
+
+    def send_raw(self, data: bytes) -> None:
+        """A whole frame down this link; one that is not connected yet never gets more than its load."""
+        if self.link is not None:
+            self.link.send_raw(data)
+
+    def follow(self, data: bytes) -> None:
+        """Whole frames behind the load, whenever that leaves."""
+        if self.link is None or self._first:
+            self._first += data
+        if self.link is not None:
+            self.link.send_raw(data)
+
+    def drop(self) -> None:
+        """Let the link go; the child notices, and sweeps by itself."""
+        self.over = True
+        self.sink.drop()
+        if self.link is not None:
+            self.link.close()
+
+
+def tell_all(children: List[Child], data: bytes, ranks: Optional[List[int]] = None) -> None:
+    """Frames for every child that is not over; with ``ranks``, for those that have one of them below."""
+    for child in children:
+        if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
+            child.send_raw(data)
+
+
+# What a launch child tells its parent: a greeting first, and ends of ranks gathered for a moment.
+
+
+#: Ends are gathered so long before they go up, unless they are the last.
+GATHER_S = 0.005
+
+
+class Upward:
+    """The way up. ``is_last()``: whether no more ranks can end."""
+
+    def __init__(
+        self, loop: Loop, parent: Link, greeting: bytes, is_last: Callable[[], bool], gather_s: float = GATHER_S
+    ) -> None:
+        self._loop, self._parent, self._greeting, self._is_last = loop, parent, greeting, is_last
+        self._gather_s = gather_s
+        self._exits: List[List[Any]] = []
+        self._closed: List[int] = []
+        self._timer: Optional[Timer] = None
+
+    def send(self, data: bytes) -> None:
+        """Frames, as they are."""
+        # The greeting travels with the first thing there is to say: one wake-up of the parent less.
+        if self._greeting:
+            data, self._greeting = self._greeting + data, b""
+        self._parent.send_raw(data)
+
+    def tell(self, message: Message) -> None:
+        """A message, at once."""
+        self.send(control(message))
+
+    def ended(self, ranks: List[List[Any]]) -> None:
+        """Ranks have ended: [rank, status, seconds] of each."""
+        self._exits += ranks
+        self._gather()
+
+    def closed(self, ranks: List[int]) -> None:
+        """All that these ranks have written has gone up."""
+        self._closed += ranks
+        self._gather()
+
+    def _gather(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.after(0 if self._is_last() else self._gather_s, self.flush)
+
+    def flush(self, more: bytes = b"") -> None:
+        """What has been gathered goes up, ``more`` behind it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        data = b""
+        if self._exits:
+            data += control({"op": "exits", "ranks": self._exits})
+            self._exits = []
+        if self._closed:
+            data += control({"op": "closed", "ranks": self._closed})
+            self._closed = []
+        if data or more:
+            self.send(data + more)

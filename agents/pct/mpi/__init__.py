@@ -1,0 +1,1 @@
+"""Process management for MPI programs: PMI-1, PMI-2 and PMIx."""

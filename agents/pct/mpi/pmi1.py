@@ -1,0 +1,124 @@
+"""PMI-1 as text: lines ``cmd=… key=value`` to requests, answers to lines. No sockets (MPICH's simple PMI, Hydra)."""
+
+from __future__ import annotations
+
+from agents.pct.mpi.pmi_syntax import (  # fmt: skip
+    ABORT,
+    APPNUM,
+    FENCE,
+    FINALIZE,
+    GET,
+    INIT,
+    KVSNAME,
+    LOOKUP,
+    MAXES,
+    PUBLISH,
+    PUT,
+    SPAWN,
+    UNIVERSE,
+    UNPUBLISH,
+    PmiError,
+    Request,
+)
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+LINE_MAX = 80 << 10
+
+_VERBS = {
+    "init": INIT, "get_maxes": MAXES, "get_universe_size": UNIVERSE, "get_appnum": APPNUM, "get_my_kvsname": KVSNAME,
+    "put": PUT, "get": GET, "barrier_in": FENCE, "finalize": FINALIZE, "abort": ABORT, "publish_name": PUBLISH,
+    "unpublish_name": UNPUBLISH, "lookup_name": LOOKUP,
+}  # fmt: skip
+#: Keys whose value is the rest of the line: it may hold blanks.
+_TAILS = {"put": " value=", "publish_name": " port=", "abort": " message="}
+
+
+class Pmi1:
+    """One client's conversation: ``feed`` bytes, get requests; ``answer`` one at a time."""
+
+    version = 1
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._spawn: Optional[Dict[str, str]] = None
+
+    def feed(self, data: bytes) -> List[Request]:
+        """The requests that are complete. PmiError for what is none."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_MAX:
+            raise PmiError("a line without an end")
+        found = []
+        for number, line in enumerate(lines, 1):
+            request = self._line(line.decode("latin-1"))
+            if request is not None:
+                found.append(request)
+                if request.verb is INIT and request.get("pmi_version") == "2":
+                    self._rest = b"\n".join([*lines[number:], self._rest])  # frames follow
+                    break
+        return found
+
+    def take_rest(self) -> bytes:
+        """What no request has used: whoever speaks PMI-2 goes on with it."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _line(self, line: str) -> "Optional[Request]":
+        if self._spawn is not None or line.startswith("mcmd="):
+            return self._part_of_spawn(line)
+        if not line:
+            return None
+        cmd = line[4:].split(" ", 1)[0] if line.startswith("cmd=") else ""
+        verb = _VERBS.get(cmd)
+        if verb is None:
+            raise PmiError(f"an unknown command: {line[:60]!r}")
+        tail = _TAILS.get(cmd, "")
+        head, found, value = line.partition(tail) if tail else (line, "", "")
+        members = dict(word.partition("=")[::2] for word in head.split())
+        if found:
+            members[tail[1:-1]] = value
+        return Request(verb, members)
+
+    def _part_of_spawn(self, line: str) -> "Optional[Request]":
+        if self._spawn is None:
+            self._spawn = {}
+        elif line == "endcmd":
+            members, self._spawn = self._spawn, None
+            last = members.get("totspawns", "1") == members.get("spawnssofar", "1")
+            return Request(SPAWN, members) if last else None
+        else:
+            name, _, value = line.partition("=")
+            self._spawn[name] = value
+        return None
+
+    def initialised(self, rank: int, size: int, appnum: int) -> bytes:
+        """The answer to the first request."""
+        return b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
+
+    def answer(self, request: Request, value: str = "", *, found: bool = True, why: str = "") -> bytes:
+        """The line that answers ``request`` with ``value``, or says why there is none."""
+        verb, code = request.verb, "0" if found else "-1"
+        told = f" msg={why.replace(' ', '_')}" if why else ""
+        if verb is GET:
+            line = f"get_result rc={code}{told or ' msg=success'} value={value if found else 'unknown'}"
+        elif verb is LOOKUP:
+            line = f"lookup_result info={'ok' if found else 'fail'} rc={code}{told} port={value}"
+        else:
+            line = _PLAIN[verb].format(value=value, rc=code, info="ok" if found else "fail") + told
+        return f"cmd={line}\n".encode("latin-1", "replace")
+
+
+_PLAIN = {
+    MAXES: "maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
+    UNIVERSE: "universe_size size={value}",
+    APPNUM: "appnum appnum={value}",
+    KVSNAME: "my_kvsname kvsname={value}",
+    PUT: "put_result rc={rc}",
+    FENCE: "barrier_out rc={rc}",
+    FINALIZE: "finalize_ack rc={rc}",
+    PUBLISH: "publish_result info={info} rc={rc}",
+    UNPUBLISH: "unpublish_result info={info} rc={rc}",
+    SPAWN: "spawn_result rc={rc}",
+}

@@ -1,0 +1,115 @@
+"""PMI-2 as text: six digits of length, then ``cmd=…;key=value;``, to requests and back. No sockets (MPICH, Slurm)."""
+
+from __future__ import annotations
+
+from agents.pct.mpi.pmi_syntax import (  # fmt: skip
+    ABORT,
+    FENCE,
+    FINALIZE,
+    FULLINIT,
+    GET,
+    GET_JOB,
+    GET_NODE,
+    JOBID,
+    LOOKUP,
+    PUBLISH,
+    PUT,
+    PUT_NODE,
+    SPAWN,
+    UNPUBLISH,
+    PmiError,
+    Request,
+)
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+_HEAD, FRAME_MAX = 6, 80 << 10
+
+_VERBS = {
+    "fullinit": FULLINIT, "job-getid": JOBID, "info-getjobattr": GET_JOB, "info-getnodeattr": GET_NODE,
+    "info-putnodeattr": PUT_NODE, "kvs-put": PUT, "kvs-get": GET, "kvs-fence": FENCE, "name-publish": PUBLISH,
+    "name-unpublish": UNPUBLISH, "name-lookup": LOOKUP, "spawn": SPAWN, "abort": ABORT, "finalize": FINALIZE,
+}  # fmt: skip
+_NAMES = {verb: name for name, verb in _VERBS.items()}
+
+
+class Pmi2:
+    """One client's conversation, from behind its ``cmd=init`` line on."""
+
+    version = 2
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> List[Request]:
+        """The requests that are complete. PmiError for what is none."""
+        data = self._rest + data
+        at, found = 0, []
+        while len(data) - at >= _HEAD:
+            digits = data[at : at + _HEAD].strip()
+            if not digits.isdigit() or int(digits) > FRAME_MAX:
+                raise PmiError(f"no length of a PMI-2 command: {data[at : at + _HEAD]!r}")
+            end = at + _HEAD + int(digits)
+            if end > len(data):
+                break
+            found.append(_request(data[at + _HEAD : end].decode("latin-1")))
+            at = end
+        self._rest = data[at:]
+        return found
+
+    def take_rest(self) -> bytes:
+        """What no request has used."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def initialised(self, rank: int, size: int, appnum: int) -> bytes:
+        """The answer to ``fullinit``."""
+        return _frame(
+            {
+                "cmd": "fullinit-response", "pmi-version": "2", "pmi-subversion": "0", "rank": str(rank),
+                "size": str(size), "appnum": str(appnum), "debugged": "FALSE", "pmiverbose": "FALSE", "rc": "0",
+            }
+        )  # fmt: skip
+
+    def answer(self, request: Request, value: str = "", *, found: bool = True, why: str = "") -> bytes:
+        """The frame that answers ``request`` with ``value``, or says why there is none."""
+        verb, code = request.verb, "0"
+        members = {"cmd": f"{_NAMES[verb]}-response"}
+        if "thrid" in request.members:
+            members["thrid"] = request.members["thrid"]
+        if verb is JOBID:
+            members["jobid"] = value
+        elif verb in (GET, GET_JOB, GET_NODE, LOOKUP):
+            members["found"] = "TRUE" if found else "FALSE"
+            if found:
+                members["value"] = value
+            if verb is LOOKUP and found:
+                members["port"] = value
+        elif not found:
+            code = "-1"
+        members["rc"] = code
+        if why and code != "0":
+            members["errmsg"] = why
+        return _frame(members)
+
+
+def _request(text: str) -> Request:
+    members: Dict[str, str] = {}
+    # a semicolon within a value is doubled
+    for word in text.replace(";;", "\0").split(";"):
+        name, equals, value = word.partition("=")
+        if equals:
+            members[name] = value.replace("\0", ";")
+    cmd = members.get("cmd", "")
+    if cmd not in _VERBS:
+        raise PmiError(f"an unknown command: {text[:60]!r}")
+    return Request(_VERBS[cmd], members)
+
+
+def _frame(members: Dict[str, str]) -> bytes:
+    text = "".join(f"{name}={value.replace(';', ';;')};" for name, value in members.items()).encode(
+        "latin-1", "replace"
+    )
+    return b"%6d" % len(text) + text

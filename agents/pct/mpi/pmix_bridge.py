@@ -1,0 +1,417 @@
+"""A launch child's side of PMIx: it starts the machine's server, or finds it, and carries fences over the tree.
+
+The server is a process of its own (agents/pmix), one for each launch and machine, whatever PCTs the ranks run under:
+the launch child that has the machine's first rank starts it. What ranks fence is one value in the tree's exchange
+(agents/pct/mpi/kvs.py) for each machine; fence 0 there is no rank's: it says that everybody has connected.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import os
+import shutil
+import signal
+import socket
+import time
+
+from agents.link.link import Link
+from agents.link.sockets import connect_now
+from agents.link.sockets import own_directory as own_socket_directory
+from agents.linux import prctl
+from agents.pct.errors import LoadFailed
+from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory
+from agents.pct.mpi.kvs import VALUE_MAX
+from agents.pct.node.paths import pmix_directory
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.messages import PMIX_SAYS, check
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, NoReturn, Optional
+
+    from agents.link.loop import Loop
+    from agents.pct.launch.load import Load, Program
+    from agents.pct.mpi.kvs import Exchange
+    from agents.wire.control import Message
+
+
+# Where Open MPI keeps the memory that its ranks share: a directory of the launch's own in the RAM disk.
+#
+# By itself it takes /dev/shm, and what a killed rank had there stays until the machine boots. This one goes with the
+# launch child: removed when its ranks are gone, or swept up by its PCT when it was killed itself
+# (agents/pct/images/store.py).
+
+
+#: Parameters that name such a place: of messages (Open MPI 4, 5) and of windows (both).
+PARAMETERS = (
+    "btl_vader_backing_directory", "btl_sm_backing_directory", "osc_sm_backing_directory",
+    "osc_rdma_backing_directory",
+)  # fmt: skip
+_OWN_FILE = ".openmpi/mca-params.conf"
+_LONGEST = 1 << 20
+
+
+class SharedMemory:
+    """One launch child's; ``name`` says whose, for people."""
+
+    def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
+        self._directory = ""
+        self._path, self._base = launch_directory(name, ram_disk), os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+
+    def variables(self, environments: List[Dict[bytes, bytes]]) -> Dict[str, str]:
+        """What tells Open MPI, but for what its user has said: the ranks' ``environments``, the first for all."""
+        told = _told_in_file(os.fsdecode(environments[0].get(b"HOME", b"")))
+        names = [
+            name for name in PARAMETERS
+            if name not in told and not any(f"OMPI_MCA_{name}".encode() in one for one in environments)
+        ]  # fmt: skip
+        if not names:
+            return {}
+        try:
+            own_directory(self._base)
+            own_directory(self._path)
+        except ImageError:
+            return {}  # no RAM disk, or none for us: it goes on as without us
+        self._directory = self._path
+        return {f"OMPI_MCA_{name}": self._path for name in names}
+
+    def remove(self) -> None:
+        """The ranks are gone."""
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
+
+
+def _told_in_file(home: str) -> str:
+    try:
+        fd = os.open(os.path.join(home, _OWN_FILE), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(fd, encoding="utf-8", errors="replace") as file:
+        try:
+            lines = file.read(_LONGEST).splitlines()
+        except OSError:
+            return ""
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+#: Entries of a rank's environment that are kept for the server's variables.
+SLOTS = 48
+#: So long the machine's server may take to answer.
+START_S = 20.0
+_AGAIN_S = 0.005
+_CHUNK = VALUE_MAX // 4 * 3  # bytes that are one value in base64
+_NOT_FOUND = -46
+#: Open MPI 4 joins a PMIx server only under a launcher it knows by name; IBM's jsrun is one that starts ranks as we do.
+_KNOWN_LAUNCHER = {"JSM_JSRUN_PORT": "1"}
+
+
+class PmixRank:
+    """What a rank has said to the server. ``speaking``: who ends now breaks the program."""
+
+    __slots__ = ("asking", "speaking")
+
+    def __init__(self) -> None:
+        self.speaking = True
+        self.asking: "List[int]" = []  # tickets of questions for names, in the order of their answers
+
+
+class Around:
+    """What PMIx needs of its launch child."""
+
+    __slots__ = ("abort", "ask", "clients", "exchange", "is_root", "note", "run", "send_up", "settle", "to_child_of")
+
+    def __init__(
+        self, run: str, is_root: bool, clients: "Dict[int, Any]", exchange: "Callable[[], Exchange]",
+        settle: "Callable[[], None]", send_up: "Callable[[bytes], None]", to_child_of: "Callable[..., bool]",
+        abort: "Callable[[int, Optional[int], str], None]", note: "Callable[[str], None]",
+        ask: "Callable[[int, str, str, str], None]",
+    ) -> None:  # fmt: skip
+        self.ask = ask
+        self.run, self.is_root, self.clients, self.exchange, self.settle = run, is_root, clients, exchange, settle
+        self.send_up, self.to_child_of, self.abort, self.note = send_up, to_child_of, abort, note
+
+
+class Pmix:
+    """One launch child and its machine's server."""
+
+    def __init__(self, loop: "Loop", load: "Load", program: "Program", around: Around) -> None:
+        self._loop, self._load, self._program, self._around = loop, load, program, around
+        told = program.parallel
+        self._hosts: "List[List[int]]" = [list(run) for run in told.get("hosts") or [[0, load.size]]]
+        self._library = str(told.get("library", ""))
+        self._link: "Optional[Link]" = None
+        self._then: "Callable[[], None]" = _nothing
+        self._failed: "Callable[[LoadFailed], None]" = _ignore
+        self._began = 0.0
+        self._variables: "Dict[str, str]" = {}
+        self._fence = 0  # fences that this node's ranks have come to; 0 is the one in which they connect
+        self._released = 0  # fences that are over
+        self._data = b""
+        self._pending: "List[bytes]" = []  # a fence that waits for its turn in the exchange
+        self._leads = False
+        self._directory = ""
+        self._memory = SharedMemory(f"{load.mesh}-{load.name}-{load.launcher}-memory")
+
+    # before the ranks are born
+
+    def prepare(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
+        """Call ``then`` when the server has said how ranks find it, or ``failed``."""
+        self._then, self._failed, self._began = then, failed, time.monotonic()
+        here = _machine_of(self._hosts, self._load.ranks[0])
+        self._leads = _first_rank(self._hosts, here) in self._load.ranks
+        self._directory = pmix_directory(self._around.run, self._load.launcher, here)
+        try:
+            if self._leads:
+                self._start(here)
+            else:
+                self._connect()
+        except (OSError, AgentError) as error:
+            self._fail(f"its PMIx server cannot be started: {error}", "")
+
+    def _start(self, here: int) -> None:
+        own_socket_directory(os.path.dirname(self._directory))
+        directory = own_socket_directory(self._directory)
+        job = {
+            "nspace": f"redmesh_{self._load.mesh}_{self._load.launcher}", "size": self._load.size,
+            "hosts": self._hosts, "here": here,
+            "firsts": [segment.first for segment in self._program.segments], "directory": directory,
+            "libraries": candidates(self._library, os.fsdecode(self._program.segment_of(self._load.ranks[0]).path)),
+        }  # fmt: skip
+        ours, theirs = socket.socketpair()
+        try:
+            if os.fork() == 0:
+                _be_server(theirs, job)
+        finally:
+            theirs.close()
+        self._take(ours)
+
+    def _connect(self) -> None:
+        if self._link is not None:
+            return
+        try:
+            self._take(connect_now(os.path.join(self._directory, "sock")))
+        except (OSError, AgentError):
+            if time.monotonic() - self._began < START_S:
+                self._loop.after(_AGAIN_S, self._connect)
+            else:
+                self._fail("the PMIx server of this machine does not answer", "")
+
+    def _take(self, sock: socket.socket) -> None:
+        self._link = Link(self._loop, sock, self._on_frame, self._on_end)
+        self._link.send({"op": "serve", "ranks": self._load.ranks})
+
+    def _fail(self, why: str, hint: str) -> None:
+        failed, self._failed = self._failed, _ignore
+        failed(LoadFailed(f"{self._load.name}: {why}", "program", hint=hint))
+
+    def entries(self, rank: int) -> "List[bytes]":
+        """The variables of one rank; always as many."""
+        entries = [f"{name}={value}".encode("latin-1") for name, value in self._variables.items()]
+        entries.append(b"PMIX_RANK=%d" % rank)
+        return (entries + [entries[-1]] * SLOTS)[:SLOTS]
+
+    # from the server
+
+    def _on_frame(self, _link: Link, _kind: int, payload: bytes) -> None:
+        message = decode(payload)
+        try:
+            op = check(PMIX_SAYS, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        getattr(self, f"_on_{op}")(message)
+
+    def _on_end(self, _link: Link, reason: str) -> None:
+        self._link = None
+        if not self._variables:
+            self._fail(f"its PMIx server ended: {reason}", "")
+        elif any(self._around.clients[rank].speaking for rank in self._load.ranks if rank in self._around.clients):
+            self._around.abort(self._load.ranks[0], 125, f"the PMIx server on {self._load.name} is gone")
+
+    def _on_environment(self, message: "Message") -> None:
+        own = [one.env for one in self._program.segments if one.env is not None]
+        places = self._memory.variables([self._program.env, *own])
+        self._variables = {**message["variables"], **_KNOWN_LAUNCHER, **places}
+        if len(self._variables) >= SLOTS:
+            self._fail(f"its PMIx library wants {len(self._variables)} variables, more than there is room for", "")
+            return
+        self._then()
+
+    def _on_failed(self, message: "Message") -> None:
+        self._fail(message["message"], message.get("hint", ""))
+
+    def _on_noted(self, message: "Message") -> None:
+        self._around.note(message["message"])
+
+    def _on_connected(self, message: "Message") -> None:
+        rank = message["rank"]
+        self._around.clients[rank] = PmixRank()
+        self._around.exchange().enter(rank)
+        self._around.settle()
+
+    def _on_finalized(self, message: "Message") -> None:
+        client = self._around.clients.get(message["rank"])
+        if client is not None:
+            client.speaking = False
+        self._notice(message)
+
+    def _on_ask(self, message: "Message") -> None:
+        client = self._around.clients.get(message["rank"])
+        if client is not None:
+            client.asking.append(message["ticket"])
+            self._around.ask(message["rank"], message["what"], message["name"], message["value"])
+
+    def answered(self, rank: int, found: bool, value: str) -> None:
+        """The tree's root has answered the first of a rank's questions."""
+        client = self._around.clients[rank]
+        if client.asking and self._link is not None:
+            ticket = client.asking.pop(0)
+            self._link.send({"op": "answer", "ticket": ticket, "found": found, "value": value})
+
+    def _notice(self, message: "Message") -> None:
+        # until then the rank waits: its end is never seen before what it said
+        if self._link is not None:
+            self._link.send({"op": "noticed", "ticket": message["ticket"]})
+
+    def _on_aborted(self, message: "Message") -> None:
+        rank, status = message["rank"], message["status"] or 1
+        text = f": {message['message']}" if message["message"] not in ("", "N/A") else ""
+        self._around.abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{text}")
+        self._notice(message)
+
+    def _on_fenced(self, message: "Message") -> None:
+        self._data += base64.b64decode(message["data"])
+        if not message.get("more", False):
+            self._pending.append(self._data)
+            self._data = b""
+            self._enter_next()
+
+    def _enter_next(self) -> None:
+        # a machine may stand in the program's first fence while ranks of another have not connected yet
+        if not self._pending or self._fence >= self._released:
+            return
+        data = self._pending.pop(0)
+        self._fence += 1
+        exchange = self._around.exchange()
+        for number, start in enumerate(range(0, len(data), _CHUNK)):
+            part = base64.b64encode(data[start : start + _CHUNK]).decode("ascii")
+            exchange.put(f"{self._fence}.{self._load.place}.{number}", part)
+        for rank in self._load.ranks:
+            exchange.enter(rank)
+        self._around.settle()
+
+    # from the tree
+
+    def released(self, known: "Dict[str, str]") -> None:
+        """A fence of the exchange is over."""
+        number, self._released = self._released, self._released + 1
+        if number and self._leads and self._link is not None:
+            parts = _parts(known, number)
+            for place, part in enumerate(parts or [""]):
+                self._link.send({"op": "released", "data": part, "more": place < len(parts) - 1})
+        self._enter_next()
+
+    def _on_wanted(self, message: "Message") -> None:
+        self.carry(dict(message, place=self._load.place), "wanted")
+
+    def _on_given(self, message: "Message") -> None:
+        place, ticket = message["ticket"] >> 32, message["ticket"] & 0xFFFFFFFF
+        self.carry({"place": place, "ticket": ticket, "code": message["code"], "data": message["data"]}, "given")
+
+    def carry(self, message: "Message", op: str) -> None:
+        """A question for a rank's data, or its answer, on its way over the root to where it belongs."""
+        if not self._around.is_root:
+            self._around.send_up(control(dict(message, op=op)))
+        elif op == "wanted":
+            self.down(dict(message, op="give"))
+        else:
+            self.down(dict(message, op="found"))
+
+    def down(self, message: "Message") -> None:
+        """A question or an answer that comes down the tree."""
+        asks = message["op"] == "give"
+        mine = message["rank"] in self._load.ranks if asks else message["place"] == self._load.place
+        if not mine:
+            if self._around.to_child_of(message) or not asks:
+                return
+            lost = {"place": message["place"], "ticket": message["ticket"], "code": _NOT_FOUND, "data": ""}
+            self.carry(lost, "given")
+        elif self._link is not None and asks:
+            ticket = message["place"] << 32 | message["ticket"]
+            self._link.send({"op": "give", "ticket": ticket, "rank": message["rank"]})
+        elif self._link is not None:
+            self._link.send({key: message[key] for key in ("ticket", "code", "data")} | {"op": "found"})
+
+    def close(self) -> None:
+        """The ranks have ended: the server goes, and what they had."""
+        self._memory.remove()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+
+def candidates(hint: str, program: str) -> "List[str]":
+    """Where libpmix may be: as the site says, what yod found, beside the program's own MPI, where the system has it."""
+    told = os.environ.get("REDMESH_PMIX_LIBRARY")
+    if told:
+        return [told]
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(program)))
+    near = [os.path.join(prefix, "lib", *folder, "libpmix.so.2") for folder in ((), ("openmpi",))]
+    return [*([hint] if hint else []), *near, "libpmix.so.2"]
+
+
+def _parts(known: "Dict[str, str]", fence: int) -> "List[str]":
+    found = []
+    for key in [key for key in known if key.startswith(f"{fence}.")]:
+        _, place, number = key.split(".")
+        found.append((int(place), int(number), known.pop(key)))
+    return [part for _, _, part in sorted(found)]
+
+
+def _machine_of(hosts: "List[List[int]]", rank: int) -> int:
+    for machine, count in hosts:
+        if rank < count:
+            return machine
+        rank -= count
+    return hosts[-1][0]
+
+
+def _first_rank(hosts: "List[List[int]]", wanted: int) -> int:
+    first = 0
+    for machine, count in hosts:
+        if machine == wanted:
+            break
+        first += count
+    return first
+
+
+def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":
+    # Forked, not executed: in system mode the user may not read our files. It gets threads, and never forks.
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        fd = line.detach()
+        os.closerange(3, fd)
+        os.closerange(fd + 1, 1 << 20)
+        os.setresuid(os.geteuid(), os.geteuid(), os.geteuid())
+        os.setresgid(os.getegid(), os.getegid(), os.getegid())
+        prctl.set_name(b"redmesh-pmix")
+        gc.enable()
+        for name in [name for name in os.environ if name.startswith(("PMIX_", "OMPI_", "PMI_"))]:
+            del os.environ[name]  # of whoever started the mesh: the library would believe them
+        from agents.pmix.server import serve
+
+        os._exit(1 if serve(job, socket.socket(fileno=fd)) else 0)  # libpmix's threads are not waited for
+    finally:
+        os._exit(1)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignore(_error: LoadFailed) -> None:
+    pass

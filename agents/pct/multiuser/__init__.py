@@ -1,0 +1,1 @@
+"""System mode: launches of many users under one root PCT."""

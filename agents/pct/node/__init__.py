@@ -1,0 +1,1 @@
+"""The PCT daemon of one node: its socket, its launch children, their deaths."""

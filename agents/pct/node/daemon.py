@@ -1,0 +1,547 @@
+"""The PCT: one per node, owner of its processors, host of its launches."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+
+from agents.link.lean import signal, socket
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.server import Server, Session
+from agents.link.sockets import LOOK_S, own_directory
+from agents.linux import prctl, processes
+from agents.pct.errors import FAULT, PctError
+from agents.pct.heartbeat.clock import MeshTime
+from agents.pct.heartbeat.session import Beats
+from agents.pct.launch.endpoint import Host
+from agents.pct.node.launches import Hosted, Kill
+from agents.pct.node.listener import Door
+from agents.pct.node.log import Log
+from agents.pct.node.paths import (
+    incarnation_file,
+    launchers_here,
+    owed_epilog,
+    pct_socket,
+    tombstone,
+    write_incarnation,
+)
+from agents.pct.node.spares import Spares, prepare, serve_launches
+from agents.pct.ranks.process_tracking import ProcessTracking
+from agents.pct.remote.gateway import Inside
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from agents.wire.messages import PCT
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
+
+AGENT = "0.1.0"
+COURIERS = 64  # at once; each is a process
+#: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
+TOMBSTONE_S = 600.0
+_STATUS_S = 2.0  # for launch children to answer
+_PREPARE_S = 1.5  # after our start: the mesh is to hear of us first
+_END_S = 5.0  # for launches to end before they are killed
+_LATE_LOOKS = 3  # of LOOK_S, for launch children that make their sockets again
+
+
+class PctConfig:
+    """What keeper.json says that concerns one PCT."""
+
+    __slots__ = (
+        "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
+        "state", "system",
+    )  # fmt: skip
+
+    def __init__(
+        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
+    ) -> None:
+        self.mesh, self.run, self.state = mesh, run, state
+        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
+        self.service: Any = None  # what a service node asks of its launches (agents/pct/node/config.py)
+        self.outside: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
+        self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
+        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/heartbeat/contact.py)
+        self.failed_s = 30.0  # until a node that failed a load is tried again
+        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
+
+
+def read_config(config: Dict[str, Any], node: str) -> PctConfig:
+    """The part of ``node``. PctError when it is not there."""
+    for entry in config.get("nodes", []):
+        if entry.get("name") == node:
+            found = PctConfig(
+                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
+                list(entry["processors"]), list(entry.get("gpus", [])),
+            )  # fmt: skip
+            if entry.get("role") == "service":
+                from agents.pct.node.config import Service  # few nodes are
+
+                found.service = Service(config)
+            if config.get("listen") or entry.get("listen"):
+                from agents.pct.remote.gateway import OutsideConfig  # a mesh of one machine never loads TLS
+
+                found.outside = OutsideConfig({**config, **entry}, node)
+            if config.get("system"):
+                from agents.pct.multiuser.system_mode import SystemMode
+
+                found.system = SystemMode(config)
+            if config.get("rca") and not config.get("login"):
+                from agents.pct.heartbeat.contact import ContactConfig
+
+                found.contact = ContactConfig(config, node)
+            found.failed_s = float(config.get("failed_s", found.failed_s))
+            found.spare_s = float(config.get("spare_s", found.spare_s))
+            return found
+    raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
+
+
+def next_incarnation(run: str, node: str) -> int:
+    """One more than the node's last PCT had since the mesh came up."""
+    try:
+        with open(incarnation_file(run, node), encoding="ascii") as file:
+            number = int(file.read()) + 1
+    except (OSError, ValueError):
+        number = 1
+    write_incarnation(run, node, number)
+    return number
+
+
+class Pct(Inside):
+    """The daemon of one node."""
+
+    def __init__(self, config: PctConfig) -> None:
+        self._config = config
+        own_directory(config.run)
+        self._loop = Loop()
+        self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
+        self._address = pct_socket(config.run, config.node)
+        self._spares = Spares(self._loop, config.spare_s)
+        # one that served in system mode has had another user's file in its memory
+        self._couriers = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
+        self._door = Door(self._loop, self._begin, self._welcome)
+        self._server = Server(
+            self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
+        )
+        begins_anew = False
+        if config.contact is not None:
+            from agents.pct.heartbeat import boot_id as node_life
+
+            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, config.contact.mesh_boot)
+        self._incarnation = next_incarnation(config.run, config.node)
+        self.mesh_time = MeshTime()
+        self._outside: Any = None
+        if config.outside is not None:
+            self._outside = self._open(config)
+            self._address = self._outside.address
+        self._loop.after(_PREPARE_S, self._prepare_all)
+        self._tracking = ProcessTracking(config.state, config.node, self._log)
+        self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
+        self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
+        self._loop.on_signal(signal.SIGTERM, self._end)
+        self._loop.on_signal(signal.SIGINT, self._end)
+        if config.system is not None:
+            self._clean_up_for_users(config)
+        self._hosted.adopt()
+        self._hosted.sweep_images()
+        for launcher in set(launchers_here(config.run, config.node, "epilog")) - set(self._hosted.launchers()):
+            self._hosted.on_cleared(launcher)
+        self._beats = self._make_contact(begins_anew)
+        self._ending, self._prepared = 0.0, False
+        self._buried: Dict[int, float] = {}  # launchers that were killed here, and when
+        self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
+        self._loop.after(LOOK_S, self._look_at_socket)
+        self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def _look_at_socket(self) -> None:
+        """RUN may have been removed below us: make again what is ours there, and take up whom we do not know yet."""
+        if self._ending:
+            return
+        self._loop.after(LOOK_S, self._look_at_socket)
+        try:
+            if self._server.listen_again():
+                self._log.write("socket made again", socket=self._server.path)
+                self._late_looks = _LATE_LOOKS
+            self._write_again()
+        except (OSError, AgentError):
+            return  # there is no place for it yet; the keeper's log says why
+        if self._late_looks:
+            self._late_looks -= 1
+            self._hosted.adopt_late()
+
+    def _write_again(self) -> None:
+        config = self._config
+        if os.path.exists(incarnation_file(config.run, config.node)):
+            return
+        if config.contact is not None:
+            from agents.pct.heartbeat import boot_id as node_life
+
+            node_life.keep(config.run, config.node, config.boot_id)
+        for launcher, at in self._buried.items():
+            if time.monotonic() - at < TOMBSTONE_S:
+                with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
+                    pass
+        write_incarnation(config.run, config.node, self._incarnation)  # the last, for it says that all are there
+
+    def _open(self, config: PctConfig) -> Any:
+        from agents.pct.remote.gateway import Outside
+
+        outside = Outside(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
+        self._spares.answer = outside.answer
+        return outside
+
+    def _prepare(self) -> None:
+        # at the first launch or before it: what each child would load, and forget, is loaded here once
+        if not self._prepared:
+            self._prepared = True
+            prepare()  # whose keeper has not
+            if self._outside is not None:
+                self._outside.prepare()
+
+    def _prepare_all(self) -> None:
+        self._prepare()
+        if self._outside is not None:
+            self._outside.prepare_images()
+
+    def _clean_up_for_users(self, config: PctConfig) -> None:
+        # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
+        from agents.pct.multiuser.system_mode import pay_epilog, sweep_all
+
+        def on_cleared(launcher: int) -> None:
+            pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
+            if pid:
+                self._log.write("epilog", launcher=launcher, behind="a launch child that was killed")
+                self._hosted.add_courier(pid)
+
+        self._hosted.on_cleared = on_cleared
+        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())  # each user's, as that user
+
+    def _make_contact(self, begins_anew: bool) -> Any:
+        config = self._config
+
+        def launches() -> int:
+            return len(self._hosted) - len(self._spares)
+
+        if config.contact is None:
+            return Beats(self._loop, os.path.join(config.run, "rca.sock"), self._registration, launches)
+        from agents.pct.heartbeat.contact import Contact
+
+        contact = Contact(
+            self._loop, config.contact, self._hosted, self._log, self._registration, launches, self.mesh_time,
+            self._begin_anew,
+        )  # fmt: skip
+        if begins_anew and len(self._hosted):
+            contact.clear()  # what another life of this node left here is nobody's any more
+        return contact
+
+    def _begin_anew(self) -> None:
+        from agents.pct.heartbeat import boot_id as node_life
+
+        config = self._config
+        config.boot_id = node_life.new_boot_id(config.run, config.node, config.contact.mesh_boot)
+        self._incarnation = next_incarnation(config.run, config.node)
+        self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
+
+    def run(self) -> None:
+        """Serve until SIGTERM."""
+        self._loop.run()
+
+    def _registration(self) -> Message:
+        config = self._config
+        return {
+            "op": "register_node",
+            "node": config.node,
+            "boot_id": config.boot_id,
+            "incarnation": self._incarnation,
+            "address": self._address,
+            "pid": os.getpid(),
+            "processors": len(config.processors),
+            "agent": AGENT,
+        }
+
+    def _welcome(self, sock: socket.socket) -> None:
+        self._server.welcome(sock)
+
+    def _begin(self, sock: socket.socket, role: str) -> None:
+        if not (self._beats.accepts_launches and self._spares.take(sock, role)):
+            self._fork(sock, role)
+        sock.close()
+
+    # what those from outside need (agents/pct/remote/gateway.py)
+
+    def life(self) -> Tuple[str, int]:
+        return self._config.boot_id, self._incarnation
+
+    def now(self) -> Optional[float]:
+        return self.mesh_time.now()
+
+    def hand_over(self, sock: socket.socket) -> bool:
+        accepts = self._config.system is None and self._beats.accepts_launches
+        return bool(accepts) and self._spares.take(sock, "far")
+
+    def begin_far(self, secured: Any, role: str, let_in: Any) -> None:
+        self._fork(secured, role, let_in)
+        secured.close()
+
+    def welcome_far(self, secured: Any, limit: int) -> Session:
+        return self._server.welcome(secured, limit)
+
+    def hand_to_courier(self, sock: socket.socket) -> bool:
+        # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
+        return self._hosted.couriers <= COURIERS // 2 and self._couriers.take(sock, "fetch")
+
+    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
+        if self._hosted.couriers >= COURIERS:
+            self._log.write("too many couriers")  # who wants the image asks another node
+            return
+        pid, line = self._give_birth(work)
+        if line is not None:
+            self._hosted.add_carrier(pid)
+            self._couriers.add(line)
+
+    def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
+        self._prepare()
+        if not self._beats.accepts_launches:
+            self._log.write("refused", reason="clearing")  # the parent sees a node that fails
+            return
+        pid, line = self._give_birth(lambda line: self._become_launch(line, sock, role, let_in))
+        if line is not None:
+            self._hosted.add(pid)
+            self._spares.add(line)
+
+    def _give_birth(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
+        # a child that does ``work``: its pid and the line to it; none where the fork is refused, which others see
+        try:
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError as error:
+            self._log.write("cannot fork", error=error.strerror)
+            return 0, None
+        if pid:
+            theirs.close()
+            return pid, ours
+        try:
+            gc.disable()
+            gc.freeze()  # what came with the fork is never looked at, and so never copied
+            ours.close()
+            self._let_go()
+            work(theirs)
+        except Exception as error:
+            self._log.write("internal", error=repr(error))
+        finally:
+            os._exit(FAULT)
+
+    def _let_go(self) -> None:
+        # In a forked child: what is the PCT's alone.
+        self._loop.abandon()
+        self._spares.forget()
+        self._couriers.forget()
+        self._door.close()
+        if self._outside is not None:
+            self._outside.close()
+        self._server.close()
+        self._beats.close()
+
+    def _become_launch(self, line: socket.socket, sock: Any, role: str, let_in: Any) -> NoReturn:
+        config = self._config
+        prctl.become_subreaper()
+        prctl.set_name(b"redmesh-launch")
+        prctl.set_title(f"redmesh-launch {config.node} ({config.state})")
+        if config.service is not None:
+            config.service.begin()
+        host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
+        host.track(config.state, self._tracking.life, self._tracking.group_parent)
+        serve_launches(host, line, sock, role, let_in)
+
+    def _on_request(self, session: Session, op: str, message: Message) -> None:
+        if self._outside is not None:
+            self._outside.check(session, op, message)
+        if op == "kill_launch":
+            self._kill_launch(session, message)
+        elif op == "wipe":
+            from agents.pct.node.launches import Wipe  # once in the life of most machines, if ever
+
+            Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
+        elif op == "failed":
+            self._failed(session, message)
+        elif op == "fate":
+            self._hosted.tell_fate(session, message)
+        elif op == "trust":
+            self._renew_files(session, message)
+        else:
+            Status(self, session, message)
+
+    def _failed(self, session: Session, message: Message) -> None:
+        """A launcher has reported this node: it is out of service until we register, which we do when it has rested."""
+        self._log.write("failed a load", launcher=message["launcher"], reason=message.get("reason", ""))
+        self._loop.after(self._config.failed_s, self._beats.register_again)
+        session.reply(message, {})
+
+    def _renew_files(self, session: Session, message: Message) -> None:
+        if self._outside is None:
+            raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
+        self._outside.renew(message["files"])
+        self._couriers.close()  # those who have the old ones carry what they carry, and no more
+        session.reply(message, {})
+
+    def _renew(self) -> None:
+        self._incarnation = next_incarnation(self._config.run, self._config.node)
+        self._log.write("wiped", incarnation=self._incarnation)
+        self._beats.register_again()
+
+    def _kill_launch(self, session: Session, message: Message) -> None:
+        launcher = message["launcher"]
+        notice: Message = {key: message[key] for key in ("grace_s", "reason", "to") if key in message}
+        if not notice.get("grace_s"):
+            self._bury(launcher)
+        self._log.write("kill_launch", launcher=launcher, **notice)
+        Kill(self._loop, self._hosted, launcher, lambda reply: session.reply(message, reply), notice)
+
+    def _bury(self, launcher: int) -> None:
+        config = self._config
+        now = time.monotonic()
+        self._buried = {one: at for one, at in self._buried.items() if now - at < TOMBSTONE_S}
+        self._buried[launcher] = now
+        try:
+            with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
+                pass
+        except FileNotFoundError:
+            return  # RUN was removed: with what is made again there
+        prefix = os.path.basename(tombstone(config.run, config.node, 0))[:-1]
+        for name in os.listdir(config.run):
+            path = os.path.join(config.run, name)
+            if name.startswith(prefix) and time.time() - os.stat(path).st_mtime > TOMBSTONE_S:
+                os.unlink(path)
+
+    def _end(self) -> None:
+        if self._ending:
+            return
+        self._ending = time.monotonic()
+        self._log.write("ending", launches=len(self._hosted))
+        self._server.close()
+        if self._outside is not None:
+            self._outside.close()
+        self._spares.close()
+        self._couriers.close()
+        for pid in self._hosted.pids:
+            processes.send_signal(pid, signal.SIGTERM)
+        self._wait_for_launches()
+
+    def _wait_for_launches(self) -> None:
+        self._hosted.reap()
+        if len(self._hosted) and time.monotonic() - self._ending < _END_S:
+            self._loop.after(0.01, self._wait_for_launches)
+            return
+        if len(self._hosted):
+            processes.kill_all(self._hosted.pids)
+            for launcher in self._hosted.launchers():
+                self._hosted.clear(launcher)
+        self._hosted.end_carriers()
+        try:
+            os.unlink(pct_socket(self._config.run, self._config.node))
+        except OSError:
+            pass
+        self._log.write("pct ended")
+        self._loop.stop()
+
+    # What Status needs
+
+    @property
+    def hosted(self) -> Hosted:
+        """The launches here."""
+        return self._hosted
+
+    @property
+    def loop(self) -> Loop:
+        """The daemon's loop."""
+        return self._loop
+
+    def describe(self, launches: List[Message]) -> Message:
+        """The reply to a status request."""
+        config = self._config
+        return {
+            "node": config.node,
+            "boot_id": config.boot_id,
+            "incarnation": self._incarnation,
+            "processors": config.processors,
+            "launches": launches,
+            "load": _load(),
+            "memory": _memory(),
+        }
+
+
+class Status:
+    """One status request: every launch child is asked, and the reply waits for them, not for ever."""
+
+    def __init__(self, pct: Pct, session: Session, request: Message) -> None:
+        self._pct, self._session, self._request = pct, session, request
+        self._launches: List[Message] = []
+        self._callers: List[Caller] = []
+        self._asked = 1
+        self._done = False
+        for launcher in pct.hosted.launchers():
+            caller = pct.hosted.connect(launcher, lambda *_: None)
+            if caller is not None:
+                self._callers.append(caller)
+                self._asked += 1
+                caller.call({"op": "status"}, self._on_reply)
+        pct.loop.after(_STATUS_S, self._finish)
+        self._one_less()
+
+    def _on_reply(self, reply: Any, _error: Any) -> None:
+        if reply is not None:
+            self._launches.append({key: reply.get(key) for key in ("launcher", "pid", "state", "ranks")})
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._asked -= 1
+        if self._asked == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._done:
+            self._done = True
+            for caller in self._callers:
+                caller.close()
+            self._session.reply(self._request, self._pct.describe(self._launches))
+
+
+def _load() -> Optional[List[float]]:
+    """The host's load averages; None where the system tells none."""
+    try:
+        return [round(one, 2) for one in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _memory() -> Optional[List[int]]:
+    """The host's memory and what of it is left, in bytes; None where the system does not tell."""
+    found = {}
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name in ("MemTotal", "MemAvailable"):
+                    found[name] = int(rest.split()[0]) * 1024
+        return [found["MemTotal"], found["MemAvailable"]]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def serve(config: Dict[str, Any], node: str) -> None:
+    """Be the PCT of ``node`` until SIGTERM: what the keeper's forked child and ``python -m agents.pct`` call."""
+    prctl.become_subreaper()
+    prctl.set_name(b"redmesh-pct")
+    prctl.set_title(f"redmesh-pct {node} ({config['state']})")
+    prctl.raise_descriptor_limit()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit
+    gc.enable()
+    Pct(read_config(config, node)).run()
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""The processes of a launch on one node: fork, exec, exit."""

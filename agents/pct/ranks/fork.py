@@ -1,0 +1,273 @@
+"""From fork to exec, touching as little memory as possible.
+
+Every page that parent or child writes after a fork is copied: through os.fork and os.execve, with Python's work around
+them, a rank costs about 240 page faults before its program begins, this way about 90. So everything is laid
+out as C has it before the fork, and in the child nothing but C's own calls is made. Only for a process without
+threads that goes on to exec or leaves: Python's own after-fork work is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from agents.link.lean import signal
+from agents.linux import prctl
+from agents.pct.ranks import vfork
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
+
+    from agents.pct.launch.options import Manner
+
+    Birth = Tuple[Any, ...]
+
+_PR_SET_PDEATHSIG, _PR_SET_PTRACER, _PTRACE_TRACEME = 1, 0x59616D61, 0
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
+_fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
+_setsid, _prctl, _ptrace, _getppid = _libc.setsid, _libc.prctl, _libc.ptrace, _libc.getppid
+_fcntl, _F_SETFD = _libc.fcntl, 2
+_setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, prctl.descriptor_limit
+_dup2, _chdir, _umask, _close, _read, _write = (
+    _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
+)  # fmt: skip
+_sigprocmask = _libc.sigprocmask
+_get_errno = ctypes.get_errno
+_set_wakeup_fd = signal.set_wakeup_fd
+_ZERO, _ON_DEATH = ctypes.c_ulong(0), ctypes.c_ulong(_PR_SET_PDEATHSIG)
+_KILL = ctypes.c_ulong(signal.SIGKILL)
+_TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
+
+#: Steps before the exec; the last three are where a record says that it failed.
+AT_GATE, SETUP, CHDIR, EXEC = range(4)
+
+
+#: Where on the tape the three dup2 and the fcntl are; and where a call's failure belongs, everything else being SETUP.
+_FIRST_DUP2 = 2
+_STEPS = {vfork.CHDIR: CHDIR, vfork.EXECVE: EXEC}
+#: Signals with a handler, which a launch child sets before its first rank and never changes: asked for once.
+_handled: List[int] = []
+
+
+def _address(text: Any) -> int:
+    return ctypes.cast(text, ctypes.c_void_p).value or 0
+
+
+def _vector(items: List[bytes]) -> Any:
+    return (ctypes.c_char_p * (len(items) + 1))(*items, None)
+
+
+class Nursery:
+    """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
+
+    A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
+    where that can be had; a gated one, which waits before its exec, and one with a manner by fork.
+    """
+
+    def __init__(
+        self,
+        env: Dict[bytes, bytes],
+        cwd: bytes,
+        umask: int,
+        records: int,
+        gate: int,
+        gate_writer: int,
+        more: int = 0,
+        limits: "Sequence[Tuple[int, int]]" = (),
+    ) -> None:
+        self._own = len(env)
+        entries = [name + b"=" + value for name, value in env.items()]
+        self._env = _vector([*entries, b"", b"", *[b""] * more])
+        self._cwd = ctypes.c_char_p(cwd)
+        self._umask = umask
+        self._records, self._gate, self._gate_writer = records, gate, gate_writer
+        self._pid = os.getpid()
+        # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
+        self._named = prctl.tracers_are_named()
+        self._byte = ctypes.create_string_buffer(1)
+        self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
+        self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
+        if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
+            self._limits.append((_RLIMIT_NOFILE, _descriptors))
+        self._into: Optional[vfork.IntoGroup] = None
+        self._outside = False  # a rank could not be started in the group
+        self._tape = self._plain_tape() if vfork.WALK is not None else None
+
+    def _plain_tape(self) -> vfork.Tape:
+        # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
+        # every signal is blocked around it, and has its default again before the mask is put back.
+        if not _handled:
+            _handled.extend(vfork.handled_signals())
+        address = ctypes.addressof
+        self._mask, self._every = (ctypes.c_ulong * 16)(), (ctypes.c_ulong * 16)(*[ctypes.c_ulong(-1).value] * 16)
+        self._default = (ctypes.c_long * 4)()
+        user = self._into.user if self._into is not None else -1
+        calls: List[Tuple[int, ...]] = [(vfork.SETFSUID, user)] if user >= 0 else []
+        calls += [
+            (vfork.SETSID,),
+            (vfork.PRCTL, _PR_SET_PDEATHSIG, signal.SIGKILL),
+            *[(vfork.DUP2, 0, fd) for fd in range(3)],
+            (vfork.FCNTL, 0, _F_SETFD, 0),
+        ]
+        calls += [(vfork.CHDIR, _address(self._cwd)), (vfork.UMASK, self._umask)]
+        if self._named:
+            calls.append((vfork.PRCTL, _PR_SET_PTRACER, self._pid))
+        calls += [(vfork.SETRLIMIT, number, address(limit)) for number, limit in self._limits]
+        calls += [(vfork.RT_SIGACTION, number, address(self._default), 0, 8) for number in _handled]
+        calls += [
+            (vfork.RT_SIGPROCMASK, signal.SIG_SETMASK, address(self._mask), 0, 8),
+            (vfork.PTRACE, _PTRACE_TRACEME),
+        ]
+        calls.append((vfork.EXECVE, 0, 0, address(self._env)))
+        return vfork.Tape(calls)
+
+    def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
+        """A command line as exec wants it; made once and used for many ranks."""
+        return ctypes.c_char_p(path), _vector(argv)
+
+    def into_group(self, group: int) -> None:
+        """Ranks start in the control group with this descriptor."""
+        self._into = vfork.IntoGroup(group)
+        if self._tape is not None and self._into.user >= 0:
+            self._tape = self._plain_tape()
+
+    @property
+    def grouped(self) -> bool:
+        """Whether all ranks were started in the group."""
+        return self._into is not None and not self._outside
+
+    def begin_all(self, births: List[Birth]) -> List[int]:
+        """Fork a process for each, that execs under hold: their pids. What the fork refused raises OSError, with
+        the pids of those before it as ``pids``.
+        """
+        pids: List[int] = []
+        env, own = self._env, self._own
+        for birth in births:
+            env[own], env[own + 1] = birth[0], birth[1]
+            for place, entry in enumerate(birth[9], own + 2):
+                env[place] = entry
+            env[own + 2 + len(birth[9])] = None  # one that has fewer than another gets none of that one's
+            pid = self._start(birth)
+            if pid < 0 and self._into is not None and -pid not in (errno.EAGAIN, errno.ENOMEM):
+                self._into, self._outside = None, True  # not allowed here, or the kernel does not know it
+                self._tape = self._plain_tape() if self._tape is not None else None
+                pid = self._start(birth)
+            if pid < 0:
+                error = OSError(-pid, os.strerror(-pid))
+                error.pids = pids  # type: ignore[attr-defined]
+                raise error
+            pids.append(pid)
+        return pids
+
+    def _start(self, birth: Birth) -> int:
+        if self._into is None:
+            return self._by_tape(birth) or self._by_fork(birth)
+        self._into.borrow()
+        try:
+            return self._by_tape(birth) or self._by_fork(birth)
+        finally:
+            self._into.give_back()
+
+    def _by_fork(self, birth: Birth) -> int:
+        into = self._into
+        pid: int = _fork() if into is None else into.fork()
+        if pid == 0:
+            if into is not None:
+                into.give_back()
+            self._become(birth)
+        return -_get_errno() if pid == -1 and into is None else pid
+
+    def _by_tape(self, birth: Birth) -> int:
+        """The pid of a plain rank, or -errno; 0 where it has to be forked."""
+        calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
+        if calls is None or gated or self.manner is not None:
+            return 0
+        first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
+        for at, fd in enumerate((stdin, out, err), first):
+            calls.put(at, 1, fd)
+        calls.put(first + 3, 1, max(kept, 0))  # 0 is kept anyhow
+        calls.put(-1, 1, _address(path))
+        calls.put(-1, 2, ctypes.addressof(argv))
+        _sigprocmask(signal.SIG_SETMASK, self._every, self._mask)
+        pid, failed, number = calls.run(self._into)
+        _sigprocmask(signal.SIG_SETMASK, self._mask, None)
+        if failed == vfork.PTRACE:
+            self._tape = None  # not allowed here: ranks wait at the gate
+            return 0
+        if failed >= 0:
+            self._record(rank, _STEPS.get(failed, SETUP), number)
+        return pid
+
+    def birth(
+        self,
+        rank: int,
+        local: int,
+        command: "tuple[Any, Any]",
+        gated: bool,
+        stdin: int,
+        out: int,
+        err: int,
+        more: "Sequence[bytes]" = (),
+        kept: int = -1,
+    ) -> Birth:
+        """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own;
+        ``kept``: a descriptor that it keeps over its exec.
+        """
+        return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more, kept
+
+    def _become(self, birth: Birth) -> NoReturn:
+        _, _, rank, path, argv, gated, stdin, out, err, _, kept = birth
+        _set_wakeup_fd(-1)
+        if _setsid() < 0 or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
+            self._fail(rank, SETUP)
+        if _getppid() != self._pid:
+            _exit(126)
+        if self._named:
+            _prctl(ctypes.c_ulong(_PR_SET_PTRACER), ctypes.c_ulong(self._pid), _ZERO, _ZERO, _ZERO)
+        manner = self.manner
+        if manner is not None:
+            manner.born()
+        if _dup2(stdin, 0) < 0 or _dup2(out, 1) < 0 or _dup2(err, 2) < 0:
+            self._fail(rank, SETUP)
+        if kept >= 0:
+            _fcntl(kept, _F_SETFD, 0)
+        if _chdir(self._cwd) < 0:
+            self._fail(rank, CHDIR)
+        _umask(self._umask)
+        for number, limit in self._limits:
+            _setrlimit(number, limit)
+        if manner is not None:
+            self._prepare(manner, rank)
+        if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
+            self._wait_at_gate(rank)
+            if manner is not None:
+                manner.after_gate()
+        _execve(path, argv, self._env)
+        self._fail(rank, EXEC)
+
+    def _prepare(self, manner: Manner, rank: int) -> None:
+        try:
+            manner.before_exec(rank)
+        except OSError as error:
+            self._record(rank, SETUP, error.errno or 0)
+            _exit(126)
+        except BaseException:  # nothing of ours may go on in a rank
+            _exit(126)
+
+    def _fail(self, rank: int, step: int) -> NoReturn:
+        number = _get_errno()
+        self._record(rank, step, number)
+        while True:
+            _exit(127 if number == errno.ENOENT else 126)
+
+    def _record(self, rank: int, step: int, number: int) -> None:
+        _write(self._records, rank.to_bytes(4, "big") + bytes((step,)) + number.to_bytes(4, "big"), 9)
+
+    def _wait_at_gate(self, rank: int) -> None:
+        _close(self._gate_writer)  # so that the launch child's end is the last one
+        self._record(rank, AT_GATE, 0)
+        if _read(self._gate, self._byte, 1) != 1:
+            _exit(126)

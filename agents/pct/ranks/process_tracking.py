@@ -1,0 +1,313 @@
+"""Which processes belong to a launch child, kept on disk for the PCT that finds its keeper, PCT and launch child dead.
+
+As long as one of the three lives, the kernel gives it the orphans (it is their subreaper). When all three are killed
+together, the next PCT reads the record that each launch child keeps in STATE/launch-children. It names the launch
+child, and the control group of its ranks where there is one (agents/linux/cgroup.py). Elsewhere it has the sessions of
+the ranks, written before their first instruction, and every process and session that was seen since.
+
+Only a process that provably is the launch's is killed. Pids are used again, so a number alone proves nothing:
+
+- a process that was recorded with its start time;
+- a process in a recorded session whose autogroup (/proc/PID/autogroup, a number that the kernel gives to each session
+  and never again in a boot) is the recorded one; without autogroups, a process that started while the session was known
+  to be the launch's;
+- every process of a session that a process of the launch is in: its leader is the rank or descends from it;
+- every descendant of one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link.lean import signal
+from agents.link.sockets import own_directory
+from agents.linux import cgroup, processes
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+    from agents.pct.node.log import Log
+
+    Process = Tuple[int, int]  # pid and start time
+
+DIRECTORY = "launch-children"  # in STATE
+#: Seconds after GO until the processes of a launch are looked at; each pause is twice the one before, up to the second.
+FIRST_LOOK_S, LOOK_S = 0.25, 10.0
+_MOST = 4096  # processes in a record
+_HEAD = "redmesh-launch-child"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def system_life() -> str:
+    """Which boot of which pid namespace this process is in: pids mean something in there alone."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot_id = file.read().strip()
+        return f"{boot_id} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def now() -> int:
+    """The time as start times of processes have it."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+
+
+def _autogroup(pid: int) -> int:
+    """The number of the session that ``pid`` is in; 0 where the kernel tells none."""
+    try:
+        with open(f"/proc/{pid}/autogroup", "rb", buffering=0) as file:
+            return int(file.read(64).split()[0].rpartition(b"-")[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class Session:
+    """A session of a launch: its ``number`` was known to be the launch's from ``since`` to ``seen`` (clock ticks)."""
+
+    __slots__ = ("autogroup", "number", "seen", "since")
+
+    def __init__(self, number: int, since: int, seen: int, autogroup: int) -> None:
+        self.number, self.since, self.seen, self.autogroup = number, since, seen, autogroup
+
+    def has(self, pid: int, started: int) -> bool:
+        """Whether a process that now is in a session of this number is in this one, by what was recorded."""
+        if self.autogroup:
+            return _autogroup(pid) == self.autogroup
+        return self.since <= started < self.seen
+
+
+class Contents:
+    """What a record says. ``launcher`` is 0 between two launches."""
+
+    __slots__ = ("group", "launcher", "life", "processes", "sessions")
+
+    def __init__(self, life: str) -> None:
+        self.life, self.launcher, self.group = life, 0, ""
+        self.sessions: Dict[int, Session] = {}
+        self.processes: Set[Process] = set()
+
+    def text(self) -> str:
+        """As it is written."""
+        lines = [f"{_HEAD} {self.life}", f"launcher {self.launcher}"]
+        if self.group:
+            lines.append(f"group {self.group}")
+        lines += [f"session {s.number} {s.since} {s.seen} {s.autogroup}" for s in self.sessions.values()]
+        lines += [f"process {pid} {started}" for pid, started in self.processes]
+        return "\n".join([*lines, "end\n"])
+
+    @classmethod
+    def read(cls, path: str) -> Optional[Contents]:
+        """The record at ``path``; None when it is gone, or its writer was killed before the first line."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                text, end, _former = file.read().partition("\nend\n")
+            lines = text.split("\n")
+            head, _, life = lines[0].partition(" ")
+            if head != _HEAD or not end:
+                return None
+            found = cls(life)
+            for line in lines[1:]:
+                word, _, rest = line.partition(" ")
+                if word == "launcher":
+                    found.launcher = int(rest)
+                elif word == "group":
+                    found.group = rest
+                elif word == "session":
+                    session = Session(*(int(number) for number in rest.split()))
+                    found.sessions[session.number] = session
+                elif word == "process":
+                    pid, started = rest.split()
+                    found.processes.add((int(pid), int(started)))
+            return found
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+class Record:
+    """A launch child's own record, kept open, and the group of its ranks; the PCT removes both when it has ended.
+
+    ``as_root`` does what only root may (system mode). OSError when there is no room for the record.
+    """
+
+    def __init__(self, state: str, node: str, life: str, group_parent: str, as_root: Callable[[Any], Any]) -> None:
+        pid = os.getpid()
+        self._name = f"{node}-{pid}-{processes.start_time(pid)}"
+        path = os.path.join(state, DIRECTORY, self._name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd: int = as_root(lambda: os.open(path, flags, 0o600))
+        self._contents, self._as_root = Contents(life), as_root
+        self.group_fd = -1
+        if group_parent:
+            self._make_group(f"{group_parent}/{group_name(self._name)}")
+
+    def _make_group(self, directory: str) -> None:
+        self._contents.group = directory
+        self._write()  # first: a group that no record names would stay for ever
+        try:
+            self._as_root(lambda: os.mkdir(directory, 0o755))
+            self.group_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            self.leave_group()
+
+    def begin(self, launcher: int) -> None:
+        """A launch begins; none of its processes is there yet. OSError."""
+        self._contents.launcher = launcher
+        self._write()
+
+    def leave_group(self) -> None:
+        """Ranks cannot be started in the group, and none is in it: their sessions are recorded instead."""
+        if self.group_fd >= 0:
+            os.close(self.group_fd)
+            self.group_fd = -1
+        if self._contents.group:
+            directory, self._contents.group = self._contents.group, ""
+            self._as_root(lambda: cgroup.remove(directory))
+
+    def held(self, ranks: List[int], since: int) -> None:
+        """Every rank (a process that leads a session) is held; the first was forked after ``since``. OSError."""
+        seen, autogroup = now(), 0
+        for pid in ranks:
+            autogroup = _autogroup(pid) if autogroup or pid == ranks[0] else 0  # all have one, or none has
+            self._contents.sessions[pid] = Session(pid, since, seen, autogroup)
+        self._write()
+
+    def look(self) -> None:
+        """Take down every process that the launch has now. OSError."""
+        contents, seen = self._contents, now()
+        found: Set[Process] = set()
+        own = os.getsid(0)  # of this launch child, its PCT and its helpers: no rank is in it, nor what a rank starts
+        for pid in processes.descendants(os.getpid())[:_MOST]:
+            family = processes.family(pid)
+            if family is None or family[1] == own:
+                continue
+            _parent, number, started = family
+            found.add((pid, started))
+            session = contents.sessions.get(number)
+            if session is None:
+                contents.sessions[number] = Session(number, started, seen, _autogroup(pid))
+            else:
+                session.since, session.seen = min(session.since, started), seen
+        autogroups = all(session.autogroup for session in contents.sessions.values())
+        if found != contents.processes or not autogroups:
+            contents.processes = found
+            self._write()
+
+    def end(self) -> None:
+        """The launch has ended, and nothing of it is left."""
+        self._contents.launcher = 0
+        self._contents.sessions, self._contents.processes = {}, set()
+        try:
+            self._write()
+        except OSError:
+            pass  # what is recorded then is dead
+
+    def _write(self) -> None:
+        data = self._contents.text().encode()
+        os.pwrite(self._fd, data, 0)  # one call, which no SIGKILL cuts in two
+        os.ftruncate(self._fd, len(data))  # until then a reader stops at the first end
+
+
+def group_name(record: str) -> str:
+    """The name of the control group of the launch child with that record."""
+    return f"redmesh-launch-{record}"
+
+
+class ProcessTracking:
+    """The PCT's side: the records of its node's launch children, and what is left of those that are dead."""
+
+    def __init__(self, state: str, node: str, log: Log) -> None:
+        self._directory, self._node, self._log = os.path.join(state, DIRECTORY), node, log
+        self.life = system_life()
+        self.group_parent = cgroup.parent_directory()
+        own_directory(self._directory)
+
+    def _records(self) -> List[Tuple[str, Process]]:
+        found = []
+        for name in os.listdir(self._directory):
+            node, _, rest = name.rpartition("-")
+            node, _, pid = node.rpartition("-")
+            if node == self._node and pid.isdigit() and rest.isdigit():
+                found.append((name, (int(pid), int(rest))))
+        return found
+
+    def launchers(self) -> Dict[int, int]:
+        """The launchers with a record, and the pid of each one's launch child if it lives, else 0."""
+        found: Dict[int, int] = {}
+        for name, (pid, started) in self._records():
+            contents = Contents.read(os.path.join(self._directory, name))
+            if contents is not None and contents.launcher and contents.life == self.life:
+                found[contents.launcher] = pid if processes.alive(pid, started) else found.get(contents.launcher, 0)
+        return found
+
+    def end_dead(self, launcher: int = 0) -> int:
+        """Kill what is left of dead launch children (of one launcher), and forget those with nothing left.
+
+        How many processes there were.
+        """
+        killed = 0
+        for name, (pid, started) in self._records():
+            path = os.path.join(self._directory, name)
+            contents = Contents.read(path)
+            if contents is not None and launcher and contents.launcher != launcher:
+                continue
+            if contents is not None and contents.life != self.life:
+                self._forget_another_life(path, contents)
+            elif not processes.alive(pid, started):
+                left = self._kill(name, contents) if contents is not None else 0
+                killed += max(0, left)
+                if not left:
+                    os.unlink(path)
+        return killed
+
+    def _forget_another_life(self, path: str, contents: Contents) -> None:
+        # Of a boot that is over nothing lives. STATE may be on a file system that another host or container uses.
+        mine, theirs = self.life.split(), contents.life.split()
+        old = time.time() - os.stat(path).st_mtime > 24 * 3600
+        if len(mine) == 2 and len(theirs) == 2 and mine[0] != theirs[0] and old:
+            os.unlink(path)
+
+    def _kill(self, name: str, contents: Contents) -> int:
+        # how many there were; 0: nothing is left of it; -1: not to be touched
+        group = contents.group
+        if group and os.path.basename(group) == group_name(name) and os.path.isdir(group):
+            left = cgroup.members(group)
+            if processes.ancestors(os.getpid()) & set(left):
+                self._log.write("not cleared", group=group, reason="this PCT was started by a rank of that launch")
+                return -1
+            if left:
+                cgroup.kill(group)
+                return len(left)
+            return 0 if cgroup.remove(group) else 1  # the kernel is not through with the last of them
+        victims = belonging(contents.sessions, contents.processes)
+        for pid, started in victims:
+            try:
+                processes.send_signal(pid, signal.SIGKILL, started)
+            except PermissionError:
+                self._log.write("unclean", pids=[pid])
+        return len(victims)
+
+
+def belonging(sessions: Dict[int, Session], recorded: Set[Process]) -> List[Process]:
+    """Every living process that provably is of the launch with these sessions and processes."""
+    if not sessions and not recorded:
+        return []
+    table: Dict[int, Tuple[int, int, int]] = {}  # pid -> parent, session, start
+    for pid in processes.pids():
+        found = processes.family(pid)
+        if found is not None:
+            table[pid] = found
+    ours: Set[int] = set()
+    for pid, (_parent, number, started) in table.items():
+        session = sessions.get(number)
+        if (pid, started) in recorded or (session is not None and session.has(pid, started)):
+            ours.add(pid)
+    before = -1
+    while len(ours) != before:
+        before = len(ours)
+        of_ours = {table[pid][1] for pid in ours}
+        ours.update(pid for pid, (parent, number, _) in table.items() if parent in ours or number in of_ours)
+    ours -= processes.ancestors(os.getpid())
+    return [(pid, table[pid][2]) for pid in ours]

@@ -1,0 +1,323 @@
+"""The ranks of one node: forked under hold, released, reaped.
+
+The hold is a ptrace stop at exec: exec has worked, no instruction of the program has run. Where that is not
+allowed, or would take a setuid program's privilege away, a rank waits at a pipe before its exec instead (the gate).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+import time
+
+from agents.link.lean import signal
+from agents.linux import prctl
+from agents.pct.errors import LoadFailed, whose
+from agents.pct.launch.load import Load, Program, Segment
+from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Nursery
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from agents.pct.debug.crash_queue import Faults
+    from agents.pct.launch.options import Manner
+
+_RECORD = struct.Struct("!IBI")  # rank, step, errno
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_WALL = 0x40000000  # threads too (wait(2)); the os module has no name for it
+
+
+class Rank:
+    """One process of the launch."""
+
+    __slots__ = ("at_gate", "held", "number", "path", "pid", "released_at", "status")
+
+    def __init__(self, number: int, pid: int, path: bytes) -> None:
+        self.number = number
+        self.pid = pid
+        self.path = path
+        self.held = False
+        self.at_gate = False
+        self.released_at = 0.0
+        self.status: Optional[int] = None  # as wait(2) has it
+
+
+class Ranks:
+    """All ranks of this node.
+
+    ``on_held(rank)``, ``on_failed(LoadFailed)`` before GO; ``on_ended(rank, seconds)`` after it;
+    ``on_exec_failed(rank, message)`` for a gated rank whose exec fails after GO.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        program: Program,
+        env: Dict[bytes, bytes],
+        on_held: Callable[[Rank], None],
+        on_failed: Callable[[LoadFailed], None],
+        on_ended: Callable[[Rank, float], None],
+        on_exec_failed: Callable[[Rank, str], None],
+    ) -> None:
+        self._load = load
+        self._program = program
+        self._on_held, self._on_failed = on_held, on_failed
+        self._on_ended, self._on_exec_failed = on_ended, on_exec_failed
+        self.by_number: Dict[int, Rank] = {}
+        self._by_pid: Dict[int, Rank] = {}
+        self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
+        self._commands: Dict[int, Tuple[Any, bool]] = {}
+        self._manner: Optional[Manner] = None
+        self._faults: Optional[Faults] = None
+        self._wait = os.WNOHANG
+        self._own = program.own
+        self._parallel = program.pmi
+        names = self._own.names() if self._own is not None else []
+        if self._parallel is not None:
+            names = names + self._parallel.names()
+            env = {**env, **self._parallel.environment()}
+        forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
+        self._nursery = Nursery(
+            {**forwarded, **env}, program.cwd, program.umask,
+            self._error_writer, self._gate_reader, self._gate_writer, len(names),
+            program.limits,
+        )  # fmt: skip
+
+    def in_manner(
+        self, manner: Manner, faults: Optional[Faults], after: Callable[[float, Callable[[], None]], Any]
+    ) -> None:
+        """What is asked for beyond the plain way; said before ``begin``."""
+        self._manner, self._faults, self._after = manner, faults, after
+        self._nursery.manner = manner
+        if faults is not None:
+            self._wait = os.WNOHANG | _WALL
+
+    def in_group(self, group: int) -> None:
+        """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
+        self._nursery.into_group(group)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether every rank was started in the control group."""
+        return self._nursery.grouped
+
+    def number_of(self, pid: int) -> Optional[int]:
+        """The rank that is process ``pid``."""
+        rank = self._by_pid.get(pid)
+        return None if rank is None else rank.number
+
+    @property
+    def living(self) -> List[Rank]:
+        """Ranks that have not been reaped."""
+        return list(self._by_pid.values())
+
+    def begin(self, births: List[Tuple[int, int, int, int, int]]) -> None:
+        """Fork ranks under hold: number, place among this node's ranks, and the ends that become 0, 1, 2 of each.
+
+        LoadFailed when the node cannot.
+        """
+        prepared = []
+        for number, local, stdin, out, err in births:
+            command, gated = self._command(self._program.segment_of(number))
+            if self._manner is not None:
+                another = self._manner.command(number, self._program.segment_of(number))
+                if another is not None:
+                    command = self._nursery.command(another[0], another)
+            more, kept = self._own.entries(number) if self._own is not None else [], -1
+            if self._parallel is not None:
+                kept, theirs = self._parallel.birth(number, local)
+                more = more + theirs
+            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err, more, kept))
+        failure = None
+        try:
+            pids = self._nursery.begin_all(prepared)
+        except OSError as error:
+            pids = getattr(error, "pids", [])
+            failure = _too_many(f"{self._load.name}: cannot fork", births[len(pids)][0], error.errno or 0)
+        if self._parallel is not None:
+            self._parallel.forked()
+        for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
+            rank = Rank(birth[0], pid, self._program.segment_of(birth[0]).path)
+            self.by_number[birth[0]] = rank
+            self._by_pid[pid] = rank
+        if failure is not None:
+            raise failure
+
+    def _command(self, segment: Segment) -> Tuple[Any, bool]:
+        known = self._commands.get(segment.first)
+        if known is None:
+            gated = self._program.hold == "gate" or has_privilege(segment.path)
+            known = self._nursery.command(segment.path, segment.argv), gated
+            self._commands[segment.first] = known
+        return known
+
+    def close(self) -> None:
+        """Let go of the pipes before exec, when no rank is left."""
+        for fd in (self.error_fd, self._error_writer, self._gate_reader, self._gate_writer):
+            os.close(fd)
+
+    def on_records(self) -> None:
+        """Read what ranks said before their exec."""
+        try:
+            data = os.read(self.error_fd, _RECORD.size * 4096)
+        except BlockingIOError:
+            return
+        for number, step, code in _RECORD.iter_unpack(data):
+            rank = self.by_number[number]
+            if step == AT_GATE:
+                rank.at_gate = True
+                self._hold(rank)
+            elif rank.released_at:
+                self._on_exec_failed(rank, _failure(self._load.name, rank, self._program, step, code).message)
+            else:
+                self._on_failed(_failure(self._load.name, rank, self._program, step, code))
+
+    def _hold(self, rank: Rank) -> None:
+        if not rank.held:
+            rank.held = True
+            self._on_held(rank)
+
+    def reap(self) -> Tuple[int, bool]:
+        """Take every change of a child that is there: (others than ranks that ended, whether any is left)."""
+        others = 0
+        while True:
+            try:
+                pid, status = os.waitpid(-1, self._wait)
+            except ChildProcessError:
+                return others, False
+            if pid == 0:
+                return others, True
+            rank = self._by_pid.get(pid)
+            if os.WIFSTOPPED(status):
+                if self._faults is not None and (rank is None or rank.held):
+                    self._faults.stopped(pid, status)
+                elif rank is not None:
+                    self._on_stop(rank, os.WSTOPSIG(status))
+            elif rank is None:
+                others += 1
+                if self._faults is not None:
+                    self._faults.ended(pid)
+            else:
+                self._on_exit(rank, status)
+
+    def _on_stop(self, rank: Rank, number: int) -> None:
+        if number == signal.SIGTRAP and not rank.held:
+            if self._manner is None:
+                prctl.kill_with_tracer(rank.pid)
+                self._hold(rank)
+            else:
+                self._hold_in_manner(rank, self._manner)
+        else:
+            prctl.resume(rank.pid, number)  # a signal from outside, before its exec
+
+    def _hold_in_manner(self, rank: Rank, manner: Manner) -> None:
+        manner.keep(rank.pid)
+        if self._faults is not None:
+            self._faults.know(rank.pid)
+        if manner.after_exec_s:
+            self._after(manner.after_exec_s, lambda: self._hold(rank) if rank.pid in self._by_pid else None)
+        else:
+            self._hold(rank)
+
+    def _on_exit(self, rank: Rank, status: int) -> None:
+        self.on_records()
+        del self._by_pid[rank.pid]
+        rank.status = status
+        if not rank.held:
+            self._on_failed(_died_unheld(self._load.name, rank.number, status))
+        self._on_ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
+
+    def release(self) -> None:
+        """GO: every rank runs."""
+        gated = 0
+        for rank in self._by_pid.values():
+            rank.released_at = time.monotonic()
+            if rank.at_gate:
+                gated += 1
+            else:
+                try:
+                    if self._manner is None:
+                        prctl.release(rank.pid)
+                    else:
+                        self._manner.release(rank.pid)
+                except OSError:
+                    pass  # killed meanwhile; reaping tells
+        if gated:
+            os.write(self._gate_writer, b"g" * gated)
+
+    def send_signal(self, number: int, wanted: Optional[List[int]]) -> List[str]:
+        """Signal the process groups of these ranks (None: all). What could not be signalled, in words."""
+        refused = []
+        for rank in self.living:
+            if wanted is not None and rank.number not in wanted:
+                continue
+            try:
+                os.killpg(rank.pid, number)
+            except ProcessLookupError:
+                pass
+            except OSError as error:
+                refused.append(f"rank {rank.number} (pid {rank.pid}): {error.strerror}")
+        return refused
+
+
+def has_privilege(path: bytes, depth: int = 0) -> bool:
+    """Whether exec of ``path`` gives privilege (setuid, setgid, capabilities), which a tracer would take away."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return False
+        if mode & (stat.S_ISUID | stat.S_ISGID):
+            return True
+        try:
+            os.getxattr(path, "security.capability")
+            return True
+        except OSError:
+            pass
+        with open(path, "rb", buffering=0) as file:
+            first = file.read(256)
+    except OSError:
+        return False  # exec will say what is wrong with it
+    interpreter = first[2:].split(b"\n", 1)[0].split() if first.startswith(b"#!") else []
+    return bool(interpreter) and depth == 0 and has_privilege(interpreter[0], 1)
+
+
+def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> LoadFailed:
+    reason = os.strerror(code)
+    if step == CHDIR:
+        where = os.fsdecode(program.cwd)
+        return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number)
+    if step == SETUP:
+        return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", whose(code), 125, rank.number)
+    path = os.fsdecode(rank.path)
+    missing = code in (errno.ENOENT, errno.ENOTDIR)
+    hint = ""
+    if missing and os.path.exists(path):
+        hint = "the file is there: its interpreter (the #! line, or the dynamic loader) is not"
+    elif code == errno.ENOEXEC:
+        hint = "it is neither a program for this machine nor a script that begins with #!"
+    elif code in (errno.EAGAIN, errno.ENOMEM):
+        return _too_many(f"{node}: {path}", rank.number, code)
+    return LoadFailed(
+        f"{node}: {path}: {reason}", "program", _NOT_FOUND if missing else _NOT_EXECUTABLE, rank.number, hint
+    )
+
+
+def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number in (signal.SIGSEGV, signal.SIGBUS):
+        # How the kernel ends an exec that it cannot go through with: half a binary. Other nodes have no better one.
+        name = "SIGBUS" if number == signal.SIGBUS else "SIGSEGV"
+        text = f"{node}: rank {rank}: the kernel cannot load the program ({name} at its exec)"
+        return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
+    what = f"died of signal {number}" if number else "ended"
+    # its user kills it, or a limit of the user's does
+    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank)
+
+
+def _too_many(what: str, rank: int, code: int) -> LoadFailed:
+    hint = "its user has as many processes there as may be (ulimit -u)" if code == errno.EAGAIN else ""
+    return LoadFailed(f"{what}: {os.strerror(code)}", whose(code), 125, rank, hint)

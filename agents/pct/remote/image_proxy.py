@@ -1,0 +1,183 @@
+"""A process of its own between a launch child and a node that fetches an image from it.
+
+The fetcher came to the PCT's port, and TLS cannot be handed to a process that lives already; so a fork of the PCT,
+which has it, is handed the file by the launch child and carries its bytes as they arrive. The PCT stays out of the way
+of gigabytes. A courier that is done waits a few seconds for the next fetcher, whose connection it is handed before its
+first byte, as launch children do for launches (agents/pct/node/spares.py): a fork costs as much as a fourth of 16 MB.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import time
+
+from agents.link.sockets import connect
+from agents.link.tls import Secured
+from agents.link.trust import ours
+from agents.linux import prctl
+from agents.pct.images.chunks import HEAD, PIECE, Reader, head
+from agents.pct.node.paths import launch_socket
+from agents.pct.node.spares import handed
+from agents.pct.remote.listener import PATIENCE_S, need_believed, wanted
+from agents.pct.remote.spare_handshake import next_message, refuse, wait
+from agents.wire.control import control, encode
+from agents.wire.errors import AgentError, Refusal, WireError
+from agents.wire.frames import CONTROL, frame
+from agents.wire.messages import check_hello, hello
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    import socket
+    from typing import NoReturn, Tuple
+
+    from agents.pct.images.chunks import Lent
+    from agents.pct.node.log import Log
+    from agents.wire.control import Message
+
+#: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
+STILL_S, APPEAR_S = 3.0, 1.0
+_AGAIN_S = 0.01
+#: Of TLS: a head in a record of its own would cost as much as a full one; and four, which are sent at once.
+_RECORD, _BLOCK = 16 << 10, 64 << 10
+
+
+class Courier:
+    """Passes on what the launch child at the other end of ``source`` says and hands over, until either end goes."""
+
+    def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
+        self._secured, self._source, self._number = secured, source, int(request["number"])
+        self._reader = Reader(source, self._say, self._pass_on, self._pass_on_file, int(request["offset"]))
+        secured.setblocking(False)
+        source.setblocking(False)
+        self._idle, self._full = select.poll(), select.poll()
+        self._idle.register(source, select.POLLIN)
+        self._idle.register(secured, select.POLLIN)
+        self._full.register(secured, select.POLLOUT)
+
+    def carry(self) -> None:
+        """Until there is nothing more to carry. OSError, AgentError."""
+        fetcher, reader = self._secured.fileno(), self._reader
+        while True:
+            ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
+            if not ready or fetcher in ready:
+                return  # it has what it wanted, or wants no more: a fetcher says one thing only
+            try:
+                if not reader.read():
+                    return
+                while reader.pending:
+                    reader.read()
+            except WireError as error:  # cut short: said, so that it is not taken for a link that broke
+                self._say(encode({"re": 1, "error": error.as_message()}))
+                return
+
+    def close(self) -> None:
+        """Let go of the launch child and its file."""
+        self._reader.close()
+        self._source.close()
+
+    def _say(self, message: bytes) -> None:
+        self._send(frame(CONTROL, message))
+
+    def _pass_on_file(self, lent: Lent, offset: int, count: int) -> int:
+        data = lent.piece(offset, min(count, PIECE))
+        if data:
+            self._pass_on(offset, data)
+        return len(data)
+
+    def _pass_on(self, offset: int, data: memoryview) -> None:
+        first = _RECORD - HEAD.size
+        rest = first + _BLOCK - _RECORD
+        self._send(head(self._number, offset, len(data)) + data[:first], data[first:rest])
+        for at in range(rest, len(data), _BLOCK):
+            self._send(data[at : at + _BLOCK])
+
+    def _send(self, *parts: "bytes | memoryview") -> None:
+        while parts:
+            try:
+                sent = self._secured.sendmsg(parts)
+            except BlockingIOError:
+                if not self._full.poll(STILL_S * 1000):
+                    raise TimeoutError from None
+                continue
+            while parts and sent >= len(parts[0]):
+                sent, parts = sent - len(parts[0]), parts[1:]
+            if sent:
+                parts = (memoryview(parts[0])[sent:], *parts[1:])
+
+
+class Depot:
+    """The node whose images are carried, as its PCT knows it."""
+
+    __slots__ = ("log", "mesh", "node", "run")
+
+    def __init__(self, run: str, node: str, mesh: str, log: Log) -> None:
+        self.run, self.node, self.mesh, self.log = run, node, mesh, log
+
+
+def be_courier(depot: Depot, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
+    """In a forked process: carry, and then for others as long as the PCT keeps us; ``line`` leads to it."""
+    prctl.set_name(b"redmesh-courier")
+    prctl.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
+    while True:
+        try:
+            with secured:
+                carry(depot, secured, request)
+        except (OSError, AgentError):
+            pass  # who fetches asks the next
+        gc.collect()  # its file is let go of
+        secured, request = _next(depot, line)
+
+
+def carry(depot: Depot, secured: Secured, request: Message) -> None:
+    """Ask the launch child that is meant, and pass on what comes. OSError, AgentError."""
+    source = _reach(launch_socket(depot.run, depot.node, request["launcher"]))
+    courier = Courier(secured, source, request)
+    try:
+        source.sendall(control(hello("child")) + control(request))
+        courier.carry()
+    finally:
+        courier.close()
+
+
+def _reach(path: str) -> socket.socket:
+    until = time.monotonic() + APPEAR_S
+    while True:
+        try:
+            return connect(path, STILL_S)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_S)  # a process that does nothing else
+
+
+def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
+    while True:
+        sock, _ = handed(line)
+        try:
+            who = str(sock.getpeername()[0])
+            sock.setblocking(False)
+            secured = Secured(sock, ours(), server=True)
+        except (OSError, AgentError):
+            sock.close()
+            continue
+        try:
+            return secured, _received(depot, secured, time.monotonic() + PATIENCE_S)
+        except AgentError as refusal:
+            reason, names = getattr(refusal, "reason", "protocol"), sorted(secured.peer.names)
+            depot.log.write("refused", reason=reason, peer=who, names=names, message=refusal.message)
+            refuse(secured, refusal)
+        except OSError as error:
+            depot.log.write("refused", reason="handshake", peer=who, error=error.strerror or str(error))
+        secured.close()
+
+
+def _received(depot: Depot, secured: Secured, until: float) -> Message:
+    # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/remote/spare_handshake.py)
+    wait(secured, secured.shake, until)
+    greeting, rest = next_message(secured, b"", until)
+    if check_hello(greeting) != "child":
+        raise Refusal("wrong_role", "who says that it fetches an image is a launch child of another node")
+    request, _ = next_message(secured, rest, until)
+    need_believed(secured, ours())
+    return wanted(request, secured.peer.names, depot.mesh)

@@ -1,0 +1,1 @@
+"""Standard input, output and error of ranks, and pseudo-terminals."""

@@ -1,0 +1,303 @@
+"""Nodes on other machines: their datagrams checked, counted once, and answered."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from agents.link.journal import Journal
+from agents.link.loop import READ, Loop
+from agents.rca.logins import peers
+from agents.rca.nodes import Event, Node, State
+from agents.wire import heartbeat, keys
+from agents.wire.control import Message
+from agents.wire.errors import WireError
+from agents.wire.seal import hasten
+
+INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # how often a node is to beat; where there are MANY of them
+MANY = 2000
+_AT_ONCE = 64  # datagrams read before anything else has its turn
+_BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
+SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
+_REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
+
+
+class FarNode:
+    """A node's machine, what its last beat said, and what makes a beat old."""
+
+    __slots__ = (
+        "beaten_at",
+        "boot_id",
+        "certain",
+        "facts",
+        "former",
+        "incarnation",
+        "keys",
+        "launches",
+        "machine",
+        "sequence",
+    )
+
+    #: What it has in common with a node that has a session.
+    session = None
+
+    def __init__(self, now: float, keys_: list[bytes]) -> None:
+        self.machine = Node(now, far=True)
+        self.keys = keys_
+        self.facts: Message = {}
+        self.boot_id = ""
+        self.former: set[str] = set()  # boot ids that it had before, while this RCA lives
+        self.incarnation = 0
+        self.sequence = 0
+        self.launches = 0
+        self.beaten_at = 0.0  # when a beat came, whatever is forgiven
+        self.certain = False  # of one that is down: a CPA has taken it; it may be heard elsewhere until then
+
+    def is_old(self, told: heartbeat.Beat) -> bool:
+        """Whether a beat was said before the last one that was heard: a duplicate, late, or played by somebody."""
+        if told.boot_id != self.boot_id:
+            return told.boot_id in self.former
+        return told.incarnation < self.incarnation or told.sequence <= self.sequence
+
+    def is_registration(self, told: heartbeat.Beat) -> bool:
+        """Whether a beat says more than that the node still lives."""
+        return (
+            bool(told.flags & heartbeat.REGISTER)
+            or (told.boot_id, told.incarnation) != (self.boot_id, self.incarnation)
+            or told.address != self.facts.get("address")
+        )
+
+    def take(self, told: heartbeat.Beat) -> None:
+        """Remember what a beat said."""
+        if told.boot_id != self.boot_id and self.boot_id:
+            self.former.add(self.boot_id)
+        self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
+        self.launches, self.beaten_at = told.launches, time.monotonic()
+        self.facts = {
+            "node": told.node,
+            "boot_id": told.boot_id,
+            "incarnation": told.incarnation,
+            "address": told.address,
+            "processors": told.processors,
+            "agent": told.agent,
+        }
+
+
+class FarNodes:
+    """Listens for datagrams at ``listen`` (HOST:PORT); ``on_event(node, event, reason)`` gets what they mean.
+
+    ``login`` is the login processor that this is the RCA of.
+    ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
+    be had, NoKey.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        login: str,
+        listen: str,
+        key_file: str,
+        mesh_boot: str,
+        names: Iterable[str],
+        suspect_s: float,
+        journal: Journal,
+        on_event: Callable[[FarNode, Event, str], None],
+        mesh_time: Callable[[], tuple[float, float]],
+    ) -> None:
+        hasten()
+        self._login, self._key_file, self._journal = login, key_file, journal
+        self._on_event, self._mesh_time = on_event, mesh_time
+        self.masters = keys.read(key_file)
+        self._keys_at, self._unread_at = _changed_at(key_file), -1.0
+        self._expected = self._ours = set(names)
+        self.knows = (mesh_boot, len(self._expected))  # the boot of the mesh, and how many nodes it has
+        self._known_at = time.monotonic()
+        self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
+        self.alone = False  # no CPA answers us
+        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, suspect_s / 2.5)
+        self.nodes: dict[str, FarNode] = {}
+        self._epoch = int.from_bytes(os.urandom(8), "big") or 1
+        self._refused: dict[str, int] = {}
+        self._refusals_told_at = 0.0
+        host, port = heartbeat.split_address(listen)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        self.family: int = family
+        self._sock = socket.socket(self.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):
+            try:
+                self._sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+            except OSError:
+                pass  # more than the system allows is root's alone
+        self._sock.bind(address)
+        loop.watch(self._sock.fileno(), READ, self._on_datagrams)
+
+    def close(self, loop: Loop) -> None:
+        """Stop listening."""
+        loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+    def learn(self, reply: Message) -> None:
+        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*far_nodes*)."""
+        if reply["boot_id"] != self.knows[0]:
+            self.nodes.clear()  # of a mesh that is no more
+        self._expected, self._ours = set(reply["nodes"]), set(reply["mine"])
+        self.knows = (reply["boot_id"], len(self._expected))
+        self._known_at = time.monotonic()
+        self._journal.write("nodes_known", boot_id=reply["boot_id"], nodes=len(self._expected), mine=len(self._ours))
+
+    def missing(self, patience_s: float) -> list[str]:
+        """Nodes that have not been heard of at all, once they had time to."""
+        if len(self.nodes) >= len(self._expected) or time.monotonic() - self._known_at < patience_s:
+            return []
+        return sorted(self._ours.difference(self.nodes))
+
+    def forgive(self, gap_s: float) -> None:
+        """Time in which we ourselves did not run is no silence of theirs."""
+        self._known_at += gap_s
+        for known in self.nodes.values():
+            known.machine.forgive(gap_s)
+
+    def expect(self, name: str) -> FarNode:
+        """The node of that name, made where it was not known."""
+        known = self.nodes.get(name)
+        if known is None:
+            known = self.nodes[name] = FarNode(time.monotonic(), self._keys_of(name))
+        return known
+
+    def _keys_of(self, name: str) -> list[bytes]:
+        return [keys.beat_key(master, name) for master in self.masters]
+
+    def look_at_keys(self) -> None:
+        """Take keys that have changed (console/deploy/trust/authority.py: rotation)."""
+        changed_at = _changed_at(self._key_file)
+        if changed_at == self._keys_at:
+            return
+        try:
+            self.masters = keys.read(self._key_file)
+        except keys.NoKey as error:
+            self._unread_at = changed_at
+            self._journal.write("keys_unread", reason=error.message)
+            return
+        self._keys_at = changed_at
+        for name, node in self.nodes.items():
+            node.keys = self._keys_of(name)
+        self._journal.write("keys_read", generations=len(self.masters))
+
+    def _on_datagrams(self, _events: int) -> None:
+        if _changed_at(self._key_file) not in (self._keys_at, self._unread_at):
+            self.look_at_keys()  # what was said to be gone is gone for the next beat, not for one a second later
+        for _ in range(_AT_ONCE):
+            try:
+                datagram, sender = self._sock.recvfrom(heartbeat.LONGEST + 1)
+            except OSError:
+                return
+            try:
+                self._take(datagram, sender)
+            except WireError as error:
+                self._refuse(error.message)
+
+    def _refuse(self, why: str) -> None:
+        # counted, and written down now and then: whoever sends rubbish must not fill the disk
+        self._refused[why] = self._refused.get(why, 0) + 1
+        self.tell_refusals(time.monotonic())
+
+    def tell_refusals(self, now: float) -> None:
+        """Write down what was refused, unless it was done a moment ago."""
+        if self._refused and now - self._refusals_told_at >= _REFUSAL_S:
+            self._refusals_told_at = now
+            for why, count in self._refused.items():
+                self._journal.write("beat_refused", reason=why, count=count)
+            self._refused.clear()
+
+    def _take(self, datagram: bytes, sender: Any) -> None:
+        name = heartbeat.node_of(datagram)
+        if datagram[4] == heartbeat.RCA:
+            self._send(peers.answer(datagram, self.masters, self._login), sender)
+            return
+        known = self.nodes.get(name)
+        if known is None and name not in self._expected:
+            raise WireError("a node that is not of this mesh")
+        told, which = heartbeat.read_beat(datagram, known.keys if known is not None else self._keys_of(name))
+        known = known or self.expect(name)
+        if told.kind == heartbeat.BEAT and (told.epoch != self._epoch or told.flags & heartbeat.TIMELESS):
+            self._answer(known, told, which, heartbeat.GREET, sender)
+            return
+        if known.is_old(told):
+            self._refuse("a beat that is old: a duplicate, or played again")
+            return
+        if told.kind == heartbeat.GONE:
+            self._on_gone(known, told)
+            return
+        if told.flags & heartbeat.UNHEARD:
+            known.sequence = told.sequence
+        else:
+            self._on_beat(known, told)
+        if known.machine.state is not State.DOWN:
+            others = len(self.places) > 1 and told.places == heartbeat.digest_of(self.places)
+            self._answer(known, told, which, heartbeat.ALONE if self.alone and others else heartbeat.UP, sender)
+        elif known.certain:
+            self._answer(known, told, which, heartbeat.RESET, sender)
+
+    def _on_gone(self, known: FarNode, told: heartbeat.Beat) -> None:
+        if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
+            known.sequence = told.sequence
+            self._on_event(known, Event.PCT_DIED, "its PCT has died")
+
+    def _on_beat(self, known: FarNode, told: heartbeat.Beat) -> None:
+        # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
+        foreign = not told.boot_id.startswith(self.knows[0] + "-")
+        same_life = told.boot_id == known.boot_id
+        registers = known.is_registration(told)
+        known.take(told)
+        if foreign:
+            known.certain = True
+            self._on_event(known, Event.GIVEN_UP, "it is of another boot of the mesh")
+        elif registers and not (same_life and known.machine.state is State.DOWN):
+            self._on_event(known, Event.REGISTER, "")
+        else:
+            self._on_event(known, Event.BEAT, "")
+
+    def _answer(self, known: FarNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
+        key = known.keys[which]
+        if self.places and told.places != heartbeat.digest_of(self.places):
+            self._send(heartbeat.encode_places(self.places, told.sequence, key, told.boot_id), sender)
+        said = heartbeat.Acknowledgement(view, told.sequence, self._epoch, self.interval_s, *self._mesh_time())
+        self._send(said.encode(key, told.boot_id), sender)
+
+    def _send(self, datagram: bytes, to: Any) -> None:
+        try:
+            self._sock.sendto(datagram, to)
+        except OSError:
+            pass  # who asked asks again
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+# What time it is in the mesh, as an RCA tells the nodes.
+
+
+DRIFT = 2e-4  # how far two clocks may part, in seconds a second
+
+
+class MeshClock:
+    """The database's clock as we know it: our monotonic one and an offset, learnt anew with every answer."""
+
+    def __init__(self) -> None:
+        self._offset = self._error_s = self._learnt_at = 0.0
+
+    def learn(self, mesh_time: float, asked_at: float, now: float) -> None:
+        """It was ``mesh_time`` between ``asked_at`` and ``now``."""
+        self._offset, self._error_s, self._learnt_at = mesh_time - (asked_at + now) / 2, (now - asked_at) / 2, now
+
+    def now(self) -> tuple[float, float]:
+        """Mesh time and how far it may be off; zeroes while nobody has told it."""
+        if not self._learnt_at:
+            return 0.0, 0.0
+        now = time.monotonic()
+        return now + self._offset, self._error_s + (now - self._learnt_at) * DRIFT

@@ -1,0 +1,1 @@
+"""RCAs and CPAs on other login processors."""

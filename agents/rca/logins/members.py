@@ -1,0 +1,64 @@
+"""An RCA among those of other login processors: it says where it is, learns who else is there, and looks after them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.rca.config import Config
+from agents.rca.datagrams import FarNodes
+from agents.rca.logins.peers import Action, Peer, Peers
+from agents.rca.nodes import State
+from agents.rca.outbox import Outbox
+from agents.wire import heartbeat
+
+_UDP = "udp://"
+#: How long another RCA is heard nothing of before nodes are taken for unheard, in units of ``suspect_s``: by then
+#: they have come over, and are heard here; and at half of it a CPA is asked, so that it could contradict.
+PATIENCE = 2.0
+
+Reply = dict[str, Any]
+Ask = Callable[[Reply, Callable[[Reply], None]], None]
+
+
+class Company:
+    """``ask(message, then)`` asks a CPA; ``tell_all()`` tells it of every node that is heard here, once more."""
+
+    def __init__(
+        self, loop: Loop, config: Config, far: FarNodes, outbox: Outbox, journal: Journal, ask: Ask,
+        tell_all: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._config, self._far, self._outbox, self._journal = config, far, outbox, journal
+        self._ask, self._tell_all = ask, tell_all
+        times = (PATIENCE * max(config.suspect_s, 1.5 * far.interval_s), config.down_s)
+        self.peers = Peers(loop, config.login, far.family, lambda: far.masters, times, self._tell)
+
+    def learn(self, reply: Reply) -> None:
+        """Take what *nodes_out* says of the mesh and its login processors."""
+        if (reply["boot_id"], reply["nodes"]) != self._far.knows:
+            self._ask({"op": "far_nodes", "login": self._config.login}, self._far.learn)
+        logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
+        place, state = logins.pop(self._config.login, ("", State.UP.value))
+        if (place, state) != (self._config.listen, State.UP.value):
+            lost = state == State.DOWN.value  # and so may our nodes have been; of suspect ones *nodes_out* itself says
+            self._ask(
+                {"op": "rca_here", "login": self._config.login, "listen": self._config.listen},
+                lambda _reply: self._tell_all() if lost else None,
+            )
+        places = {name: place for name, (place, _) in logins.items()}
+        self.peers.know(places)
+        everybody = sorted({**places, self._config.login: self._config.listen}.items())
+        self._far.places = [place for _, place in everybody][: heartbeat.MOST_PLACES]
+
+    def _tell(self, peer: Peer, action: Action) -> None:
+        reason = f"the RCA of {peer.name}, which heard it, does not answer"
+        message: Reply = {"op": "rca_silent", "login": self._config.login, "rca": peer.name, "reason": reason}
+        message["lost"], message["missed"] = action is Action.TELL_LOST, action is Action.TELL_MISSED
+        self._journal.write("rca_silent", rca=peer.name, lost=message["lost"], missed=message["missed"])
+        self._outbox.put(("rca", peer.name), message, {"rca": peer.name}, time.monotonic())
+
+    def answered(self, message: Reply, reply: Reply) -> None:
+        """A CPA has taken a *rca_silent*, or knows better."""
+        if not (message["missed"] or reply.get("taken")):
+            self.peers.contradicted(message["rca"])

@@ -1,0 +1,187 @@
+"""The RCAs of other login processors: asked now and then whether they are there, by datagrams.
+
+When one is gone, the nodes that it heard come here, those that live: they try the next RCA by themselves. Of the others
+nobody would ever hear again, so a CPA is told that it is gone. :class:`Peer` is pure.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+from agents.link.loop import READ, Loop
+from agents.link.resolver import Names
+from agents.wire import heartbeat, keys
+from agents.wire.errors import WireError
+
+ASK_S = 1.0
+LATE_S = 1.0  # a question this late means that we ourselves did not run
+
+
+class State(Enum):
+    """What is known of another RCA."""
+
+    THERE = "there"
+    MISSED = "missed"  # for long enough to ask a CPA: if it hears of it, it is we who have no way there
+    SILENT = "silent"  # for longer than nodes take to come over to us
+    LOST = "lost"  # for so long that what has not come over is taken for lost
+
+
+class Event(Enum):
+    """What can be seen of it."""
+
+    ANSWER = "answer"
+    LATE = "late"
+    QUIET = "quiet"
+    QUIET_LONG = "quiet for long"
+    CONTRADICTED = "contradicted"  # a CPA hears of it: it is we who have no way there
+
+
+class Action(Enum):
+    """What a CPA has to be told."""
+
+    NONE = "none"
+    TELL_MISSED = "missed"
+    TELL_SILENT = "silent"
+    TELL_LOST = "lost"
+
+
+S, E, A = State, Event, Action
+
+TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
+    (S.THERE, E.ANSWER): (S.THERE, A.NONE),
+    (S.THERE, E.LATE): (S.MISSED, A.TELL_MISSED),
+    (S.THERE, E.QUIET): (S.MISSED, A.TELL_MISSED),
+    (S.THERE, E.QUIET_LONG): (S.MISSED, A.TELL_MISSED),
+    (S.THERE, E.CONTRADICTED): (S.THERE, A.NONE),
+    (S.MISSED, E.ANSWER): (S.THERE, A.NONE),
+    (S.MISSED, E.LATE): (S.MISSED, A.NONE),
+    (S.MISSED, E.QUIET): (S.SILENT, A.TELL_SILENT),
+    (S.MISSED, E.QUIET_LONG): (S.SILENT, A.TELL_SILENT),
+    (S.MISSED, E.CONTRADICTED): (S.THERE, A.NONE),
+    (S.SILENT, E.ANSWER): (S.THERE, A.NONE),
+    (S.SILENT, E.LATE): (S.SILENT, A.NONE),
+    (S.SILENT, E.QUIET): (S.SILENT, A.NONE),
+    (S.SILENT, E.QUIET_LONG): (S.LOST, A.TELL_LOST),
+    (S.SILENT, E.CONTRADICTED): (S.THERE, A.NONE),
+    (S.LOST, E.ANSWER): (S.THERE, A.NONE),
+    (S.LOST, E.LATE): (S.LOST, A.NONE),
+    (S.LOST, E.QUIET): (S.LOST, A.NONE),
+    (S.LOST, E.QUIET_LONG): (S.LOST, A.NONE),
+    (S.LOST, E.CONTRADICTED): (S.THERE, A.NONE),
+}
+
+
+class Peer:
+    """One other RCA. ``now`` is monotonic seconds, always the caller's."""
+
+    def __init__(self, name: str, place: str, now: float) -> None:
+        self.name, self.place, self.heard_at = name, place, now
+        self.state = State.THERE
+
+    def handle(self, event: Event, now: float) -> Action:
+        """Take what was seen; what it asks for."""
+        self.state, action = TRANSITIONS[self.state, event]
+        if event in (Event.ANSWER, Event.CONTRADICTED):
+            self.heard_at = now
+        return action
+
+    def tick(self, now: float, quiet_s: float, lost_s: float) -> Action:
+        """Take the passing of time."""
+        silence = now - self.heard_at
+        if silence < quiet_s / 2:
+            return Action.NONE
+        if silence < quiet_s:
+            return self.handle(Event.LATE, now)
+        return self.handle(Event.QUIET_LONG if silence >= quiet_s + lost_s else Event.QUIET, now)
+
+
+class Peers:
+    """Asks the others; ``tell(peer, action)`` gets what a CPA has to know. Other families than ``family`` are left."""
+
+    def __init__(
+        self, loop: Loop, name: str, family: int, masters: Callable[[], Sequence[bytes]],
+        times: tuple[float, float], tell: Callable[[Peer, Action], None],
+    ) -> None:  # fmt: skip
+        self._loop, self._name, self._masters, self._tell = loop, name, masters, tell
+        self._family, self._times, self._names = family, times, Names(loop)
+        self._life = os.urandom(8).hex()  # answers are for this RCA's life alone
+        self.peers: dict[str, Peer] = {}
+        self._asked_at = time.monotonic()
+        self._asked: dict[int, str] = {}  # sequence -> who was asked, the last few
+        self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        loop.watch(self._sock.fileno(), READ, self._on_datagrams)
+        loop.after(ASK_S, self._ask)
+
+    def know(self, places: Mapping[str, str]) -> None:
+        """These are the others, by name."""
+        now = time.monotonic()
+        for name, place in places.items():
+            known = self.peers.get(name)
+            if known is None or known.place != place:
+                self.peers[name] = Peer(name, place, now)
+        for name in set(self.peers) - set(places):
+            del self.peers[name]
+
+    def contradicted(self, name: str) -> None:
+        """A CPA hears of that one."""
+        if name in self.peers:
+            self.peers[name].handle(Event.CONTRADICTED, time.monotonic())
+
+    def _ask(self) -> None:
+        now = time.monotonic()
+        gap_s, self._asked_at = now - self._asked_at - ASK_S, now
+        if gap_s > LATE_S:  # time in which we ourselves did not run is no silence of theirs
+            for peer in self.peers.values():
+                peer.heard_at += gap_s
+        self._asked = {sequence: name for sequence, name in self._asked.items() if name in self.peers}
+        while len(self._asked) > 8 * len(self.peers):
+            del self._asked[next(iter(self._asked))]
+        for number, peer in enumerate(self.peers.values()):
+            sequence = int(now * 1e6) + number
+            self._asked[sequence] = peer.name
+            question = heartbeat.Beat(self._name, self._life, 0, sequence, kind=heartbeat.RCA, address=peer.name)
+            try:
+                place = self._names.address(peer.place, self._family)
+                if place is not None:  # else it is being looked up, and asked the next time
+                    self._sock.sendto(question.encode(keys.rca_key(self._masters()[0], self._name)), place[1])
+            except (OSError, WireError):
+                pass  # no way there is no answer
+            action = peer.tick(now, *self._times)
+            if action is not Action.NONE:
+                self._tell(peer, action)
+        self._loop.after(ASK_S, self._ask)
+
+    def _on_datagrams(self, _events: int) -> None:
+        while True:
+            try:
+                datagram = self._sock.recv(heartbeat.LONGEST + 1)
+            except OSError:
+                return
+            ours = [keys.rca_key(master, self._name) for master in self._masters()]
+            try:
+                told = heartbeat.read_acknowledgement(datagram, ours, self._life)
+            except WireError:
+                continue
+            peer = self.peers.get(self._asked.pop(told.sequence, ""))
+            if peer is not None:
+                peer.handle(Event.ANSWER, time.monotonic())
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._names.close()
+        self._loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+
+def answer(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
+    """What the RCA of login processor ``own`` answers to another one's question. WireError when it is none to it.
+
+    Else whoever sits on the way, or has come by the address of another, could have us answer in its place.
+    """
+    asks = [keys.rca_key(master, heartbeat.node_of(datagram)) for master in masters]
+    told, which = heartbeat.read_beat(datagram, asks)
+    if told.kind != heartbeat.RCA or told.address != own:
+        raise WireError("no question to this RCA")
+    return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)

@@ -1,0 +1,216 @@
+"""CPAs of other login processors, as if they were here: sockets, and TLS behind them (row A12).
+
+Who connects is known to the kernel; each connection has one of its own to a CPA, and the first thing said there is
+whose it is. So yod, pingd and the RCA itself need not know.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from functools import partial
+
+from agents.link import trust
+from agents.link.acceptor import Acceptor
+from agents.link.journal import Journal
+from agents.link.lean import Socket
+from agents.link.link import Link
+from agents.link.loop import Loop, Timer
+from agents.link.server import refused
+from agents.link.sockets import connect_now, listen, peer
+from agents.link.user_limits import Busy, Intake, Users
+from agents.rca.config import Config
+from agents.rca.logins.routes import Ways
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, frame
+from agents.wire.messages import check_hello, hello
+
+#: Bytes that may wait for one end before the other is read no more.
+AHEAD, AHEAD_OF_USER = 1 << 20, 64 << 10
+#: Seconds that a CPA gets to say hello before another one is tried; and before a client that none serves is let go,
+#: for it comes again at once.
+HELLO_S, AGAIN_S = 3.0, 0.1
+
+
+class Passage:
+    """One client and its connection to a CPA: the first that says hello is told all that the client said."""
+
+    def __init__(
+        self, loop: Loop, sock: Socket, number: int, ways: Ways, journal: Journal, users: Users | None = None
+    ) -> None:
+        self._loop, self._ways, self._journal, self._who = loop, ways, journal, peer(sock)
+        self._left = ways.order(number, time.monotonic())
+        self._address = ""
+        self._greeted = False
+        self._said: list[bytes] | None = []  # by the client, until a CPA has spoken
+        self._far: Link | None = None
+        self._timer: Timer | None = None
+        self._near = Link(loop, sock, self._on_near, self._on_near_end)
+        self._intake: Intake | None = None
+        if users is not None and users.limits(self._who.uid):
+            try:
+                self._intake = Intake(users, users.connect(self._who.uid), self._near, self._drop)
+            except Busy as error:
+                self._near.send_raw(control(hello("cpa")) + control(refused(error)))
+                self._near.close()
+                return
+        self._try_next()
+
+    def _drop(self, reason: str) -> None:
+        self._journal.write("client_dropped", uid=self._who.uid, reason=reason)
+        self._near.close()
+        self._on_near_end(self._near, reason)
+
+    def _try_next(self) -> None:
+        self._far = None
+        while self._left:
+            self._address = self._left.pop(0)
+            try:
+                far = Link(self._loop, connect_now(self._address), self._on_far, self._on_far_end)
+            except (OSError, AgentError) as error:
+                self._failed(getattr(error, "message", None) or str(error))
+                continue
+            self._far = far
+            self._near.on_drained, far.on_drained = far.resume, self._on_far_drained
+            for data in self._said or ():
+                far.send_raw(data)
+            if self._left:
+                self._timer = self._loop.after(HELLO_S, partial(self._silent, far))
+            return
+        self._loop.after(AGAIN_S, self._let_go)
+
+    def _let_go(self) -> None:
+        self._near.close()
+        self._over()
+
+    def _over(self) -> None:
+        if self._intake is not None:
+            self._intake.over()
+
+    def _failed(self, reason: str) -> None:
+        self._journal.write("cpa_gone", address=self._address, reason=reason)
+        self._ways.failed(self._address, time.monotonic())
+
+    def _silent(self, far: Link) -> None:
+        if self._far is far and self._said is not None:
+            far.close()
+            self._failed(f"no hello within {HELLO_S:g} s")
+            self._try_next()
+
+    def _on_near(self, _link: Link, kind: int, payload: bytes) -> None:
+        if self._intake is not None:
+            self._intake.check(payload)
+        self._pass_on(frame(kind, payload))
+        if not self._greeted:
+            if kind != CONTROL:
+                raise WireError("the first message on a connection is a hello")
+            check_hello(decode(payload))
+            self._greeted = True
+            if self._intake is not None:
+                self._intake.greeted()
+            who = self._who
+            self._pass_on(control({"op": "vouch", "pid": who.pid, "uid": who.uid, "gid": who.gid}))
+        waiting = sum(map(len, self._said or ())) + (self._far.out_bytes if self._far is not None else 0)
+        if self._intake is not None:
+            self._intake.keep(waiting)
+        if self._far is None or waiting > (AHEAD if self._intake is None else AHEAD_OF_USER):
+            self._near.pause()
+
+    def _pass_on(self, data: bytes) -> None:
+        if self._said is not None:
+            self._said.append(data)
+        if self._far is not None:
+            self._far.send_raw(data)
+
+    def _on_far_drained(self) -> None:
+        if self._said is None:
+            if self._intake is not None:
+                self._intake.keep(0)
+            self._near.resume()
+
+    def _on_near_end(self, _link: Link, _reason: str) -> None:
+        self._left = []
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._far is not None:
+            self._far.close(flush=True)
+        self._over()
+
+    def _on_far(self, _link: Link, kind: int, payload: bytes) -> None:
+        if self._said is not None:
+            self._said = None
+            self._ways.works(self._address)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._near.resume()
+        self._near.send_raw(frame(kind, payload))
+        if self._intake is not None:
+            self._intake.weigh()
+        if self._near.out_bytes > AHEAD and self._far is not None:
+            self._far.pause()
+
+    def _on_far_end(self, _link: Link, reason: str) -> None:
+        if self._said is None:
+            self._journal.write("cpa_gone", address=self._address, reason=reason)
+            self._near.close(flush=True)
+            self._over()
+        else:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._failed(reason)
+            self._try_next()
+
+
+class Relay:
+    """The socket ``path`` is a CPA: that of ``number`` among those granted, or another when it is out of reach."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        number: int,
+        ways: Ways,
+        journal: Journal,
+        users: Users | None = None,
+        *,
+        public: bool,
+    ) -> None:
+        self._loop, self._number, self._ways, self._journal, self._path = loop, number, ways, journal, path
+        self._users = users
+        self._sock = listen(path)
+        if public:
+            os.chmod(path, 0o666)
+        self._acceptor = Acceptor(loop, self._sock, self._on_accept, journal.exhausted)
+
+    def _on_accept(self, sock: Socket, _address: object) -> None:
+        Passage(self._loop, sock, self._number, self._ways, self._journal, self._users)
+
+    def close(self) -> None:
+        """No more clients; those that are here go with us."""
+        self._acceptor.close()
+        self._sock.close()
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass
+
+
+class Relays:
+    """The relays of a login processor that has no CPA."""
+
+    def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None) -> None:
+        trust.use_login(config.mesh, config.state)
+        self._ways = Ways(config.cpas_afar, config.login, config.cpa_port, config.run)
+        self._relays = [
+            Relay(loop, config.cpa_socket(number), number, self._ways, journal, users, public=config.public)
+            for number in range(len(config.cpas_afar))
+        ]
+
+    def learn(self, logins: Iterable[tuple[str, str, str]]) -> None:
+        """Which login processors there are, as *nodes_out* has them."""
+        self._ways.learn(logins)
+
+    def close(self) -> None:
+        """No more clients."""
+        for relay in self._relays:
+            relay.close()

@@ -1,0 +1,79 @@
+"""Where the CPAs of other login processors are reached, and in which order they are tried.
+
+First those that this processor was granted; then, for when their processor is gone, the first CPA of every other one
+that has an RCA, whether it has CPAs or not: nobody listens where there are none. What was learned is kept in RUN, so
+that an RCA that is started again while the first login processor is gone finds another.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+
+from agents.link.trust import parse
+from agents.wire.errors import AgentError
+from agents.wire.heartbeat import split_address
+
+UP = "up"
+#: Seconds for which one that failed is tried after the others: doubled each time, and no longer than this.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
+_UDP = "udp://"
+
+
+class Ways:
+    """The addresses. ``own`` is this login processor, ``port`` where others' CPAs listen (0: nobody knows).
+
+    ``now`` is monotonic seconds, always the caller's.
+    """
+
+    def __init__(self, granted: Sequence[str], own: str, port: int, run: str) -> None:
+        self._granted, self._own, self._port = list(granted), own, port
+        self._names = {parse(address).name for address in granted}
+        self._path = os.path.join(run, "cpas-afar")
+        self._learned = self._remembered()
+        self._pauses: dict[str, tuple[float, float]] = {}  # of those that failed: until when, and how long it is
+
+    def learn(self, logins: Iterable[tuple[str, str, str]]) -> None:
+        """The login processors there are, as *nodes_out* has them: name, where its RCA listens, state."""
+        if not self._port:
+            return
+        found = []
+        for name, place, state in logins:
+            if name != self._own and name not in self._names:
+                host = split_address(place.removeprefix(_UDP))[0].strip("[]")
+                shown = f"[{host}]" if ":" in host else host
+                found.append((state != UP, name, f"tls://{shown}:{self._port}/cpa/{name}"))
+        learned = [address for _, _, address in sorted(found)]
+        if learned != self._learned:
+            self._learned = learned
+            self._remember()
+
+    def order(self, first: int, now: float) -> list[str]:
+        """All of them, the ``first`` that was granted before others; those that failed lately come last."""
+        turned = [*self._granted[first:], *self._granted[:first], *self._learned]
+        return sorted(turned, key=lambda address: now < self._pauses.get(address, (0.0, 0.0))[0])
+
+    def failed(self, address: str, now: float) -> None:
+        """Nobody answered there."""
+        until, pause_s = self._pauses.get(address, (0.0, FIRST_PAUSE_S / 2))
+        if now >= until:
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+            self._pauses[address] = (now + pause_s, pause_s)
+
+    def works(self, address: str) -> None:
+        """A CPA answered there."""
+        self._pauses.pop(address, None)
+
+    def _remembered(self) -> list[str]:
+        try:
+            with open(self._path, encoding="ascii") as file:
+                addresses = file.read(1 << 16).split()
+            return [address for address in addresses if parse(address).role == "cpa"]
+        except (OSError, ValueError, AgentError):
+            return []
+
+    def _remember(self) -> None:
+        try:
+            with open(self._path + ".new", "w", encoding="ascii") as file:
+                file.write("".join(address + "\n" for address in self._learned))
+            os.replace(self._path + ".new", self._path)
+        except OSError:
+            pass  # no room: this RCA knows them all the same

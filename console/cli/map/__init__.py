@@ -1,0 +1,1 @@
+"""Text drawings of the machine."""

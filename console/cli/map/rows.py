@@ -1,0 +1,83 @@
+"""What showmesh and pingd both need from the database's rows: names, ranks, elapsed times, counts."""
+
+from db.store.ranges import unfold
+from db.views.rows import STATES
+from db.views.viewer import Picture
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from db.topology.mesh import Side
+
+
+def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
+    """Every node that has processors, with them, in the order of ids and slots."""
+    cells: dict[int, list[Any]] = {}
+    for row in picture.processors.values():
+        cells.setdefault(row.node, []).append(row)
+    for node in sorted(cells):
+        yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)
+
+
+_topologies: "dict[str, Any]" = {}
+
+
+def topology_of(picture: Picture) -> "Any":
+    """The machine's topology, read once for as long as it stays the same."""
+    from db.topology import from_json
+
+    text = picture.mesh.topology or ""
+    if text not in _topologies:
+        _topologies.clear()
+        _topologies[text] = from_json(text)
+    return _topologies[text]
+
+
+def side_seen(picture: Picture) -> "Side | None":
+    """The side that is all of the machine that this viewer may see; None where it sees the whole."""
+    if not picture.mesh.topology:
+        return None
+    topology = topology_of(picture)
+    return topology.only_side({node.side for node in picture.nodes.values()}) if topology.kind == "mesh" else None
+
+
+def counts(picture: Picture) -> dict[str, int]:
+    """How many processors are in each state, every state named."""
+    found = dict.fromkeys(STATES, 0)
+    for one in picture.processors:
+        found[picture.state(one)] += 1
+    return found
+
+
+def login(picture: Picture, launcher: "Any") -> str:
+    """Where a launcher runs, as ``login1/4711``."""
+    node = picture.nodes.get(launcher.login_processor)
+    return f"{node.name if node else launcher.login_processor}/{launcher.pid}"
+
+
+def elapsed_s(picture: Picture, launcher: "Any") -> float:
+    """Seconds since its processes were let go, or since its request while it is pending; the database's clock."""
+    begun: float = launcher.started_at or launcher.created_at
+    return max(0.0, picture.now - begun)
+
+
+def ranks_by_processor(launcher: "Any") -> dict[int, list[int]]:
+    """The ranks on each processor of a launcher; nothing before it has told *started*.
+
+    A rank's further processors follow its first in the launcher's list.
+    """
+    if not launcher.ranks:
+        return {}
+    import json
+
+    first: dict[int, list[int]] = {}
+    for rank, processor in enumerate(json.loads(launcher.ranks)):
+        first.setdefault(processor, []).append(rank)
+    ranks: dict[int, list[int]] = {}
+    current: list[int] = []
+    for processor in unfold(launcher.processors):
+        current = first.get(processor, current)
+        ranks[processor] = current
+    return ranks

@@ -1,0 +1,1 @@
+"""The command ``mesh``: one file for each subcommand."""

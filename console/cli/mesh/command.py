@@ -1,0 +1,337 @@
+"""``mesh``: bring a mesh up and down, look after it, administer it. What each subcommand does stands beside it."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from console.cli.exits import guarded
+from console.settings import Settings, load
+
+Command = Callable[[Settings, argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        print(f"mesh: {message} (mesh --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own says nothing of a full disk in some versions, and ends with 0
+        if message:
+            print(message, end="", file=file or sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit status."""
+    return guarded("mesh", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = parser().parse_args(arguments)
+    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "service_nodes", "database")}
+    settings = load(given, config=options.config or "")
+    command: Command = options.command
+    return command(settings, options)
+
+
+def _how_many(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text} is no number of rows")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.01 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return seconds
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
+    top.add_argument("--config", metavar="FILE", help="the configuration file to read")
+    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_life(commands)
+    _add_hosts(commands)
+    _add_trust(commands)
+    _add_logins(commands)
+    _add_looks(commands)
+    _add_inspection(commands)
+    _add_partitions(commands)
+    _add_administration(commands)
+    _add_database(commands)
+    _add_machine(commands)
+    _add_sides(commands)
+    _add_replay(commands)
+    _add_completion(commands)
+    return top
+
+
+def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = 'completion of all commands for a shell: eval "$(mesh completion bash)"'
+    completion = commands.add_parser("completion", help=told, description=told)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="this command alone")
+    completion.set_defaults(command=_lazily("completion", "completion"))
+
+
+def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "start a mesh, on this machine or on the hosts of the configuration"
+    up = commands.add_parser("up", help=about, description=f"{about.capitalize()}.")
+    up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
+    up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
+    up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
+    up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
+    up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
+    up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
+    up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
+    up.add_argument("--accept-new", action="store_true", help="pin the keys of hosts that have none yet")
+    up.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
+    up.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
+    up.set_defaults(command=_lazily("up", "up"))
+    simulate = commands.add_parser("simulate", help="start a simulated machine", description="As mesh up --simulate.")
+    simulate.add_argument("simulate", metavar="FILE", help="its [topology] says what the machine has")
+    simulate.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
+    for one in (up, simulate):
+        one.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
+        one.add_argument(
+            "--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has"
+        )
+    alone = {"processors": None, "nodes": None, "service_nodes": None, "auto": False, "system": False}
+    simulate.set_defaults(command=_lazily("up", "up"), **alone)
+    down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
+    down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
+    down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
+    down.set_defaults(command=_lazily("up", "down"))
+    for one in (up, down, simulate):
+        one.add_argument("--json", action="store_true", help="for programs: what became of each host")
+
+
+def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
+    init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
+    init.set_defaults(command=_lazily("nodes", "init"))
+    nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
+    which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("list", help="those there are, and how their nodes are")
+    add = which.add_parser("add", help="describe more: NAME [key=value …]")
+    add.add_argument("name", metavar="NAME", help="like node[001-064]")
+    remove = which.add_parser("remove", help="describe these no more")
+    change = which.add_parser("set", help="say something else of them")
+    for one in (remove, change):
+        one.add_argument("names", metavar="LIST", help="like node[001-004],login1")
+    for one in (add, change):
+        one.add_argument("value", nargs="*", metavar="KEY=VALUE", help="like processors=16; KEY= takes the key out")
+    for one, name in ((show, "show"), (add, "add"), (remove, "remove"), (change, "change")):
+        one.set_defaults(command=_lazily("nodes", name))
+    doctor = commands.add_parser("doctor", help="what is wrong with which host", description="Look at every host.")
+    doctor.set_defaults(command=_lazily("doctor", "examine"))
+    told = "bring this version to a mesh that is up; what runs runs on"
+    upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
+    upgrade.set_defaults(command=_lazily("up_hosts", "upgrade"))
+    for one in (show, doctor, upgrade):
+        one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
+        one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
+        one.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "the certificates and keys of a mesh over many hosts"
+    trust = commands.add_parser("trust", help=about, description=f"{about.capitalize()} (docs/security.md).")
+    which = trust.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("show", help="which there are, and until when")
+    rotate = which.add_parser("rotate", help="make new ones; launches run on")
+    for one, name in ((show, "show"), (rotate, "rotate")):
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("trust", name))
+
+
+def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "other login processors"
+    login = commands.add_parser("login", help=about, description=f"{about.capitalize()} (docs/deployment.md).")
+    which = login.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    grant = which.add_parser("grant", help="write the file that lets a machine be one")
+    grant.add_argument("name", metavar="NAME", help="what it is called")
+    told = "so many CPAs of its own, where the system database is reached from there (default: those here are asked)"
+    # not `cpas`: that is how many there are here
+    grant.add_argument("--cpas", dest="own_cpas", metavar="N", type=_how_many, default=0, help=told)
+    join = which.add_parser("join", help="on that machine: be it")
+    for one, name in ((grant, "grant"), (join, "join")):
+        one.add_argument("file", metavar="FILE", help="with private keys in it (join: - is standard input)")
+        one.set_defaults(command=_lazily("login", name))
+    revoke = which.add_parser("revoke", help="have one be none any more: what it knew is of no use")
+    revoke.add_argument("name", metavar="NAME", help="which")
+    revoke.add_argument("--force", action="store_true", help="do not ask, whatever runs from there")
+    revoke.add_argument("--json", action="store_true", help="for programs")
+    revoke.set_defaults(command=_lazily("login", "revoke"))
+
+
+def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    status = commands.add_parser("status", help="daemons, nodes, launches", description="How the mesh is.")
+    status.set_defaults(command=_lazily("status", "status"))
+    history = commands.add_parser("history", help="launches that have ended", description="Ended launches.")
+    history.add_argument("-n", "--last", metavar="N", type=_how_many, default=20, help="how many (default: 20)")
+    history.set_defaults(command=_lazily("status", "history"))
+    for one in (status, history):
+        one.add_argument("--json", action="store_true", help="for programs")
+    console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
+    console.add_argument("--read-only", action="store_true", help="change nothing from here (ctrl+r switches)")
+    console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
+    console.add_argument("--replay", metavar="FILE", help="what mesh record wrote, in the place of the database")
+    console.add_argument("--speed", metavar="X", type=float, default=1.0, help="how fast it is shown (default: 1)")
+    console.set_defaults(command=_lazily("status", "console"))
+    record = commands.add_parser("record", help="write down all that changes", description="Record the mesh.")
+    record.add_argument("file", metavar="FILE", help="a new file; - for standard output")
+    record.add_argument("--every", metavar="S", type=_seconds, default=0.25, help="how often to look (default: 0.25)")
+    record.add_argument("--seconds", metavar="S", type=_seconds, help="for so long (default: until ^C)")
+    record.set_defaults(command=_lazily("record", "record"))
+    serve = commands.add_parser("serve", help="the console in a browser", description="The console in a browser.")
+    serve.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens, on 127.0.0.1 (8000)")
+    serve.add_argument("--read-only", action="store_true", help="change nothing from there")
+    serve.set_defaults(command=_lazily("serve", "serve"))
+
+
+def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "where the ranks of a running launch stand, as one tree"
+    stacks = commands.add_parser("stacks", help=told, description=told)
+    stacks.add_argument("launcher", metavar="LAUNCHER", type=int)
+    stacks.add_argument("--ranks", metavar="LIST", help="these ranks alone, like 0-3,7")
+    kinds = stacks.add_mutually_exclusive_group()
+    kinds.add_argument("--native", action="store_true", help="C, C++, Fortran calls alone")
+    kinds.add_argument("--python", action="store_true", help="Python's calls alone")
+    stacks.add_argument("--whole", action="store_true", help="calls inside MPI too")
+    stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="how long it may take (default: 10)")
+    stacks.add_argument("--json", action="store_true", help="for programs")
+    stacks.set_defaults(command=_lazily("stacks", "stacks"))
+    told = "the processes of a running launch: rank, host, process, program"
+    procs = commands.add_parser("procs", help=told, description=told)
+    procs.add_argument("launcher", metavar="LAUNCHER", type=int)
+    kinds = procs.add_mutually_exclusive_group()
+    kinds.add_argument("--mpir", action="store_true", help="as debuggers know them: MPIR_proctable, as JSON")
+    kinds.add_argument("--mpir-stub", action="store_true", help="be a process that has MPIR_proctable, for debuggers")
+    kinds.add_argument("--json", action="store_true", help="for programs")
+    procs.set_defaults(command=_lazily("procs", "procs"))
+    told = "a debugger on one rank of a running launch, in this terminal"
+    debug = commands.add_parser("debug", help=told, description=told)
+    debug.add_argument("launcher", metavar="LAUNCHER", type=int)
+    debug.add_argument("rank", metavar="RANK", type=int)
+    debug.add_argument(
+        "words", metavar="gdb|pdb|strace|py-spy|COMMAND", nargs=argparse.REMAINDER,
+        help="what to run on its node (default: gdb); {pid} in a command is the rank's process",
+    )  # fmt: skip
+    debug.set_defaults(command=_lazily("debug", "debug"))
+
+
+def _add_partitions(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    partition = commands.add_parser("partition", help="the batch system's partitions", description="Partitions.")
+    which = partition.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    create = which.add_parser("create", help="make one; prints variables for the job's environment")
+    create.add_argument("--batch-job", metavar="ID", required=True, help="the batch system's name for the job")
+    create.add_argument("-sz", "--size", metavar="N", type=int, help="how many processors")
+    create.add_argument("--list", metavar="LIST", help="which processors or nodes")
+    create.add_argument("--user", help="whose job it is (default: the caller's)")
+    create.set_defaults(command=_lazily("partition", "create"))
+    destroy = which.add_parser("destroy", help="free its processors")
+    destroy.add_argument("partition", type=int)
+    destroy.add_argument("--force", action="store_true", help="end the launches in it")
+    destroy.set_defaults(command=_lazily("partition", "destroy"))
+    show = which.add_parser("list", help="those there are")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(command=_lazily("partition", "show"))
+
+
+def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    mode = commands.add_parser("mode", help="whom processors serve", description="Set the allocation mode.")
+    mode.add_argument("mode", choices=("batch", "interactive", "reserved"))
+    mode.add_argument("list", metavar="LIST", help="processors or nodes, like 0..15,n3")
+    mode.set_defaults(command=_lazily("partition", "mode"))
+    reserve = commands.add_parser("reserve", help="keep processors for one user", description="Reserve.")
+    reserve.add_argument("user")
+    reserve.add_argument("list", metavar="LIST")
+    reserve.add_argument("--reason", metavar="TEXT", default="", help="why, for the event")
+    reserve.set_defaults(command=_lazily("partition", "reserve"))
+    unreserve = commands.add_parser("unreserve", help="undo it", description="Undo a reservation.")
+    unreserve.add_argument("list", metavar="LIST")
+    unreserve.set_defaults(command=_lazily("partition", "reserve"), user=None, reason="")
+    about = "take nodes out of service; what runs there runs on"
+    drain = commands.add_parser("drain", help=about, description=f"{about.capitalize()}.")
+    drain.add_argument("list", metavar="NODES", help="like n[0-3],n7")
+    drain.add_argument("--reason", metavar="TEXT", default="", help="why; everybody is shown it")
+    drain.set_defaults(command=_lazily("partition", "drain"))
+    resume = commands.add_parser("resume", help="put them back", description="Put nodes back into service.")
+    resume.add_argument("list", metavar="NODES", help="like n[0-3],n7")
+    resume.set_defaults(command=_lazily("partition", "resume"))
+
+
+def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    db = commands.add_parser("db", help="the system database", description="The system database.")
+    what = db.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    init = what.add_parser("init", help="make the schema, and print or run the grants")
+    init.add_argument("--url", help="an account that may create (default: the CPAs' URL)")
+    init.add_argument("--run", action="store_true", help="run the grants instead of printing them")
+    init.add_argument("--cpa-account", metavar="ACCOUNT", default="redmesh_cpa", help="USER or USER@HOST")
+    init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
+    told = "make a view of this login processor's side, and an account for it (may be repeated)"
+    init.add_argument("--view-login", metavar="NAME", action="append", default=[], help=told)
+    told = "make an account of this user's own, which sees the whole machine (may be repeated)"
+    init.add_argument("--view-user", metavar="NAME", action="append", default=[], help=told)
+    told = "connections that an account which people share may have at once (default: 100; one user's own: 10)"
+    init.add_argument("--view-connections", metavar="N", type=int, default=100, help=told)
+    init.set_defaults(command=_lazily("database", "init"))
+    migrate = what.add_parser("migrate", help="bring an older schema up to date")
+    migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
+    migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
+
+
+def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    topology = commands.add_parser("topology", help="what the machine looks like", description="The topology.")
+    which = topology.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    for name, told in (("show", "print it"), ("check", "compare it with the nodes")):
+        one = which.add_parser(name, help=told)
+        one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("topology", name))
+
+
+def _add_sides(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    side = commands.add_parser("side", help="switch columns and the sides between them", description="Sides.")
+    which = side.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    show = which.add_parser("show", help="which switches are open, who is on which side")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(command=_lazily("side", "show"))
+    change = which.add_parser("set", help="open and close switches, in one transaction")
+    change.add_argument("switch", nargs="+", metavar="SWITCH=open|closed")
+    change.add_argument("--wait", metavar="S", type=float, help="give nothing new out there, and wait for what runs")
+    both = "where sides are joined, wipe the larger one too (default: only the smaller one, which changes sides)"
+    change.add_argument("--wipe-both", action="store_true", help=both)
+    change.set_defaults(command=_lazily("side", "set_switches"))
+
+
+def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    replay = commands.add_parser("replay", help="jobs of a trace, many times real time", description="Replay jobs.")
+    replay.add_argument("trace", nargs="?", metavar="FILE", help="a Standard Workload Format file (default: made up)")
+    replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many are made up (default: 1000)")
+    replay.add_argument("--days", metavar="D", type=float, default=0, help="those of so many days, however many")
+    replay.add_argument("--load", metavar="L", type=float, default=0.8, help="how busy they keep it (default: 0.8)")
+    replay.add_argument("--seed", metavar="S", type=int, default=1, help="what chance begins with (default: 1)")
+    replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
+    replay.add_argument("--json", action="store_true", help="for programs")
+    replay.set_defaults(command=_lazily("replay", "replay"))
+
+
+def _lazily(module: str, name: str) -> Command:
+    """The function ``name`` of ``console.cli.module``, imported only when it is the one that was asked for."""
+
+    def command(settings: Settings, options: argparse.Namespace) -> int:
+        from importlib import import_module
+
+        run: Command = getattr(import_module(f"console.cli.mesh.{module}"), name)
+        return run(settings, options)
+
+    return command

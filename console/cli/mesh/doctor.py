@@ -1,0 +1,75 @@
+"""``mesh doctor``: what is wrong on which host, and what to do."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from console.cli.mesh.host_progress import Lines, Silent, progress
+from console.deploy.hosts import checks
+from console.deploy.hosts.worker_pool import Report
+from console.deploy.personal.logind import Danger, dangers
+from console.settings import Settings
+from redmesh.sanitise import clean
+from redmesh.text import counted
+
+
+def examine(settings: Settings, options: argparse.Namespace) -> int:
+    """Look at every host, and at what a logout does here; status 1 when a host cannot be used."""
+    here = dangers(settings.run_dir)
+    if not settings.hosts and not options.only and not options.label:
+        return _examine_here(settings, options, here)
+    if not options.json:
+        for danger in here:
+            print(f"mesh: {danger.code}: {danger.message} ({danger.hint})", file=sys.stderr)
+    with progress(options.json) as report:
+        quiet: Report = Silent() if isinstance(report, Lines) else report  # what is wrong is told below
+        found = checks.examine(settings, quiet, options.only, options.label)
+    if options.json:
+        rows = [_as_row(one) for one in found]
+        print(json.dumps({"mesh": settings.mesh, "hosts": rows, "here": [danger._asdict() for danger in here]}))
+    else:
+        print("\n".join(line for one in found for line in _as_lines(one)))
+        ill = sum(not one.well for one in found)
+        are = "is" if len(found) - ill == 1 else "are"
+        print(f"{len(found) - ill} of {counted(len(found), 'host')} {are} well")
+    return 0 if all(one.well for one in found) else 1
+
+
+def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Danger]) -> int:
+    """A mesh of this machine alone: what ends it without being asked to."""
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "hosts": [], "here": [danger._asdict() for danger in here]}))
+        return 0
+    for danger in here:
+        print(f"{danger.code}: {danger.message} – {danger.hint}")
+    if not here:
+        print("a logout ends nothing of a mesh of this machine")
+    print("the configuration describes no hosts to look at (mesh init writes one)")
+    return 0
+
+
+def _as_lines(one: checks.Examined) -> list[str]:
+    facts = one.errand.facts
+    about = ""
+    if facts:
+        about = f" (Python {clean(str(facts['version']))}, {counted(facts['processors'], 'processor')})"
+    lines = [f"{one.errand.name}: {'well' if one.well else 'NOT WELL'}{about}"]
+    for finding in one.findings:
+        hint = f" – {clean(finding.hint)}" if finding.hint else ""
+        lines.append(f"  {finding.code}: {clean(finding.message)}{hint}")
+    return lines
+
+
+def _as_row(one: checks.Examined) -> dict[str, Any]:
+    facts = one.errand.facts
+    return {
+        "name": one.errand.name,
+        "address": one.errand.host.address,
+        "well": one.well,
+        "findings": [finding._asdict() for finding in one.findings],
+        "python": facts.get("version"),
+        "processors": facts.get("processors"),
+        "clock_off_s": round(one.errand.clock_off_s, 3) if facts else None,
+        "agent": facts.get("agent"),
+    }

@@ -1,0 +1,105 @@
+"""Progress of many hosts for people: a line each when it is done, or on a terminal a table that changes in place."""
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from console.deploy.hosts.host_states import FINAL, State
+from redmesh.sanitise import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from console.deploy.hosts.worker_pool import Errand, Report
+
+#: Hosts at work that the table shows; of the others it says how many there are.
+_SHOWN = 12
+
+
+class Lines:
+    """One line on stderr for every host that is done."""
+
+    def moved(self, errand: "Errand") -> None:
+        """Say so when it is done."""
+        if errand.state in FINAL:
+            print(line_of(errand), file=sys.stderr, flush=True)
+
+
+class Silent:
+    """Nothing: the answer will be JSON."""
+
+    def moved(self, errand: "Errand") -> None:
+        """Nobody looks."""
+
+
+class _Table:
+    """Hosts at work, in place; those that fail are printed above it and stay."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True, highlight=False)
+        self._all: dict[str, Errand] = {}
+        self.live = Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._draw)
+
+    def moved(self, errand: "Errand") -> None:
+        """Another state of a host."""
+        self._all[errand.name] = errand
+        if errand.state is State.FAILED:
+            from rich.text import Text
+
+            self._console.print(Text(line_of(errand), style="red"), soft_wrap=True)
+
+    def _draw(self) -> Any:
+        from rich.text import Text
+
+        counted: dict[State, int] = {}
+        for errand in list(self._all.values()):
+            counted[errand.state] = counted.get(errand.state, 0) + 1
+        head = ", ".join(f"{counted[state]} {state.value}" for state in State if state in counted)
+        busy = [errand for errand in list(self._all.values()) if errand.state not in FINAL]
+        text = Text(f"hosts: {head}\n" if head else "hosts …\n", style="bold")
+        for errand in busy[:_SHOWN]:
+            text.append(f"  {errand.name:<20} {errand.state.value}\n", style="not bold")
+        if len(busy) > _SHOWN:
+            text.append(f"  … and {len(busy) - _SHOWN} more\n", style="not bold")
+        return text
+
+
+@contextmanager
+def progress(json: bool) -> "Iterator[Report]":
+    """What shows the progress: nothing, lines, or a table."""
+    if json:
+        yield Silent()
+    elif sys.stderr.isatty():
+        table = _Table()
+        with table.live:
+            yield table
+    else:
+        yield Lines()
+
+
+def line_of(errand: "Errand") -> str:
+    """A host that is done, for people."""
+    if errand.failure is None:
+        return f"{errand.name}: {errand.state.value} ({errand.took_s:.1f} s)"
+    hint = f" ({clean(errand.failure.hint)})" if errand.failure.hint else ""
+    return f"{errand.name}: {clean(errand.failure.message)}{hint}"
+
+
+def as_rows(errands: "Sequence[Errand]") -> list[dict[str, Any]]:
+    """The hosts as ``--json`` has them."""
+    return [
+        {
+            "name": errand.name,
+            "address": errand.host.address,
+            "state": errand.state.value,
+            "code": errand.failure.code if errand.failure else None,
+            "message": errand.failure.message if errand.failure else None,
+            "hint": errand.failure.hint if errand.failure else None,
+            "python": errand.facts.get("version"),
+            "took_s": round(errand.took_s, 3),
+        }
+        for errand in errands
+    ]

@@ -1,0 +1,86 @@
+"""``mesh init`` and ``mesh nodes``: the hosts in the configuration."""
+
+import argparse
+import json
+import shutil
+import sys
+from typing import Any
+
+from console.cli.map.drawing import table
+from console.deploy.hosts import inventory
+from console.deploy.hosts.description import Host, read_hosts, selected
+from console.settings import Settings
+from db.errors import StoreError
+
+
+def init(settings: Settings, options: argparse.Namespace) -> int:
+    """Write a configuration file with comments."""
+    inventory.init(options.file)
+    print(f"{options.file} is written: say which hosts there are, then mesh doctor, then mesh up")
+    return 0
+
+
+def show(settings: Settings, options: argparse.Namespace) -> int:
+    """The hosts that are described, and how their nodes are."""
+    hosts = selected(read_hosts(settings), options.only, options.label)
+    states = _states(settings)
+    if options.json:
+        print(json.dumps([_as_row(host, states) for host in hosts]))
+        return 0
+    if not hosts:
+        print("no hosts are described (mesh init writes a file with examples)")
+        return 0
+    head = ("node", "address", "processors", "role", "mode", "state", "labels")
+    rows = [
+        (
+            host.name,
+            f"{host.user}@{host.address}" if host.user else host.address,
+            "auto" if host.processors < 0 else str(host.processors),
+            host.role,
+            host.mode or "-",
+            states.get(host.name, {}).get("state", "-"),
+            " ".join(host.labels),
+        )
+        for host in hosts
+    ]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    print("\n".join(line.rstrip() for line in table(head, rows, width, right=(2,))))
+    return 0
+
+
+def _states(settings: Settings) -> dict[str, dict[str, Any]]:
+    from db.views.viewer import open_viewer
+
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            return {node.name: {"state": node.state, "reason": node.reason} for node in viewer.read().nodes}
+    except StoreError:
+        return {}
+
+
+def _as_row(host: Host, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    row = host._asdict()
+    row.update({key: "auto" for key in ("processors", "gpus") if row[key] < 0})
+    return {**row, "state": None, "reason": None, **states.get(host.name, {})}
+
+
+def add(settings: Settings, options: argparse.Namespace) -> int:
+    """Describe more hosts."""
+    added = inventory.add(settings, {"name": options.name, **inventory.values_of(options.value)})
+    return _say(settings, "added", [host.name for host in added])
+
+
+def remove(settings: Settings, options: argparse.Namespace) -> int:
+    """Describe hosts no more."""
+    return _say(settings, "removed", inventory.remove(settings, options.names))
+
+
+def change(settings: Settings, options: argparse.Namespace) -> int:
+    """Say something else of hosts."""
+    return _say(settings, "changed", inventory.change(settings, options.names, inventory.values_of(options.value)))
+
+
+def _say(settings: Settings, what: str, names: list[str]) -> int:
+    some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    print(f"{what} in {settings.file}: {some}; the next mesh up takes it up")
+    return 0

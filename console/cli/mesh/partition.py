@@ -1,0 +1,132 @@
+"""What the batch system and administrators tell a mesh: partitions, allocation modes, reservations."""
+
+import argparse
+import os
+import sys
+
+from console.deploy.mesh.cpas import ask_cpa
+from console.deploy.personal.lifecycle import write_private
+from console.errors import ConsoleError, UsageError
+from console.launch.options.lists import parse_list
+from console.settings import Settings
+
+
+def create(settings: Settings, options: argparse.Namespace) -> int:
+    """Make a partition; print what a job script's environment needs, as lines for ``eval``."""
+    if options.size is None and not options.list:
+        raise UsageError("how many processors?", "-sz N, or --list LIST")
+    if not options.batch_job:
+        raise UsageError("--batch-job needs the batch system's name for the job")
+    request = {
+        "op": "partition_create",
+        "key": os.urandom(16).hex(),
+        "batch_job": options.batch_job,
+        "size": options.size,
+        "wanted": parse_list(options.list) if options.list else None,
+        "exclude": None,
+        "placement": "default",
+    }
+    if options.user:
+        request["user"] = options.user
+    reply = ask_cpa(settings, request)
+    folder = f"{settings.state_dir}/partitions"
+    os.makedirs(folder, 0o700, exist_ok=True)
+    write_private(f"{folder}/{reply['partition']}", reply["admin_cookie"] + "\n")
+    print(f"REDMESH_PARTITION={int(reply['partition'])}")
+    print(f"REDMESH_ALLOCATION_COOKIE={reply['allocation_cookie']}")
+    return 0
+
+
+def destroy(settings: Settings, options: argparse.Namespace) -> int:
+    """Free a partition's processors, by the cookie that ``create`` kept."""
+    path = f"{settings.state_dir}/partitions/{options.partition}"
+    try:
+        with open(path, encoding="ascii") as file:
+            cookie = file.read().strip()
+    except FileNotFoundError:
+        raise ConsoleError(
+            f"partition {options.partition} was not made from here", "mesh partition list", exit_status=1
+        ) from None
+    ask_cpa(
+        settings,
+        {"op": "partition_destroy", "partition": options.partition, "cookie": cookie, "force": options.force},
+        timeout_s=60.0,
+    )
+    os.unlink(path)
+    return 0
+
+
+def mode(settings: Settings, options: argparse.Namespace) -> int:
+    """Set whom processors serve."""
+    ask_cpa(settings, {"op": "set_mode", "wanted": parse_list(options.list), "mode": options.mode})
+    return 0
+
+
+def reserve(settings: Settings, options: argparse.Namespace) -> int:
+    """Keep processors for one user; for nobody where the user is None."""
+    request = {"op": "reserve", "wanted": parse_list(options.list), "user": options.user}
+    ask_cpa(settings, {**request, "reason": options.reason} if options.reason else request)
+    return 0
+
+
+def drain(settings: Settings, options: argparse.Namespace) -> int:
+    """Take nodes out of service: what runs there runs on, nothing new begins."""
+    names = _nodes(options.list)
+    ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
+    return 0
+
+
+def resume(settings: Settings, options: argparse.Namespace) -> int:
+    """Put nodes back that were taken out."""
+    names = _nodes(options.list)
+    back = ask_cpa(settings, {"op": "resume", "nodes": names})["nodes"]
+    for name in names:
+        if name not in back:
+            print(f"mesh: {name} was in service", file=sys.stderr)
+    return 0
+
+
+def _nodes(text: str) -> list[str]:
+    wanted = parse_list(text)
+    if wanted["processors"]:
+        raise UsageError("nodes are taken out and put back whole", "their names, like n[0-3]")
+    names: list[str] = wanted["nodes"]
+    return names
+
+
+def show(settings: Settings, options: argparse.Namespace) -> int:
+    """The partitions there are, straight from the database."""
+    import json
+    import shutil
+
+    from console.cli.map.drawing import elapsed, table
+    from db.views.viewer import Picture, open_viewer
+    from redmesh.sanitise import clean
+
+    picture = Picture()
+    with open_viewer(settings.database, settings.login) as viewer:
+        picture.update(viewer)
+    rows = [row for _, row in sorted(picture.partitions.items())]
+    if options.json:
+        print(json.dumps([dict(row._asdict(), batch_job_error=bool(row.batch_job_error)) for row in rows]))
+        return 0
+    if not rows:
+        print("no partitions")
+        return 0
+    head = ("partition", "batch job", "user", "size", "max in use", "error", "age", "processors")
+    lines = [
+        (
+            str(row.id),
+            clean(row.batch_job or "-"),
+            clean(row.user),
+            str(row.size),
+            str(row.max_in_use),
+            "yes" if row.batch_job_error else "no",
+            elapsed(picture.now - row.created_at),
+            row.processors,
+        )
+        for row in rows
+    ]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    print("\n".join(table(head, lines, width, right=(0, 3, 4))))
+    return 0

@@ -1,0 +1,229 @@
+"""``mesh status``, ``mesh history`` and ``mesh console``."""
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+from agents.link.client import Client, Unreachable
+from console.cli.map.drawing import elapsed, legend, table
+from console.cli.map.rows import counts
+from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal.plan import size_of
+from console.deploy.personal.program_snapshot import runs_another
+from console.errors import ConsoleError
+from console.settings import Settings
+from db.errors import StoreError
+from db.store.url import without_password
+from db.views.viewer import Picture, open_viewer
+from redmesh.sanitise import clean
+from redmesh.text import counted
+
+#: Bytes that the state directory needs to have left: less, and something of the mesh soon cannot be written.
+ROOM = 4 << 20
+#: Nodes out of order for the same reason that are named one by one.
+NAMED = 5
+
+
+def status(settings: Settings, options: argparse.Namespace) -> int:
+    """How the mesh is; status 1 when none is up, or a part of it is missing."""
+    found = _find_out(settings)
+    print(json.dumps(found) if options.json else "\n".join(_as_text(found)))
+    return 0 if found["healthy"] else 1
+
+
+def _find_out(settings: Settings) -> dict[str, Any]:
+    config, trouble = lifecycle.found_config(settings)
+    keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
+    rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
+    unheard = "" if keeper and rca else _unheard(settings)
+    if unheard:
+        keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
+        rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
+    cpas = {
+        os.path.basename(path)[:-5]: liveness.answers(path)
+        for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
+    }
+    database, machine = _database(settings)
+    up = bool(keeper or rca or any(cpas.values()) or unheard)
+    free = _free(settings.state_dir)
+    failing = any("reason" in one for one in keeper["daemons"]) if keeper else False
+    complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
+    return {
+        "mesh": settings.mesh,
+        "up": up,
+        "healthy": complete and not (machine["nodes_out"] or failing) and (free is None or free >= ROOM),
+        "size": str(size_of(config)) if config else None,
+        "trouble": "" if not up else unheard if not keeper and not rca else trouble if config is None else "",
+        "state": settings.state_dir,
+        "state_free": free,
+        "another_program": up and runs_another(settings.state_dir),
+        "run": settings.run_dir,
+        "database": without_password(settings.database),
+        "database_error": database,
+        "auto": keeper["auto"] if keeper else None,
+        "keeper": keeper["pid"] if keeper else None,
+        "daemons": keeper["daemons"] if keeper else [],
+        "rca": rca is not None,
+        "rca_events": rca["events"] if rca else None,
+        "cpas": cpas,
+        **machine,
+    }
+
+
+def _unheard(settings: Settings) -> str:
+    """What lives of a mesh whose keeper does not answer, after its sockets had time to come back; "" for nothing."""
+    if not lifecycle.is_up(settings):
+        return ""
+    there = lifecycle.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
+    silent = liveness.await_sockets(there)
+    if liveness.any_answers(settings.run_dir):
+        return "a part of it does not answer"
+    what = f"its processes live ({', '.join(silent)})" if silent else f"a keeper holds {settings.state_dir}/mesh.lock"
+    why = "" if os.path.isdir(settings.run_dir) else f"; {settings.run_dir} was removed and cannot be made again"
+    return f"{what}, but nothing answers{why}"
+
+
+def _ask(path: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        with Client(path, "admin", 2.0) as client:
+            return client.call(request)
+    except Unreachable:
+        return None
+
+
+def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
+    picture = Picture()
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            picture.update(viewer)
+    except StoreError as error:
+        return error.message, {"nodes_out": [], "processors": {}, "launchers": 0, "partitions": 0}
+    out = [
+        {"name": node.name, "state": node.state, "reason": node.reason}
+        for _, node in sorted(picture.nodes.items())
+        if node.state != "up"
+    ]
+    sizes = {"launchers": len(picture.launchers), "partitions": len(picture.partitions)}
+    return "", {"nodes_out": out, "processors": counts(picture), **sizes}
+
+
+def _free(directory: str) -> int | None:
+    """Bytes that are left for its owner on the disk of a directory; None where that cannot be told."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    if not found["up"]:
+        return ["no mesh is up", f"state       {found['state']}"]
+    auto = ", ends when idle" if found["auto"] else ""
+    lines = [f"mesh {found['mesh']}: {found['size'] or 'its size is not known'}{auto}"]
+    if found["trouble"]:
+        lines.append(f"TROUBLE     {found['trouble']} (mesh down --force ends what is up)")
+    gone = "DOES NOT ANSWER" if found["trouble"] else "GONE: daemons are not restarted (mesh up gives a new one)"
+    keeper = f"pid {found['keeper']}" if found["keeper"] else gone
+    cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
+    lines += [f"keeper      {keeper}", f"CPAs        {cpas or 'NONE'}"]
+    events = f", {counted(found['rca_events'], 'event waits', 'events wait')} for a CPA" if found["rca_events"] else ""
+    lines.append("RCA         " + (f"answers{events}" if found["rca"] else "DOES NOT ANSWER"))
+    lines.append(
+        f"database    {found['database']}" + (f": {found['database_error']}" if found["database_error"] else "")
+    )
+    lines += [f"{one['name']:<11} {_failing(one)}" for one in found["daemons"] if "reason" in one]
+    again = [one for one in found["daemons"] if one["restarts"]]
+    if again:
+        lines.append("restarted   " + ", ".join(f"{one['name']} {counted(one['restarts'], 'time')}" for one in again))
+    if found["processors"]:
+        lines.append(f"processors  {legend(found['processors'])}")
+        lines.append(
+            "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
+        )
+    lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
+    if found["another_program"]:
+        lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")
+    full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
+    return [*lines, f"state       {found['state']}{full}", f"sockets     {found['run']}"]
+
+
+def _failing(daemon: dict[str, Any]) -> str:
+    why = clean(str(daemon["reason"]))
+    return f"DOES NOT COME UP: {why}; tried again in {daemon['again_s']:.0f} s, or by mesh up"
+
+
+def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
+    """A few by name, more that are alike as one line: half a machine of ten thousand may be drained."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for one in nodes:
+        alike.setdefault((one["state"], one["reason"]), []).append(one["name"])
+    found = []
+    for (state, reason), names in alike.items():
+        why = f": {clean(reason)}" if reason else ""
+        if len(names) <= NAMED:
+            found += [f"{name} is {state}{why}" for name in names]
+        else:
+            found.append(f"{len(names)} nodes ({names[0]} … {names[-1]}) are {state}{why}")
+    return found
+
+
+def _full(free: int) -> str:
+    return f"ITS DISK IS FULL ({free >> 10} KiB left): logs, spools and a database there cannot grow; make room"
+
+
+def history(settings: Settings, options: argparse.Namespace) -> int:
+    """Launches that have ended, the last one last."""
+    with open_viewer(settings.database, settings.login) as viewer:
+        rows = viewer.history(options.last)[::-1]
+    if options.json:
+        print(json.dumps([_as_dict(row) for row in rows]))
+        return 0
+    if not rows:
+        print("no launch has ended yet")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    head = ("launcher", "ended", "user", "size", "elapsed", "status", "command")
+    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5))))
+    return 0
+
+
+def _line(row: Any) -> tuple[str, ...]:
+    status = "?" if row.exit_status is None else str(row.exit_status)
+    told = clean(row.command) + (f"  ({clean(row.reason)})" if row.reason else "")
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.ended_at))
+    ran = elapsed(row.ended_at - (row.started_at or row.created_at))
+    return str(row.id), ended, clean(row.user), str(row.size), ran, status, told
+
+
+def _as_dict(row: Any) -> dict[str, Any]:
+    shown = row._asdict()
+    for inner in ("changed", "ranks", "resources"):
+        shown.pop(inner)
+    return dict(shown, abnormal=bool(row.abnormal))
+
+
+def console(settings: Settings, options: argparse.Namespace) -> int:
+    """The console on the whole screen."""
+    served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
+    if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
+    import gc
+
+    gc.disable()  # until the first picture: nothing of what is made so far is garbage, and looking costs a fifth
+    from console.tui.app import ConsoleApp, run
+
+    make: Any = ConsoleApp
+    if options.replay:
+        from functools import partial
+
+        from console.tui.sources.replay import Player
+        from console.tui.sources.replay_app import ReplayApp
+
+        make = partial(ReplayApp, player=Player(options.replay, options.speed))
+    return int(run(settings, read_only=options.read_only, theme=options.theme or "", make=make) or 0)

@@ -1,0 +1,1 @@
+"""Word tables of the commands: parser, help, pages and completion."""

@@ -1,0 +1,7 @@
+"""``python -m console.cli.pingd``"""
+
+import sys
+
+from console.cli.pingd.command import main
+
+sys.exit(main())

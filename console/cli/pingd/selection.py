@@ -1,0 +1,77 @@
+"""Which processors pingd is about: its selectors, all of which have to hold."""
+
+import os
+import sys
+
+from console.cli.map.rows import side_seen
+from console.errors import UsageError
+from db.views.viewer import Picture
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+
+class Selection:
+    """A choice of processors, made anew for every picture. UsageError for what is no list."""
+
+    def __init__(self, given: "Mapping[str, Any]", bare: "Sequence[str]") -> None:
+        self._job: int | None = given.get("job")
+        self._batch_job: str | None = given.get("pbsjob")
+        self._mine = "mine" in given
+        self._missing: set[str] = set()
+        self._wanted: dict[str, Any] | None = None
+        if bare and "list" in given:
+            raise UsageError(f"-list and {bare[0]!r}: give one list")
+        text = ",".join(bare) or given.get("list")
+        if text is not None:
+            from console.launch.options.lists import parse_list
+
+            self._wanted = parse_list(text)
+        self.is_all = self._wanted is None and self._job is None and self._batch_job is None and not self._mine
+
+    def ids(self, picture: Picture) -> "set[int] | None":
+        """The processors; None for all there are."""
+        if self.is_all:
+            return None
+        ids = set(picture.processors) if self._wanted is None else self._listed(picture)
+        return {one for one in ids if self._holds(picture, picture.processors[one])}
+
+    def _holds(self, picture: Picture, row: "Any") -> bool:
+        partition = picture.partitions.get(row.partition)
+        if self._job is not None and row.launcher != self._job:
+            return False
+        if self._batch_job is not None:
+            name = partition.batch_job if partition else None
+            if name is None or self._batch_job not in (name, name.partition(".")[0]):
+                return False
+        if self._mine:
+            launcher = picture.launchers.get(row.launcher)
+            owner = launcher.uid if launcher is not None else partition.uid if partition is not None else None
+            return bool(owner == os.getuid())
+        return True
+
+    def _listed(self, picture: Picture) -> "set[int]":
+        assert self._wanted is not None
+        ids: set[int] = set()
+        for first, last in self._wanted["processors"]:
+            there = [one for one in range(first, last + 1) if one in picture.processors] if last - first < 1e7 else []
+            ids.update(there)
+            if len(there) < last - first + 1:
+                what = f"no processor {first}" if first == last else f"not all of the processors {first}..{last}"
+                self._tell(picture, what)
+        names = {node.name: node.id for node in picture.nodes.values()}
+        for name in self._wanted["nodes"]:
+            if name in names:
+                ids.update(row.id for row in picture.processors.values() if row.node == names[name])
+            else:
+                self._tell(picture, f"no node {clean(name)}")
+        return ids
+
+    def _tell(self, picture: Picture, what: str) -> None:
+        if what not in self._missing:  # --watch selects again and again
+            self._missing.add(what)
+            where = "this mesh" if side_seen(picture) is None else "this side of the machine"
+            print(f"pingd: {where} has {what}", file=sys.stderr)

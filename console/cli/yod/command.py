@@ -1,0 +1,440 @@
+"""``yod``: launch a parallel program, and be its terminal. Words and meanings: yod_words.py, docs/yod.md."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from console.cli.exits import leave_interrupts, open_standard_descriptors, refused, take_interrupts
+from console.cli.options.parser import complain, help_text, parse
+from console.cli.yod.arguments import ABOUT, CARRIED, CONDUCT, EXTRAS, MANNER, USAGE, WORDS
+from console.errors import ConsoleError, UsageError
+from redmesh.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from socket import socket
+    from typing import Any
+
+    from console.launch.engine import Engine
+    from console.launch.options.request import Program, Request
+    from console.settings import Settings
+
+
+_NULL_DEVICE = os.makedev(1, 3)
+#: Words that are a Request's own, which has them or not.
+_FLAGS = ("overcommit", "batch", "kill", "label", "json", "quiet", "verbose")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run yod; its exit status. As a command it ends the process, without tearing down what nobody needs any more."""
+    if arguments is not None:
+        return _guarded(arguments)
+    gc.disable()  # nothing that we load is ever garbage; the engine enables it for launches that last
+    status = _guarded(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass  # whoever read us has gone
+    os._exit(status)
+
+
+def _guarded(arguments: Sequence[str]) -> int:
+    taken = False
+    try:
+        taken = take_interrupts()
+        open_standard_descriptors()
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 141
+    except Exception as error:
+        # ConsoleError and AgentError; the latter's module is loaded only where it can happen
+        if hasattr(error, "hint") and hasattr(error, "exit_status"):
+            return complain("yod", error)
+        if isinstance(error, OSError):
+            return complain("yod", refused(error))
+        if "REDMESH_DEBUG" in os.environ:
+            raise
+        told = f"this is a bug in yod: {type(error).__name__}: {error}"
+        return complain("yod", ConsoleError(told, "REDMESH_DEBUG=1 shows where; the RCA cleans up"))
+    finally:
+        if taken:
+            leave_interrupts()
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parsed = parse(WORDS, arguments, stop=True)
+    given: dict[str, Any] = dict(parsed.values)
+    rest = parsed.rest
+    if "help" in given or "vhelp" in given:
+        print(help_text(USAGE, ABOUT, WORDS), end="")
+        if "vhelp" in given:
+            from console.cli.yod.show import ENVIRONMENT
+
+            print(ENVIRONMENT, end="")
+        # -help ended with 1 in the original, and scripts may look at it
+        return 0 if any(word.startswith("--") for word in arguments[: len(arguments) - len(rest)]) else 1
+    if "version" in given:
+        print(f"yod (Redmesh) {VERSION}")
+        return 0
+    from console.settings import load
+
+    settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
+    if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
+        return _signal(settings, given["signal"], rest)
+    if "release" in given:
+        return _release(settings, given["release"], rest)
+    if "feed" in given:
+        return _feed(settings, given["feed"], rest)
+    if "reattach" in given:
+        return _attach(settings, given, rest)
+    request = request_of(given, rest, settings.fanout)
+    if "show" in given or "dry-run" in given:
+        from console.cli.yod import show
+
+        return show.dry_run(settings, request) if "dry-run" in given else show.show(settings, request)
+    return _launch(settings, request, detached="detach" in given)
+
+
+def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
+    """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError."""
+    from console.launch.options.request import Request
+
+    _refuse_nonsense(given, rest)
+    wanted, size = None, given.get("sz")
+    if "list" in given:
+        from console.launch.options.lists import parse_list
+
+        wanted = parse_list(given["list"])
+    program, programs = _programs(rest, given, wanted)
+    if programs is not None:
+        sizes = [one.size for one in programs]
+        size = sum(sizes) if all(sizes) else size
+        wanted = wanted if "overcommit" in given else None
+    elif size is None and "list" not in given:
+        size = 1
+    partition = _partition()
+    umask = os.umask(0o022)
+    os.umask(umask)
+    request = Request(
+        program,
+        [os.fsencode(argument) for argument in rest],
+        environ=os.environb,
+        cwd=_current_directory(),
+        umask=umask,
+        size=size,
+        wanted=wanted,
+        cpus_per_task=given.get("cpus-per-task", 1),
+        distribution=given.get("distribution", "block"),
+        fanout=fanout,
+        wait_s=given.get("wait-for-nodes", 0.0),
+        partition=partition,
+        cookie=_cookie(partition),
+        **_carried(given),
+        **_flags(given),
+    )
+    _refine(request, given, programs)
+    return request
+
+
+def _refine(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
+    """The options that few use, each read by a module that is loaded for it."""
+    if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
+        from console.cli.yod.extra_options import extend
+
+        extend(request, given, programs)
+    if not CONDUCT.isdisjoint(given):
+        from console.launch.options.output import read
+
+        request.conduct = read(given, request)
+    if not MANNER.isdisjoint(given):
+        from console.launch.options.run import read as read_manner
+
+        request.manner = read_manner(given, request.size, request.cwd)
+    request.input = _input(given.get("input") or _who_reads(given, request), request.size)
+
+
+def _programs(
+    rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None
+) -> tuple[bytes, list[Program] | None]:
+    """The program's path, or the first of a load file and all of them."""
+    from console.launch.options.program import find
+
+    try:
+        return find(rest[0], os.environb if "io" not in given else _with_yodio()), None
+    except ConsoleError as error:
+        if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
+            error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
+            raise
+        from console.cli.yod.extra_options import load_file
+
+        programs = load_file(rest, given, wanted)
+        if programs is None:
+            raise
+        return programs[0].path, programs
+
+
+def _with_yodio() -> dict[bytes, bytes]:
+    from console.launch.options.transfer import with_yodio
+
+    return with_yodio(os.environb)
+
+
+def _carried(given: dict[str, Any]) -> dict[str, Any]:
+    if CARRIED.isdisjoint(given):
+        return {}
+    from console.launch.options.transfer import carried
+
+    return carried(given)
+
+
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: name in given for name in _FLAGS}
+
+
+def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
+    if not rest:
+        raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
+    if given.get("sz") == 0 or given.get("cpus-per-task") == 0:
+        raise UsageError("-sz and -cpus-per-task are at least 1")
+    if "batch" in given and "interactive" in given:
+        raise UsageError("-batch and -interactive exclude each other")
+
+
+def _current_directory() -> bytes:
+    try:
+        return os.getcwdb()
+    except FileNotFoundError:
+        raise ConsoleError("the current directory has been removed", "cd to one that exists") from None
+
+
+def _who_reads(given: dict[str, Any], request: Request) -> str:
+    if request.manner is not None and request.manner.pty is not None:
+        return str(request.manner.pty)
+    if request.conduct is not None and request.conduct.stdin is not None:
+        return "none" if request.conduct.stdin_each is not None else "all"
+    # /dev/null has nothing to share: no pipe, no message
+    return "none" if "detach" in given or os.fstat(0).st_rdev == _NULL_DEVICE else "shared"
+
+
+def _input(text: str, size: int | None) -> str | int:
+    if text in ("shared", "all", "none"):
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"-input takes shared, all, none or a rank, not {text!r}")
+    if size is not None and int(text) >= size:
+        raise UsageError(f"-input {text}: there is no such rank", f"ranks are 0 to {size - 1}")
+    return int(text)
+
+
+def _partition() -> int | None:
+    """The batch job's that we are inside of, if we are."""
+    text = os.environ.get("REDMESH_PARTITION")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UsageError(f"REDMESH_PARTITION is {text!r}, which is no partition", "mesh partition create prints one")
+    return int(text)
+
+
+def _cookie(partition: int | None) -> str | None:
+    """The right to allocate inside a batch job, which its script has, and ranks only where they were handed it."""
+    if partition is None:
+        return None
+    cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
+    if cookie is None or not cookie.isascii():
+        told = f"this is inside partition {partition}, without the right to launch there (REDMESH_ALLOCATION_COOKIE)"
+        raise ConsoleError(told, "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE")
+    return cookie
+
+
+def _launch(settings: Settings, request: Request, *, detached: bool) -> int:
+    if not detached:
+        return _engine(settings, request, None)
+    from console.launch.attach.detach import detach
+
+    return detach(lambda on_running: _complaining(lambda: _engine(settings, request, on_running)))
+
+
+def _complaining(run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except Exception as error:
+        if hasattr(error, "hint"):
+            return complain("yod", error)
+        raise
+
+
+def _engine(settings: Settings, request: Request, on_running: Callable[[int], None] | None) -> int:
+    from agents.link.loop import Loop
+    from console.launch.daemons.connect import login_name, start_time
+    from console.launch.daemons.cpa import ALLOCATE_S, Authority
+    from console.launch.daemons.rca import Registration
+
+    if request.conduct is not None:
+        request.conduct.begin()
+    if request.bcast == "always":
+        from console.launch.options.transfer import read_large
+
+        read_large(request)
+    pid = os.getpid()
+    began = start_time(pid)
+    run, sock = _reached(settings, request, pid)
+    loop = Loop()
+    rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
+    cpa = Authority(loop, run, pid, sock)
+    allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
+    patience_s = ALLOCATE_S + request.wait_s
+    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), patience_s, patient=request.wait_s > 0)
+    # the CPA works while we load the rest
+    from console.launch.engine import Engine
+    from console.launch.stdio.frontend import Front, JsonFront
+
+    _choose_mpi(settings, request)
+    make: Any = JsonFront if request.json else Front
+    if on_running is not None:
+        make, on_running = _spooled(settings, request, on_running)
+    kind, make = _fitted(request, Engine, make)
+    engine = kind(
+        loop,
+        request,
+        run=run,
+        rca=rca,
+        cpa=cpa,
+        allocation=allocation,
+        state_dir=settings.state_dir,
+        make_front=make,
+        on_running=on_running,
+    )
+    return engine.run()
+
+
+def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
+    """RUN of the mesh, and a connection to the CPA to ask: the one named, or any; a personal mesh is started."""
+    if request.cpa or request.cpa_pid:
+        from console.launch.daemons.connect import reach_named
+
+        return reach_named(settings, request)
+    from console.launch.daemons.connect import reach
+
+    silent = request.quiet or request.batch
+    return reach(settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True))
+
+
+def _choose_mpi(settings: Settings, request: Request) -> None:
+    from console.launch.options.mpi import choose
+
+    wrong = choose(request, settings.mpi)
+    if wrong and not request.quiet and request.size != 1:
+        print(f"yod: {wrong}", file=sys.stderr, flush=True)
+
+
+def _fitted(request: Request, kind: type[Engine], make: Any) -> tuple[type[Engine], Any]:
+    """The engine, and what makes its front, for options that change how a launch is conducted or attended."""
+    if request.conduct is not None:
+        from console.launch.features.limits import ConductedEngine as kind
+        from console.launch.features.limits import front_maker
+
+        make = front_maker(make, request.conduct)
+    if request.manner is not None:
+        from console.launch.features.hooks import attended
+
+        kind = attended(kind)
+    return kind, make
+
+
+def _spooled(
+    settings: Settings, request: Request, on_running: Callable[[int], None]
+) -> tuple[Callable[..., Any], Callable[[int], None]]:
+    """How a detached launch makes its front, and what it does as soon as it runs."""
+    from console.launch.daemons.connect import user
+    from console.launch.events.spool import LIMIT, SpoolFront
+
+    limit, drops = LIMIT, False
+    if request.conduct is not None:
+        limit, drops = request.conduct.spool_limit or LIMIT, request.conduct.spool_drops
+    hello = {
+        "command": request.command,
+        "size": request.size,
+        "user": user(),
+        "state": "allocating",
+        "input": request.input != "none",
+    }
+    fronts: list[SpoolFront] = []
+
+    def make(_loop: Any, _request: Any, on_passed: Any, on_broken: Any) -> SpoolFront:
+        fronts.append(SpoolFront(settings.state_dir, hello, on_passed, on_broken, limit, drops=drops))
+        return fronts[0]
+
+    def running(launcher: int) -> None:
+        on_running(launcher)
+        fronts[0].let_go()
+
+    return make, running
+
+
+def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
+    from console.launch.attach.client import Attached
+    from console.launch.options.request import Request
+    from console.launch.stdio.frontend import Front, JsonFront
+
+    if rest:
+        raise UsageError("--attach takes a launcher's id and no program")
+    request = Request(
+        b"", [], environ={}, cwd=b"", umask=0, label="label" in given, json="json" in given, quiet="quiet" in given
+    )
+    make = JsonFront if request.json else Front
+    gc.enable()
+    _stay(settings, given["reattach"])
+    return Attached(settings.run_dir, settings.state_dir, given["reattach"], request, make).run()
+
+
+def _signal(settings: Settings, name: str, rest: list[str]) -> int:
+    from console.launch.attach.client import send_signal
+    from console.launch.options.signals import signal_number
+
+    if not 1 <= len(rest) <= 2 or not rest[0].isdigit():
+        raise UsageError(
+            "-signal takes a signal, a launcher's id and, where only some are meant, ranks", "yod -signal TERM 7 0-3,8"
+        )
+    ranks = None
+    if len(rest) == 2:
+        from console.launch.attach.stacks import read_ranks
+        from redmesh import idset
+
+        ranks = idset.members(read_ranks(rest[1]))
+    _stay(settings, int(rest[0]))
+    send_signal(settings.run_dir, int(rest[0]), signal_number(name), ranks)
+    return 0
+
+
+def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
+    from console.launch.attach.client import release
+
+    if rest:
+        raise UsageError("-release takes a launcher's id and no program")
+    _stay(settings, launcher)
+    release(settings.run_dir, launcher)
+    return 0
+
+
+def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
+    from console.launch.stdio.stdin import feed
+
+    if rest:
+        raise UsageError("-feed takes a launcher's id and no program")
+    _stay(settings, launcher)
+    feed(settings.run_dir, launcher, 0)
+    return 0
+
+
+def _stay(settings: Settings, launcher: int) -> None:
+    if settings.login:  # one of several login processors that this host plays
+        from console.launch.daemons.connect import stay_on_side
+
+        stay_on_side(settings, launcher)

@@ -1,0 +1,186 @@
+"""yod's options that few command lines have: loaded only by those, checked, and put into the request."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from console.errors import ConsoleError, UsageError
+from redmesh.text import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from console.launch.options.request import Program, Request
+
+
+def extend(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
+    """Put what ``given`` asks for besides the usual into ``request``. UsageError, ConsoleError."""
+    _refuse_pairs(given)
+    request.segments = programs
+    if "YODRETRYCOUNT" in os.environ:
+        request.retries = retries(os.environ["YODRETRYCOUNT"])
+    request.cpa, request.cpa_pid = given.get("nid", ""), given.get("pid", 0)
+    if "exclude" in given:
+        from console.launch.options.lists import parse_list
+
+        request.exclude = parse_list(given["exclude"])
+    if "service" in given and (programs is None or request.overcommit):  # else each line has it
+        from console.launch.options.load_file import SERVICE
+
+        request.wanted = dict(SERVICE)
+    if "hostfile" in given:
+        _hosts(request, given["hostfile"], sized="sz" in given)
+    if "nodes" in given or "tasks-per-node" in given:
+        _spread(request, given)
+    if "placement" in given or "shape" in given:
+        _place(request, given)
+    request.mpi, request.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
+    request.gpus_per_task = given.get("gpus-per-task", 0)
+    request.unbuffered = "N" in given or "NOBUF" in given
+    if "export" in given:
+        _export(request, given["export"])
+    if "chdir" in given:
+        request.cwd = os.path.join(request.cwd, os.fsencode(given["chdir"]))
+    if "umask" in given:
+        request.umask = _mask(given["umask"])
+
+
+def _refuse_pairs(given: dict[str, Any]) -> None:
+    for one, other in (
+        ("immediate", "wait-for-nodes"),
+        ("hostfile", "list"),
+        ("gpus-per-task", "overcommit"),
+        ("placement", "shape"),
+        ("service", "list"),
+        ("service", "hostfile"),
+        ("service", "shape"),
+        ("shape", "list"),
+        ("shape", "hostfile"),
+        ("shape", "nodes"),
+        ("shape", "tasks-per-node"),
+        ("shape", "overcommit"),
+    ):
+        if one in given and other in given:
+            raise UsageError(f"-{one} and -{other} exclude each other")
+    if "shape" in given and given.get("cpus-per-task", 1) > 1:
+        raise UsageError("-shape and -cpus-per-task exclude each other", "a block's processors each have a rank")
+    for word in ("nodes", "tasks-per-node"):
+        if given.get(word) == 0:
+            raise UsageError(f"-{word} is at least 1")
+
+
+def _hosts(request: Request, path: str, *, sized: bool) -> None:
+    from console.launch.options.hostfile import read
+
+    hosts = read(path)
+    request.wanted = {"processors": [], "nodes": list(hosts)}
+    request.most = {name: ranks for name, ranks in hosts.items() if ranks is not None}
+    if not sized:
+        request.size = sum(request.most.values()) if len(request.most) == len(hosts) else None
+
+
+def _spread(request: Request, given: dict[str, Any]) -> None:
+    """Nodes and ranks from what is given of -nodes, -tasks-per-node and -sz."""
+    nodes, each = given.get("nodes"), given.get("tasks-per-node")
+    size: int | None = given.get("sz")
+    if request.segments is not None:
+        raise UsageError("a load file's lines say where its programs go: without -nodes and -tasks-per-node")
+    if size is None:
+        if nodes is None:
+            if request.wanted is None:
+                raise UsageError("-tasks-per-node needs to know how many: with -nodes or -sz")
+            raise UsageError("-tasks-per-node with a list needs -nodes or -sz")
+        size = nodes * (each or 1)
+    elif nodes is None:
+        assert each is not None  # one of the two was given
+        nodes = -(-size // each)
+    elif size < nodes:
+        raise UsageError(f"{counted(size, 'rank')} cannot reach {nodes} nodes", "every node gets at least one")
+    elif each is not None and size > nodes * each:
+        raise UsageError(f"{size} ranks are more than {each} on each of {counted(nodes, 'node')}")
+    request.size, request.nodes = size, nodes
+
+
+def _place(request: Request, given: dict[str, Any]) -> None:
+    """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
+    request.placement = f"block:{given['shape']}" if "shape" in given else given["placement"]
+    sides = given.get("shape", "").split("x")
+    fixed = "sz" in given or request.nodes is not None or request.segments is not None
+    if not fixed and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):
+        room = 1
+        for side in sides:
+            room *= int(side)
+        request.size = max(1, room)
+
+
+def _export(request: Request, text: str) -> None:
+    from console.launch.options.environment import parse
+    from redmesh.sanitise import clean
+
+    rules = parse(text)
+    missing = rules.missing(request.environ)
+    if missing and not (request.quiet or request.batch):
+        names = clean(os.fsdecode(b", ".join(missing)))
+        print(f"yod: --export: not set here, so not handed on: {names}", file=sys.stderr)
+    request.environ, request.exported = rules.apply(request.environ), True
+
+
+def _mask(text: str) -> int:
+    if text and len(text) <= 4 and set(text) <= set("01234567") and int(text, 8) <= 0o777:
+        return int(text, 8)
+    raise UsageError(f"-umask takes an octal mask like 022, not {text!r}")
+
+
+def retries(text: str) -> int:
+    """YODRETRYCOUNT; UsageError when it is no number."""
+    if text.isascii() and text.isdigit() and len(text) < 4:
+        return int(text)
+    raise UsageError(
+        f"YODRETRYCOUNT is {text!r}, which is no number of tries", "0 gives up at the first node that fails"
+    )
+
+
+def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None) -> list[Program] | None:
+    """The programs of the load file ``rest[0]``, each of them found; None when it is no load file.
+
+    UsageError and ConsoleError name the line.
+    """
+    name = rest[0]
+    if "N" in given and name.isdigit():
+        raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
+    from console.launch.options.load_file import SERVICE, is_load_file, read, total
+    from redmesh.sanitise import clean
+
+    path = os.fsencode(name)
+    if not is_load_file(path):
+        return None
+    if "hostfile" in given:
+        raise UsageError("a load file and -hostfile exclude each other")
+    if len(rest) > 1:
+        raise UsageError(f"{clean(name)} is a load file and takes no arguments", "its lines have their own")
+    if "shape" in given:
+        raise UsageError("a load file and -shape exclude each other")
+    from console.launch.options.program import find
+    from console.launch.options.request import Program
+
+    programs = []
+    wanted = dict(SERVICE) if "service" in given else wanted
+    segments = read(path, wanted, counted=given.get("cpus-per-task", 1) == 1 and "exclude" not in given)
+    for segment in segments:
+        if "overcommit" in given and (segment.wanted != wanted or not segment.size):
+            told = f"{clean(name)}:{segment.line}: a line with processors of its own and -overcommit exclude each other"
+            raise UsageError(told, "all lines share what there is, or the command line's -list")
+        try:
+            found = find(os.fsdecode(segment.argv[0]), os.environb)
+        except ConsoleError as error:
+            told = f"{clean(name)}:{segment.line}: {error.message}"
+            raise ConsoleError(told, error.hint, exit_status=error.exit_status) from None
+        programs.append(Program(segment.line, segment.size, segment.wanted, found, segment.argv))
+        programs[-1].env, programs[-1].source = segment.env, f"{clean(name)}:{segment.line}"
+    ranks = total(segments)
+    if ranks and given.get("sz", ranks) != ranks:
+        told = f"-sz {given['sz']}, but {clean(name)} has {counted(ranks, 'rank')}"
+        raise UsageError(told, "its lines have their own -sz")
+    return programs

@@ -1,0 +1,198 @@
+"""What yod tells without launching: -show, --dry-run, and the environment's part of -vhelp."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from console.errors import ConsoleError
+from console.launch.options.lists import fold
+from redmesh.sanitise import clean
+from redmesh.text import counted
+from redmesh.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agents.wire.errors import AgentError
+    from console.launch.options.request import Program, Request
+    from console.launch.plan import Plan
+    from console.settings import Settings
+
+ENVIRONMENT = """
+From the environment:
+  YODRETRYCOUNT                   tries with new nodes when a load fails because of one (3)
+  REDMESH_PARTITION, REDMESH_ALLOCATION_COOKIE
+                                  the partition of the batch job that yod runs in
+  REDMESH_CONFIG, REDMESH_...     the configuration file, and every key of it (docs/configuration.md)
+  PARALLEL_FILE_SYSTEM            where programs go that a node has no room for
+  PATH                            where programs are looked for
+
+Exit status: the highest of the ranks; 128+N for signal N; 2 usage, 124 time limit, 125 refused or
+failed to launch, 126 not executable, 127 not found, 141 the reader of stdout went; 1 for this help.
+"""
+_BCAST = {
+    "auto": "in place where a node has the same file, else through its RAM disk",
+    "always": "through the nodes' RAM disks",
+    "never": "in place, whatever the nodes have there",
+}
+_ANSWER_S = 12.0
+
+
+def show(settings: Settings, request: Request) -> int:
+    """Print how the program would be loaded. Nobody is asked."""
+    rows = [("yod", f"Redmesh {VERSION}, CPAs in {clean(settings.run_dir)}")]
+    for one in request.segments or ():
+        ranks = counted(one.size, "rank") if one.size else "as many ranks as there is room for"
+        rows.append((f"line {one.line}", f"{ranks}{_where(one.wanted)}: {_program(one)}"))
+    if request.segments is None:
+        rows.append(("program", _program(request)))
+    lists = "the list has" if request.segments is None else "the lines have"
+    size = f"as many as {lists} room for" if request.size is None else str(request.size)
+    each = f", {counted(request.cpus_per_task, 'processor')} each" if request.cpus_per_task > 1 else ""
+    gpus = f", {counted(request.gpus_per_task, 'GPU')} each" if request.gpus_per_task else ""
+    spread = f", over {counted(request.nodes, 'node')}" if request.nodes else ""
+    rows.append(("ranks", f"{size}{each}{gpus}{spread}, {request.distribution}{_where(request.wanted)}"))
+    rows.append(("loaded", f"{_BCAST[request.bcast]}; {request.fanout} children a node in the tree"))
+    environ = request.environ if request.exported else _forwarded(request)
+    mask = f"{request.umask:03o}"
+    rows.append(("ranks get", f"{len(environ)} variables, directory {clean(os.fsdecode(request.cwd))}, umask {mask}"))
+    rows.append(("retries", f"{request.retries} when a load fails because of a node"))
+    for name, text in rows:
+        print(f"{name + ':':<11}{text}")
+    return 0
+
+
+def _forwarded(request: Request) -> list[tuple[bytes, bytes]]:
+    from console.launch.plan import forwarded
+
+    return forwarded(request.environ)
+
+
+def _program(one: Program | Request) -> str:
+    size = os.stat(one.path).st_size
+    shown = f"{size / 1024:.0f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
+    try:
+        with open(one.path, "rb", buffering=0) as file:
+            kind = "a script" if file.read(2) == b"#!" else "a binary"
+    except OSError:
+        kind = "not readable"
+    arguments = b" ".join(one.argv[1:])
+    after = f" {clean(arguments.decode('utf-8', 'replace'))}" if arguments else ""
+    return f"{clean(os.fsdecode(one.path))}{after} ({kind}, {shown})"
+
+
+def _where(wanted: dict[str, Any] | None) -> str:
+    if wanted is None:
+        return ""
+    numbers = [str(first) if first == last else f"{first}..{last}" for first, last in wanted["processors"]]
+    return " on " + ",".join([*numbers, *wanted["nodes"]])
+
+
+def dry_run(settings: Settings, request: Request) -> int:
+    """Ask a CPA where the ranks would go, and print it. ConsoleError or AgentError when they would go nowhere."""
+    from console.launch.plan import place_request
+
+    reply = _ask(settings, request)
+    plan = place_request(reply, request)
+    if request.json:
+        from agents.wire.control import encode
+
+        sys.stdout.write(encode(_as_event(plan, request)).decode() + "\n")
+    else:
+        for row in _rows(plan, request):
+            print(row)
+    return 0
+
+
+def _ask(settings: Settings, request: Request) -> dict[str, Any]:
+    """Like an allocation, but nothing is taken: the same request under another name."""
+    from agents.link.loop import Loop
+    from console.launch.daemons.connect import login_name, reach
+    from console.launch.daemons.cpa import Authority
+
+    status = (lambda _text: None) if request.quiet else (lambda text: print(f"yod: {text}", file=sys.stderr))
+    if request.cpa or request.cpa_pid:
+        from console.launch.daemons.connect import reach_named
+
+        run, sock = reach_named(settings, request)
+    else:
+        run, sock = reach(settings, os.getpid(), status)
+    message = request.allocation("", login_name(settings), os.getpid(), 0)
+    message["op"] = "would_allocate"
+    for key in ("key", "pid", "pid_started", "command", "wait_s"):
+        del message[key]
+    loop = Loop()
+    answers: list[Any] = []
+    authority = Authority(loop, run, os.getpid(), sock)
+
+    def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        answers.append((reply, error))
+        loop.stop()
+
+    authority.ask(message, answered, _ANSWER_S)
+    loop.run()
+    authority.close()
+    reply, error = answers[0]
+    if error is not None:
+        raise ConsoleError(error.message, error.hint, exit_status=error.exit_status)
+    assert isinstance(reply, dict)
+    return reply
+
+
+def _runs(plan: Plan, request: Request) -> list[tuple[int, int, int]]:
+    """Neighbouring ranks on one node, of one line of a load file: first, last, index of the node."""
+    starts: set[int] = set()
+    first = 0
+    for one in request.segments or ():
+        starts.add(first)
+        first += one.size
+    runs: list[tuple[int, int, int]] = []
+    for rank, at in enumerate(plan.node_of):
+        if runs and runs[-1][2] == at and rank not in starts:
+            runs[-1] = (runs[-1][0], rank, at)
+        else:
+            runs.append((rank, rank, at))
+    return runs
+
+
+def _rows(plan: Plan, request: Request) -> list[str]:
+    rows = []
+    for first, last, at in _runs(plan, request):
+        node = plan.nodes[at]
+        ids = _processors(plan, at, first, last, request.cpus_per_task)
+        shown = f"rank {first}" if first == last else f"rank {first}-{last}"
+        row = f"{shown} on {node.name}: processor{'s' if len(ids) > 1 else ''} {fold(ids)}"
+        if request.gpus_per_task:
+            begin, end = node.ranks.index(first), node.ranks.index(last) + 1
+            row += f", GPU {fold([device for devices in node.gpus[begin:end] for device in devices])}"
+        for one in (request.segments or ())[_line_of(request, first) :][:1]:
+            row += f" (line {one.line})"
+        rows.append(row)
+    return rows
+
+
+def _line_of(request: Request, rank: int) -> int:
+    end = 0
+    for number, one in enumerate(request.segments or ()):
+        end += one.size
+        if rank < end:
+            return number
+    return 0
+
+
+def _processors(plan: Plan, at: int, first: int, last: int, each: int) -> list[int]:
+    node = plan.nodes[at]
+    begin, end = node.ranks.index(first), node.ranks.index(last) + 1
+    ids = node.processors[begin * each : end * each]
+    return ids or list(dict.fromkeys(plan.first_processor[first : last + 1]))  # more ranks than processors
+
+
+def _as_event(plan: Plan, request: Request) -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = []
+    for node in plan.nodes:
+        nodes.append({"name": node.name, "processors": node.processors, "ranks": node.ranks})
+        if request.gpus_per_task:
+            nodes[-1]["gpus"] = node.gpus
+    return {"event": "dry run", "size": plan.size, "nodes": nodes}

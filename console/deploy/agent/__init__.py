@@ -1,0 +1,1 @@
+"""The agent's archive: building, compiling, upgrading."""

@@ -1,0 +1,1 @@
+"""A mesh over SSH: up, down, its plan."""

@@ -1,0 +1,326 @@
+"""A mesh over SSH: up on every host that can be had, and down again with nothing left behind.
+
+What is done here is done under ``STATE/up.lock``, as for the personal mesh; the daemons of the login processor are the
+same ones (console/deploy/personal/lifecycle.py).
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from console.deploy.agent import build
+from console.deploy.hosts.description import Host, read_hosts, selected
+from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_states import Event, State
+from console.deploy.hosts.worker_pool import Crew, Errand, Report, crew
+from console.deploy.mesh import plan
+from console.deploy.mesh.schema import extend
+from console.deploy.mesh.waiting import await_nodes
+from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal.plan import cpa_url, size_of
+from console.deploy.ssh.connection import HostFailed
+from console.deploy.trust import login_hosts
+from console.deploy.trust.authority import authority
+from console.errors import ConsoleError
+from console.settings import Settings
+
+#: Bytes that the agent, its log and its keys need on a host.
+ROOM = 8 << 20
+#: Seconds for the first CPA to listen before hosts are told to begin, and between two looks.
+_CPA_S, _POLL_S = 1.0, 0.01
+
+
+class Outcome(NamedTuple):
+    """What a command came to: every host's errand, and for ``mesh up`` the mesh."""
+
+    errands: list[Errand]
+    config: dict[str, Any] | None
+    started: bool
+    took_s: float
+
+    @property
+    def failed(self) -> list[Errand]:
+        """Hosts with which something is wrong."""
+        return [errand for errand in self.errands if errand.state is State.FAILED]
+
+
+class LaunchesRun(ConsoleError):
+    """Launches run on the mesh that was to end."""
+
+    code = "busy"
+
+
+def is_far(settings: Settings) -> bool:
+    """Whether ``mesh up`` and ``mesh down`` concern other machines: described, or left from before."""
+    return bool(settings.hosts) or bool(Ledger(settings.state_dir).has_ours())
+
+
+def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
+    """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
+    begun = time.monotonic()
+    if settings.system:
+        plan.need_system(settings)
+    described = read_hosts(settings)
+    hosts = [host for host in described if host.role != login_hosts.ROLE]
+    chosen = selected(described, only, labels)
+    if not chosen:
+        raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
+    lifecycle.make_directories(settings)
+    with lifecycle.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
+        config = _living(settings)
+        ledger = Ledger(settings.state_dir)
+        errands = workers.errands(chosen)
+        workers.each(errands, workers.look)
+        all_of_them, (errands, logins) = errands, login_hosts.parted(errands)
+        workers.each(errands, lambda errand: _check(errand, settings))
+        _refuse_one_place_for_two(errands, settings)
+        started = config is None
+        if started:
+            _need_one(errands)
+        if config is None:
+            config = _begin(settings, hosts, errands, ledger)
+        else:
+            if not lifecycle.adopt(settings, config):
+                lifecycle.try_now(config)
+            config = _grow(settings, config, hosts, errands, ledger)
+        try:
+            _place_all(workers, settings, config, errands, ledger)
+            await_nodes(cpa_url(settings), config, errands)
+            if started:
+                _need_one(errands)
+            login_hosts.join_all(workers, settings, logins, ledger)
+        except BaseException:  # an interrupt too: no half of a mesh stays
+            if started:
+                _undo(workers.quiet(), ledger, {errand.name for errand in errands})
+            raise
+        return Outcome(all_of_them, config, started, time.monotonic() - begun)
+
+
+def _living(settings: Settings) -> dict[str, Any] | None:
+    """The file of the mesh that is up; None: none is. ConsoleError when it is one of this machine alone."""
+    config = lifecycle.living_config(settings)
+    if config is None:
+        return None
+    if config.get("granted"):
+        raise ConsoleError(f"this is login processor {config['login']} of another mesh", "mesh down leaves it")
+    if not config.get("rca"):
+        raise ConsoleError(f"a mesh of this machine is up already: {size_of(config)}", "mesh down, then mesh up")
+    return config
+
+
+def _check(errand: Errand, settings: Settings) -> None:
+    facts = errand.facts
+    if not facts["writable"]:
+        raise HostFailed("permission", f"{facts['state']} cannot be made there", "XDG_STATE_HOME of that account")
+    if 0 <= facts["state_free"] < ROOM:
+        raise HostFailed("space", f"the file system of {facts['state']} is full", "the agent needs 8 MiB there")
+    plan.agent_place(errand, settings)
+
+
+def _refuse_one_place_for_two(errands: Sequence[Errand], settings: Settings) -> None:
+    # two names may lead to one host
+    taken: dict[tuple[str, tuple[str, int]], str] = {}
+    for errand in errands:
+        if errand.state is State.FAILED:
+            continue
+        place = plan.agent_place(errand, settings)
+        first = taken.setdefault((str(errand.facts["boot"]), place), errand.name)
+        if first != errand.name:
+            told = f"the agent of {first} is to listen at {plan.joined(place)} too: are both the same host?"
+            errand.fail(HostFailed("port", told, "give one of them another agent_port"))
+
+
+def _need_one(errands: Sequence[Errand]) -> None:
+    if all(errand.state is State.FAILED for errand in errands):
+        raise NoHost(list(errands))
+
+
+class NoHost(ConsoleError):
+    """None of the hosts could be had; ``errands`` say why."""
+
+    exit_status = 1
+
+    def __init__(self, errands: list[Errand]) -> None:
+        super().__init__("no host could be had: nothing is up", "mesh doctor looks at each of them")
+        self.errands = errands
+
+
+def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], ledger: Ledger) -> dict[str, Any]:
+    """Define the machine, and start the login processor's daemons."""
+    answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
+    nodes = plan.plan_nodes(hosts, answered, ledger, settings)
+    ours = plan.login_place(settings, list(answered.values()))
+    listen = plan.joined((ours, settings.agent_port))
+    config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
+    lifecycle.define_mesh(settings, config)
+    _set_modes(settings, hosts, nodes)
+    lifecycle.write_config(settings, config)
+    keys = authority(settings.state_dir, settings.mesh)
+    keys.equip_login(config["login"], [ours], config["run"])
+    lifecycle.spawn_keeper(config, anew=True)
+    return config
+
+
+def _grow(
+    settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[Errand], ledger: Ledger
+) -> dict[str, Any]:
+    """Take hosts into a mesh that is up; its file, as it is then. StoreError when it cannot grow."""
+    answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
+    nodes, grown = plan.plan_growth(config["nodes"], hosts, answered, ledger, settings)
+    if not grown:
+        return config
+    extend(cpa_url(settings), config["boot_id"], grown)
+    _set_modes(settings, hosts, grown)
+    known = {node["name"] for node in config["nodes"]}
+    config = {**config, "nodes": nodes}
+    lifecycle.write_config(settings, config)
+    if any(node["name"] not in known for node in grown):
+        lifecycle.restart(config, "rca")  # it takes beats of the nodes it has read of
+    return config
+
+
+def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
+    from db.machine.reservations import set_mode
+    from db.store.store import open_store
+
+    for mode in ("interactive", "batch"):
+        names = {host.name for host in hosts if host.mode == mode}
+        ids = [one for node in nodes if node["name"] in names for one in node["processors"]]
+        if ids:
+            with open_store(cpa_url(settings)) as store:
+                set_mode(store, ids, mode, "mesh.toml")
+
+
+def _place_all(
+    workers: Crew, settings: Settings, config: dict[str, Any], errands: Sequence[Errand], ledger: Ledger
+) -> None:
+    keys = authority(settings.state_dir, settings.mesh)
+    nodes = {node["name"]: node for node in config["nodes"]}
+    agents: dict[str, build.Agent] = {}
+    papers: dict[str, dict[str, bytes]] = {}
+    for errand in errands:
+        if errand.state is State.FAILED:
+            continue
+        if errand.name not in nodes:
+            told = "the mesh that is up was started without it"
+            errand.fail(HostFailed("unknown", told, "mesh down, then mesh up"))
+            continue
+        tag = str(errand.facts["tag"])
+        if tag not in agents:
+            agents[tag] = build.agent_for(tag, f"{settings.state_dir}/agents")
+        papers[errand.name] = keys.node_files(errand.name, [plan.agent_place(errand, settings)[0]])
+        ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
+    ledger.write()
+    _await_cpa(config)
+
+    def place(errand: Errand) -> None:
+        program = agents[str(errand.facts["tag"])]
+        _place(errand, settings, config, nodes[errand.name], program, papers[errand.name])
+
+    workers.each(errands, place)
+
+
+def _await_cpa(config: dict[str, Any]) -> None:
+    # a PCT that is there before them beats in vain, and again and again; where CPAs do not come, await_nodes says so
+    deadline = time.monotonic() + _CPA_S
+    while not liveness.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _place(
+    errand: Errand,
+    settings: Settings,
+    config: dict[str, Any],
+    node: Any,
+    program: build.Agent,
+    papers: dict[str, bytes],
+) -> None:
+    """Put agent, keys and configuration on a host, and start its keeper."""
+    errand.handle(Event.ORDERED)
+    place = plan.agent_place(errand, settings)
+    errand.ask(
+        "start",
+        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
+        sha=program.sha,
+        config=json.dumps(plan.node_config(config, node, errand, settings)),
+        files=papers,
+        listen=place,
+    )
+    errand.handle(Event.STARTED)
+
+
+def _undo(workers: Crew, ledger: Ledger, ours: set[str]) -> None:
+    """Take down what was started on the hosts ``ours``, as far as it can be reached; the ledger remembers the rest.
+
+    All of it stays where somebody has begun a launch on it meanwhile, or that cannot be told.
+    """
+    workers.close()
+    try:
+        _refuse_while_launches_run(workers.settings)
+    except ConsoleError as error:
+        print(f"mesh: what was started stays up: {error.message}", file=sys.stderr)
+        return
+    _stop_all(workers, ledger, keep_agent=False, only=ours)
+    lifecycle.down_locked(workers.settings, force=True)
+
+
+def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = False) -> Outcome:
+    """End the mesh on every host, leave nothing there, and end the login processor's daemons. LaunchesRun."""
+    begun = time.monotonic()
+    lifecycle.make_directories(settings)
+    with lifecycle.locked(settings), crew(settings, report) as workers:
+        config, _ = lifecycle.found_config(settings)
+        if lifecycle.is_up(settings) and not force:
+            _refuse_while_launches_run(settings)
+        ledger = Ledger(settings.state_dir)
+        errands = _stop_all(workers, ledger, keep_agent=keep_agent)
+        was_up = lifecycle.down_locked(settings, force=True)
+        return Outcome(errands, config if was_up else None, was_up, time.monotonic() - begun)
+
+
+def _stop_all(workers: Crew, ledger: Ledger, *, keep_agent: bool, only: set[str] | None = None) -> list[Errand]:
+    """End what is ours on every host that may have something, and strike off those where nothing is left.
+
+    ``only``: of these hosts.
+    """
+    there = [host for host in ledger.has_ours() if only is None or host.name in only]
+    errands = workers.errands(_as_described(workers.settings, there))
+    workers.each(errands, workers.look)
+    workers.each(errands, lambda errand: _stop(errand, keep_agent))
+    ledger.clear(errand.name for errand in errands if errand.state is State.DONE)
+    return errands
+
+
+def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
+    """The hosts as they are described now, where they still are: the way there may have changed."""
+    described = {host.name: host for host in read_hosts(settings)}
+    return [described.get(host.name, host) for host in placed]
+
+
+def _stop(errand: Errand, keep_agent: bool) -> None:
+    if errand.host.role == login_hosts.ROLE:
+        login_hosts.leave(errand)
+        return
+    errand.handle(Event.ORDERED)
+    errand.ask("stop", keep_agent=keep_agent)
+    errand.handle(Event.DONE)
+    errand.close()
+
+
+def _refuse_while_launches_run(settings: Settings) -> None:
+    from db.errors import StoreError
+    from db.views.viewer import open_viewer
+
+    try:
+        with open_viewer(cpa_url(settings)) as viewer:  # of every side
+            running = sorted(one.id for one in viewer.read().launchers)
+    except (StoreError, ConsoleError) as error:
+        raise ConsoleError(f"it cannot be told whether launches run: {error.message}", "mesh down --force") from None
+    if running:
+        some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
+        what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
+        hint = "wait for them, or end them too with mesh down --force"
+        raise LaunchesRun(f"{what} on this mesh", hint, exit_status=1)

@@ -1,0 +1,202 @@
+"""What a mesh of many hosts consists of: its nodes, their processors and addresses, every keeper's file. Pure."""
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from agents.wire.messages import PROTOCOL
+from console.deploy.hosts.description import Host
+from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.worker_pool import Errand
+from console.deploy.personal.plan import MOST_PROCESSORS, Size, keeper_config
+from console.deploy.ssh.connection import HostFailed
+from console.errors import ConsoleError, UsageError
+from console.settings import Settings
+
+#: What a node's file has in common with the login processor's.
+SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
+
+
+def agent_place(errand: Errand, settings: Settings) -> tuple[str, int]:
+    """Where the agent of a host listens. HostFailed when that cannot be told."""
+    host = errand.host
+    address = host.agent_address or _from_connection(errand, 2)
+    if not address:
+        raise HostFailed("address", "its sshd does not say by which address it was reached", "agent_address, mesh.toml")
+    return address, host.agent_port or settings.agent_port
+
+
+def _from_connection(errand: Errand, word: int) -> str:
+    # SSH_CONNECTION: the client's address and port, then the server's
+    words = str(errand.facts.get("connection", "")).split()
+    return words[word].partition("%")[0] if len(words) == 4 else ""
+
+
+def login_place(settings: Settings, errands: Sequence[Errand]) -> str:
+    """Our address for the hosts: the configured one, the one most of them see, or the one that routes to the first."""
+    if settings.login_address:
+        return settings.login_address
+    seen = Counter(address for errand in errands if (address := _from_connection(errand, 0)))
+    ours = [address for address, _ in seen.most_common() if _is_ours(address)]
+    if ours:
+        return ours[0]
+    for errand in errands:
+        if address := route_to(_from_connection(errand, 2)):
+            return address
+    raise ConsoleError("it cannot be told by which address the hosts reach this machine", "login_address in mesh.toml")
+
+
+def _is_ours(address: str) -> bool:
+    # hosts behind a jump host see that one's
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+            return True
+        except OSError:
+            return False
+
+
+def route_to(address: str) -> str:
+    """The address of ours that packets to ``address`` would have; empty where there is no way."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # nothing is sent: the kernel picks the address
+            return str(probe.getsockname()[0])
+        except OSError:
+            return ""
+
+
+def joined(place: tuple[str, int]) -> str:
+    """``HOST:PORT``, an IPv6 host in brackets."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plan_nodes(hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings) -> list[Any]:
+    """The nodes, in the order of the description, as keeper.json has them. UsageError when there are too many.
+
+    A host that did not answer has what it had last; one that never did has no processors yet.
+    """
+    nodes: list[Any] = []
+    for host in hosts:
+        _append(nodes, host, errands.get(host.name), ledger, settings)
+    return nodes
+
+
+def plan_growth(
+    nodes: list[Any], hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings
+) -> tuple[list[Any], list[Any]]:
+    """The nodes of a mesh that is up, with hosts that are new, or whose size is known only now; and these alone."""
+    known = {node["name"]: node for node in nodes}
+    all_of_them, grown = list(nodes), []
+    for host in hosts:
+        errand, node = errands.get(host.name), known.get(host.name)
+        if errand is None or (node is not None and (node["processors"] or not size_of(host, errand, ledger)[0])):
+            continue
+        if node is not None:
+            all_of_them.remove(node)
+        _append(all_of_them, host, errand, ledger, settings, number=node["id"] if node is not None else 0)
+        grown.append(all_of_them[-1])
+    return sorted(all_of_them, key=lambda node: int(node["id"])), grown
+
+
+def _append(
+    nodes: list[Any], host: Host, errand: Errand | None, ledger: Ledger, settings: Settings, number: int = 0
+) -> None:
+    """One more node, its processors behind those there are."""
+    first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
+    count, gpus = size_of(host, errand, ledger)
+    if first + count > MOST_PROCESSORS:
+        raise UsageError(f"a mesh has at most {MOST_PROCESSORS} processors: {host.name} is one host too many")
+    if errand is not None and errand.facts:
+        place = agent_place(errand, settings)
+    else:
+        place = (host.agent_address or host.address, host.agent_port or settings.agent_port)
+    node: dict[str, Any] = {
+        "id": number or 1 + max((int(one["id"]) for one in nodes), default=0),
+        "name": host.name,
+        "processors": list(range(first, first + count)),
+        "address": f"tls://{joined(place)}/{host.name}",
+    }
+    if gpus:
+        node["gpus"] = list(range(gpus))
+    if host.role != "compute":
+        node["role"] = host.role
+    nodes.append(node)
+
+
+def size_of(host: Host, errand: Errand | None, ledger: Ledger) -> tuple[int, int]:
+    """Processors and GPUs of a host: described, counted there, or remembered; none where nobody knows."""
+    facts = errand.facts if errand is not None else {}
+    known = ledger.size_of(host.name) or (0, 0)
+    processors = host.processors if host.processors >= 0 else int(facts.get("processors", known[0]))
+    gpus = host.gpus if host.gpus >= 0 else int(facts.get("gpus", known[1]))
+    return processors, gpus
+
+
+def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str) -> dict[str, Any]:
+    """What the login processor's ``keeper.json`` says (docs/architecture.md)."""
+    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False)
+    name = settings.login or os.uname().nodename.partition(".")[0] or "login"
+    if any(node["name"] == name for node in nodes):
+        name = f"{name}-login"
+    far = {"nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
+    if settings.cpa_port:
+        far["cpa_listen"] = joined((listen.rpartition(":")[0].strip("[]"), settings.cpa_port))
+    return {**config, **far, "users": bool(settings.system)}
+
+
+def login_knobs(settings: Settings) -> dict[str, Any]:
+    """What of every keeper's file follows from the configuration alone."""
+    return {key: getattr(settings, key) for key in SHARED}
+
+
+def system_knobs(settings: Settings) -> dict[str, Any]:
+    """What a node's keeper has of system mode (agents/pct/multiuser/system_mode.py)."""
+    if not settings.system:
+        return {}
+    return {
+        "system": True,
+        "prolog": settings.prolog,
+        "epilog": settings.epilog,
+        "prolog_s": settings.prolog_s,
+        "allow_root": bool(settings.allow_root),
+    }
+
+
+def need_system(settings: Settings) -> None:
+    """ConsoleError unless a mesh for everybody can be brought up from here."""
+    if os.geteuid() != 0:
+        raise ConsoleError("a mesh in system mode is brought up by root", "sudo mesh up")
+    if not settings.hosts:
+        raise UsageError("system mode needs hosts", "name this machine among them, if it is to compute (mesh init)")
+    if settings.database.startswith("sqlite:"):
+        raise UsageError(
+            "in system mode everybody reads the system database, which SQLite cannot give out",
+            "mesh db init with MySQL or MariaDB, then `database` and `cpa_database_file` in the configuration",
+        )
+
+
+def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
+    """What a node's own ``keeper.json`` says. Its boot id is a new one at every start."""
+    facts = errand.facts
+    entry = {key: value for key, value in node.items() if key != "address"}
+    return {
+        **{key: login[key] for key in SHARED},
+        **system_knobs(settings),
+        "mesh": login["mesh"],
+        "protocol": PROTOCOL,
+        "owner": os.geteuid(),  # as the CPA knows whose launches they are; that account may be another number there
+        "mesh_boot": login["boot_id"],
+        "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
+        "run": str(facts["run"]),
+        "state": str(facts["state"]),
+        "nodes": [entry],
+        "cpas": 0,
+        "login": None,
+        "listen": joined(agent_place(errand, settings)),
+        "rca": login["rca"],
+        "trust": f"{facts['state']}/trust",
+    }

@@ -1,0 +1,92 @@
+"""Waiting until the nodes of a mesh over SSH are up, and finding out why one is not."""
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from console.deploy.hosts.host_states import Event, State
+from console.deploy.hosts.worker_pool import Errand
+from console.deploy.personal.logs import readable
+from console.deploy.ssh.connection import HostFailed
+from db.store.store import Store, open_store
+
+#: Seconds that nodes get to register once their agents run: so many, and so much more for each.
+REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
+_POLL_S, _REACH_S = 0.01, 3.0
+
+
+def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> None:
+    """Until every host that was started is up in the database, or has had its time: then it has failed. StoreError."""
+    waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
+    await_them(url, config, waiting, REGISTER_S + REGISTER_EACH_S * len(waiting), registered)
+
+
+def await_them(
+    url: str,
+    config: dict[str, Any],
+    waiting: dict[str, Errand],
+    patience_s: float,
+    came: Callable[[Store], Iterable[str]],
+) -> None:
+    """Until ``came`` has named every host of ``waiting``; what is left after ``patience_s`` has failed. StoreError."""
+    deadline = time.monotonic() + patience_s
+    with open_store(url, any_schema=True) as store:  # an upgrade of some hosts alone leaves it the older one
+        while waiting and time.monotonic() < deadline:
+            for name in came(store):
+                if name in waiting:
+                    waiting.pop(name).handle(Event.REGISTERED)
+            if waiting:
+                time.sleep(_POLL_S)  # the CPAs write it; a database tells nobody
+    addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
+    for name, errand in waiting.items():
+        errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
+
+
+def registered(store: Store) -> list[str]:
+    """Nodes whose PCT is there."""
+    rows = store.read("SELECT name FROM node WHERE role <> 'login' AND state <> 'down' AND boot_id <> ''")
+    return [str(row[0]) for row in rows]
+
+
+def diagnosis(errand: Errand, address: str, login: str) -> HostFailed:
+    """Why a host's agent is not heard of: it has ended, we do not reach it, or it does not reach us."""
+    try:
+        there = errand.ask("log")
+    except HostFailed as failure:
+        return failure
+    said = _last_words(there)
+    if not there.get("keeper"):
+        return HostFailed("agent", f"its agent has ended{said}", "its log is in its state directory")
+    place = address.partition("//")[2].partition("/")[0]
+    if not there.get("pct"):
+        return HostFailed("agent", f"its PCT does not come up{said}", f"its log is in {errand.facts.get('state')}/log")
+    why = unreachable(place)
+    if why:
+        return HostFailed("firewall", f"its agent runs, but is not reached at {place}: {why}", "open that TCP port")
+    told = f"its agent runs, but nothing of it arrives at {login} (UDP)"
+    return HostFailed("firewall", told + said, "open that port; login_address in mesh.toml says where we are")
+
+
+def unreachable(place: str) -> str:
+    """Why nobody answers at ``HOST:PORT``; "" when somebody does."""
+    host, _, port = place.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""
+
+
+def silent_pct(errand: Errand) -> str:
+    """What the PCT of a host said last whose keeper runs and cannot bring it up; "" when it runs."""
+    there = errand.ask("log")
+    return "" if there.get("pct") else f"its PCT does not come up{_last_words(there)}"
+
+
+def _last_words(there: dict[str, Any]) -> str:
+    logs = there.get("log", {})
+    for name in sorted(logs, key=lambda name: not name.endswith(".stderr")):
+        if logs[name]:
+            return f"; {name}: {readable(str(logs[name][-1]))}"
+    return ""

@@ -1,0 +1,1 @@
+"""The personal mesh on this machine."""

@@ -1,0 +1,572 @@
+"""The personal mesh on this machine: up, adopted after its keeper was killed, and down again.
+
+Everything here is done under ``STATE/up.lock``, so that ten yods that find no mesh start one.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agents.link.client import Client, Unreachable
+from agents.link.sockets import UnsafeDirectory, own_directory
+from agents.pct.node.paths import later_incarnation
+from agents.wire.errors import AgentError
+from console.deploy.personal import liveness
+from console.deploy.personal.liveness import answers, lives
+from console.deploy.personal.logs import tail
+from console.deploy.personal.plan import Size, cpa_url, keeper_config, size_of, wanted_size
+from console.deploy.personal.program_snapshot import keep
+from console.errors import ConsoleError
+from console.settings import Settings
+from db.errors import StoreError
+from redmesh.start_command import without_relative
+
+if TYPE_CHECKING:
+    from console.deploy.mesh.simulated import Simulation
+    from db.machine.nodes import NodeSpec
+
+#: What a new keeper may take until every node is up: this, and as much more for each node.
+UP_S, UP_EACH_S = 15.0, 0.05
+#: Seconds: for what did not come up in a mesh that is up, and is tried again; for a mesh to end; for a keeper that
+#: does not answer to end; for the other daemons after their keeper.
+TRY_S, DOWN_S, END_S, LEFT_S = 2.0, 30.0, 15.0, 5.0
+_POLL_S = 0.005
+FORCE = "mesh down --force ends what is up, then mesh up"
+NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"
+
+
+class Up(NamedTuple):
+    """A mesh that is up, and whether this call started it (``started``) or gave it a new keeper (``adopted``).
+
+    ``size`` is the size it is described with; what of it is up the database knows (schema.census).
+    """
+
+    size: Size
+    started: bool
+    adopted: bool
+    took_s: float
+
+
+class MeshFailed(ConsoleError):
+    """A mesh that did not come up; the message carries the end of the daemons' logs."""
+
+
+def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None" = None) -> Up:
+    """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up.
+
+    ``simulation``: a machine whose nodes are simulated (console/deploy/mesh/simulated.py).
+    """
+    begun = time.monotonic()
+    size = wanted_size(settings)
+    make_directories(settings)
+    with locked(settings):
+        config = living_config(settings)
+        if config is not None:
+            _refuse_other_size(settings, size, size_of(config))
+            adopted = adopt(settings, config)
+            if not adopted:
+                try_now(config)
+            if not auto:
+                _await_nodes(settings, config, UP_S if adopted else TRY_S)
+            return Up(size_of(config), False, adopted, time.monotonic() - begun)
+        boot_id = os.urandom(4).hex()
+        if simulation is None:
+            config = keeper_config(settings, size, boot_id, auto=auto)
+            define_mesh(settings, config)
+        else:
+            config = _simulate(settings, simulation, boot_id)
+        write_config(settings, config)
+        _start(settings, config)
+        return Up(size_of(config), True, False, time.monotonic() - begun)
+
+
+def down(settings: Settings, *, force: bool = False) -> bool:
+    """End the mesh and every launch on it; False when none was up. ConsoleError when it will not end."""
+    try:
+        os.stat(settings.state_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:  # "no mesh is up" would be a guess
+        raise ConsoleError(f"{settings.state_dir}: {error.strerror}", NOT_YOURS) from None
+    with locked(settings):
+        return down_locked(settings, force=force)
+
+
+def down_locked(settings: Settings, *, force: bool) -> bool:
+    """The same for a caller that holds ``up.lock``."""
+    config, trouble = found_config(settings)
+    there = config or _bare_config(settings)
+    if not lives(there):
+        if config is not None and os.path.islink(f"{settings.state_dir}/run"):
+            tell_database(settings, config)  # it was killed, or the machine: nobody has told the database
+        forget(settings, config)
+        return False
+    if not keeper_lives(there):
+        with contextlib.suppress(ConsoleError):  # there may be no place for RUN now; a signal needs none
+            restore_run(there)
+            liveness.await_sockets(there)
+    if keeper_lives(there):
+        _end(settings, there, force)
+    elif liveness.lock_is_held(settings.state_dir):
+        _end_by_signal(settings, there, force)
+    elif config is not None:
+        adopt(settings, config)  # a new keeper adopts what its predecessor left, and can end it
+        _end(settings, config, force)
+    else:
+        _end_without_keeper(settings, there, trouble, force)
+    return True
+
+
+def adopt(settings: Settings, config: dict[str, Any]) -> bool:
+    """Reach the keeper of a mesh that lives, or start one that adopts what is left; whether one was started.
+
+    ConsoleError when neither can be; whatever fails here, nothing is ended and nothing redefined.
+    """
+    if keeper_lives(config):
+        return False
+    restore_run(config)
+    silent = liveness.await_sockets(config)
+    if keeper_lives(config):
+        return False
+    if silent or liveness.lock_is_held(settings.state_dir):
+        who = ", ".join(silent) or f"the keeper that holds {settings.state_dir}/mesh.lock"
+        raise ConsoleError(
+            f"the mesh is up, but {who} cannot be reached in {config['run']}",
+            f"a stopped process goes on by kill -CONT; the log is {config['state']}/log/keeper.jsonl; {FORCE}",
+        )
+    begun_at = time.time()
+    keeper = spawn_keeper(config)
+    deadline = time.monotonic() + UP_S
+    while not keeper_lives(config):
+        status = keeper.poll()
+        if status is not None or time.monotonic() > deadline:
+            what = "does not answer yet" if status is None else f"ended with status {status}"
+            said = tail(f"{config['state']}/log", begun_at)
+            raise MeshFailed(
+                f"the new keeper of the mesh that is up {what}: nothing of the mesh was ended{said}",
+                f"the logs are in {config['state']}/log",
+            )
+        time.sleep(_POLL_S)
+    keeper.returncode = 0  # it stays; nobody is to wait for it
+    return True
+
+
+def restore_run(config: dict[str, Any]) -> None:
+    """Make RUN again where it was removed below a mesh that lives. ConsoleError where there is no place for it."""
+    run = str(config["run"])
+    try:
+        _make_run(config)
+        if config.get("login") and not os.path.exists(f"{run}/login"):
+            _write_login(config)
+            for node in config["nodes"]:  # of a PCT that has ended meanwhile
+                if not node.get("address") and not answers(f"{run}/{node['name']}.sock"):
+                    later_incarnation(run, str(node["name"]))
+    except (OSError, UnsafeDirectory) as error:
+        why = error.message if isinstance(error, UnsafeDirectory) else f"{error.filename or run}: {error.strerror}"
+        raise ConsoleError(
+            f"the mesh is up, but the directory of its sockets is gone and cannot be made again: {why}",
+            f"log in again, or keep the directory with loginctl enable-linger; {FORCE}",
+        ) from None
+
+
+def _make_run(config: dict[str, Any]) -> None:
+    public = bool(config.get("users"))  # system mode
+    own_directory(os.path.dirname(config["run"]), public=public)
+    own_directory(config["run"], public=public)
+
+
+def _write_login(config: dict[str, Any]) -> None:
+    write_private(f"{config['run']}/login", f"{config['login']}\n")
+    if config.get("users"):
+        os.chmod(f"{config['run']}/login", 0o644)
+
+
+def found_config(settings: Settings) -> tuple[dict[str, Any] | None, str]:
+    """``keeper.json`` where it can be used; else None, and why not."""
+    try:
+        config = read_config(settings)
+    except ConsoleError as error:
+        return None, error.message
+    if config is None:
+        return None, f"{settings.state_dir}/keeper.json does not exist"
+    missing = [key for key in ("run", "state", "boot_id", "login", "nodes", "cpas") if key not in config]
+    return (config, "") if not missing else (None, f"{settings.state_dir}/keeper.json lacks {', '.join(missing)}")
+
+
+def is_up(settings: Settings) -> bool:
+    """Whether anything of the mesh lives, with a keeper.json that can be used or without."""
+    return lives(found_config(settings)[0] or _bare_config(settings))
+
+
+def living_config(settings: Settings) -> dict[str, Any] | None:
+    """``keeper.json`` of a mesh of which anything lives; None where nothing does.
+
+    ConsoleError where something lives and the file cannot be used: a new boot would end what runs.
+    """
+    config, trouble = found_config(settings)
+    if not lives(config or _bare_config(settings)):
+        return None
+    if config is None:
+        raise ConsoleError(f"a mesh is up, but its file cannot be used: {trouble}", FORCE)
+    return config
+
+
+def _bare_config(settings: Settings) -> dict[str, Any]:
+    # where daemons are looked for when keeper.json cannot tell
+    return {"run": settings.run_dir, "state": settings.state_dir, "users": bool(settings.system)}
+
+
+def read_config(settings: Settings) -> dict[str, Any] | None:
+    """``keeper.json``, as the last ``mesh up`` wrote it; None when there is none."""
+    path = f"{settings.state_dir}/keeper.json"
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConsoleError(f"{path}: {error.strerror}", NOT_YOURS) from None
+    except (ValueError, RecursionError) as error:
+        raise ConsoleError(f"{path} cannot be read: {error}", FORCE) from None
+    if not isinstance(config, dict):
+        raise ConsoleError(f"{path} cannot be read: it holds no JSON object", FORCE)
+    return config
+
+
+def keeper_lives(config: dict[str, Any]) -> bool:
+    """Whether the mesh's keeper answers."""
+    return answers(f"{config['run']}/keeper.sock")
+
+
+@contextmanager
+def locked(settings: Settings) -> Iterator[None]:
+    """One ``mesh up`` or ``mesh down`` at a time."""
+    fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def make_directories(settings: Settings) -> None:
+    """Our directories, made where missing; ConsoleError, naming the place, when one cannot be."""
+    try:
+        own_directory(settings.state_dir)
+        own_directory(f"{settings.state_dir}/log")
+    except UnsafeDirectory as error:
+        raise ConsoleError(error.message, "remove it, or point XDG_STATE_HOME to a directory of your own") from None
+    except OSError as error:
+        raise ConsoleError(
+            f"{error.filename or settings.state_dir}: {error.strerror}", "XDG_STATE_HOME names another place for state"
+        ) from None
+
+
+def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
+    # only what was asked for is compared: a plain `mesh up` beside a mesh of any size is fine
+    for key in Size._fields:
+        if key in settings.where and getattr(size, key) != getattr(there, key) and getattr(settings, key):
+            raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
+
+
+def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
+    from console.deploy.mesh.schema import define
+
+    url = cpa_url(settings)
+    if config["database_file"] and config["database_file"] != settings.cpa_database_file:
+        write_private(config["database_file"], url + "\n")
+    define(url, config, nodes)
+
+
+def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dict[str, Any]:
+    from console.deploy.mesh.simulated import config_of, write_shares
+
+    config = config_of(settings, simulation, boot_id)
+    define_mesh(settings, config, simulation.nodes)
+    write_shares(simulation, config, write_private)
+    return config
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    new = f"{path}.new"
+    try:
+        os.unlink(new)
+    except FileNotFoundError:
+        pass
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(new, path)
+
+
+def write_config(settings: Settings, config: dict[str, Any]) -> None:
+    _make_run(config)
+    write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
+    _write_login(config)
+    link = f"{settings.state_dir}/run"
+    try:
+        os.unlink(link)
+    except FileNotFoundError:
+        pass
+    os.symlink(config["run"], link)
+
+
+def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
+    """A keeper, detached from this terminal and from any launch this command runs in; ``anew``: nothing of it lives."""
+    kept = without_relative(os.environ).items()
+    environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
+    state = config["state"]
+    _keep_program(config, environ, anew)
+    with open(f"{state}/log/keeper.stderr", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environ,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _keep_program(config: dict[str, Any], environ: dict[str, str], anew: bool) -> None:
+    """Have the daemons run this version of the program, whatever becomes of the installed one while they do."""
+    if config.get("users"):
+        return  # in system mode root runs what root has installed; its PCTs load all of it when they begin
+    try:
+        kept = keep(config["state"], alone=anew)
+    except OSError:
+        return  # a disk that is full: they run the installed one
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (kept, environ.get("PYTHONPATH", ""))))
+
+
+def daemons(config: dict[str, Any]) -> dict[str, int]:
+    """The processes of the keeper and its daemons, by name; none when it does not answer."""
+    try:
+        with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
+            told = keeper.call({"op": "status"})
+    except Unreachable:
+        return {}
+    return {"keeper": int(told["pid"]), **{str(one["name"]): int(one["pid"]) for one in told["daemons"]}}
+
+
+def try_now(config: dict[str, Any]) -> None:
+    """Have the keeper try at once what did not come up and waits: what was wrong may have been mended."""
+    pid = daemons(config).get("keeper", 0)
+    if pid > 1:
+        os.kill(pid, signal.SIGHUP)
+
+
+def restart(config: dict[str, Any], name: str) -> None:
+    """End one daemon; the keeper starts it again, and it reads ``keeper.json`` anew."""
+    kill(daemons(config).get(name, 0), signal.SIGTERM)
+
+
+def kill(pid: int, number: int) -> None:
+    """Signal a daemon, and wait until it has ended."""
+    if pid <= 1:  # it is between two lives
+        return
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(handle, number)
+        select.select([handle], [], [], DOWN_S)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _start(settings: Settings, config: dict[str, Any]) -> None:
+    """Start the keeper of a mesh of which nothing lives, and wait until every node is up.
+
+    Else what was started here is taken down again, unless somebody has begun a launch on it. MeshFailed says why.
+    """
+    begun_at = time.time()
+    keeper = spawn_keeper(config, anew=True)
+    try:
+        cause = _wait(settings, config, keeper)
+    except BaseException:  # an interrupt too: no half of a mesh stays
+        _take_down(settings, config, keeper)
+        raise
+    if cause:
+        said = tail(f"{config['state']}/log", begun_at)
+        if not _take_down(settings, config, keeper):
+            cause += "; launches run on it already, so what is up stays up"
+        raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
+    keeper.returncode = 0  # it stays; nobody is to wait for it
+
+
+def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
+    """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
+    from console.deploy.mesh.schema import absent, watch
+
+    deadline = time.monotonic() + patience_s
+    try:
+        with watch(cpa_url(settings)) as store:
+            while absent(store)[0] and keeper_lives(config) and time.monotonic() < deadline:
+                time.sleep(_POLL_S * 10)
+    except StoreError:
+        pass  # what is up is told from the database, by who called: it will be said there
+
+
+def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
+    """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
+    from console.deploy.mesh.schema import absent, watch
+
+    nodes = size_of(config).nodes
+    patience_s = UP_S + UP_EACH_S * nodes
+    deadline = time.monotonic() + patience_s
+    with watch(cpa_url(settings)) as store:
+        while (missing := absent(store))[0] or not keeper_lives(config):
+            status = keeper.poll()
+            if status is not None:
+                return f"the keeper ended with status {status}"
+            if time.monotonic() > deadline:
+                count, names = missing
+                few = ", ".join(names) + (" …" if count > len(names) else "")
+                what = f"nodes that did not come up: {count} ({few})" if count else "the keeper is silent"
+                return f"{what} within {patience_s:.0f} s"
+            time.sleep(max(_POLL_S, nodes * 1e-5))
+    return ""
+
+
+def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
+    try:
+        with Client(f"{config['run']}/keeper.sock", "admin", DOWN_S) as keeper:
+            keeper.call({"op": "down", "force": force})
+    except Unreachable as error:
+        if liveness.lock_is_held(settings.state_dir):
+            raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
+    _ended(settings, config)
+
+
+def _ended(settings: Settings, config: dict[str, Any]) -> None:
+    """After the keeper took the order to end: wait for it, and remove what is left when nothing lives any more."""
+    until(lambda: not liveness.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
+    deadline = time.monotonic() + LEFT_S
+    while left := liveness.processes(settings.state_dir):  # it was killed meanwhile
+        if time.monotonic() > deadline:
+            some = ", ".join(f"{name} (process {pid})" for pid, (_, name) in list(left.items())[:3])
+            raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
+        time.sleep(_POLL_S)
+    forget(settings, config)
+    if "boot_id" in config and not config.get("granted") and not _database_knows(settings, config):
+        tell_database(settings, config)
+
+
+def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> None:
+    """End a mesh whose keeper lives but cannot be reached, for want of a directory for its sockets, say."""
+    told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
+    if not force:
+        raise ConsoleError(f"{told}: which launches run cannot be told", "mesh down --force ends them too")
+    keepers = [pid for pid, (kind, _) in liveness.processes(settings.state_dir).items() if kind == liveness.KEEPER]
+    if not keepers:
+        raise ConsoleError(
+            f"{told}, nor is its process seen from here: it holds {settings.state_dir}/mesh.lock",
+            "mesh down on the host, or in the container, where mesh up was run",
+        )
+    kill(keepers[0], signal.SIGTERM)
+    _ended(settings, config)
+
+
+def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
+    """End daemons that a killed keeper left, where no other one can be started: its file cannot be used."""
+    if not force:
+        raise ConsoleError(f"what is left of the mesh has no keeper, and cannot be given one: {trouble}", FORCE)
+    for kind in (
+        liveness.PCT,
+        liveness.SIMULATED,
+        liveness.LAUNCH,
+        liveness.RCA,
+        liveness.CPA,
+    ):  # a PCT ends its launches
+        for pid, (what, _) in liveness.processes(settings.state_dir).items():
+            if what == kind:
+                kill(pid, signal.SIGTERM)
+    _ended(settings, config)
+
+
+def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
+    """Whether the keeper could have it written down that the mesh is gone."""
+    from db.views.viewer import open_viewer
+
+    try:
+        with open_viewer(cpa_url(settings)) as viewer:  # of every side
+            there = viewer.read()
+    except (StoreError, ConsoleError):
+        return False
+    up = any(node.role != "login" and node.state in ("up", "suspect") for node in there.nodes)
+    return there.mesh.boot_id != config["boot_id"] or not (up or there.launchers)
+
+
+def tell_database(settings: Settings, config: dict[str, Any]) -> None:
+    from console.deploy.mesh.schema import close_down
+
+    if config.get("granted"):
+        return  # the mesh goes on without this login processor
+    try:
+        close_down(cpa_url(settings), config["boot_id"])
+    except (StoreError, ConsoleError) as error:
+        # the next `mesh up` ends what this one could not
+        print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
+
+
+def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> bool:
+    """End the keeper that this call started, and its daemons; False when a launch runs on them: then all stay."""
+    try:
+        _end(settings, config, False)
+    except AgentError as error:
+        if error.code == "busy":
+            return False
+    except ConsoleError:
+        pass  # it does not hear, so no launch was begun through it
+    if any(kind == liveness.LAUNCH for kind, _ in liveness.processes(settings.state_dir).values()):
+        return False
+    if keeper.poll() is None:
+        keeper.terminate()  # it ends its daemons first
+        try:
+            keeper.wait(END_S)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait()
+    if not lives(config):
+        forget(settings, config)
+    return True
+
+
+def forget(settings: Settings, config: dict[str, Any] | None) -> None:
+    """Remove what a mesh that has ended leaves outside its state directory."""
+    for run in {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}:
+        if os.path.basename(run) == settings.mesh and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid():
+            import shutil
+
+            shutil.rmtree(run, ignore_errors=True)
+        try:
+            os.rmdir(os.path.dirname(run))
+        except OSError:
+            pass  # other meshes of the same user, or gone already
+    try:
+        os.unlink(f"{settings.state_dir}/run")
+    except FileNotFoundError:
+        pass
+
+
+def until(true: Any, timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise ConsoleError(f"{what} within {timeout_s:.0f} s", "its log is in the state directory, under log/")
+        time.sleep(_POLL_S)

@@ -1,0 +1,175 @@
+"""What a personal mesh consists of: its nodes, and the file that tells the keeper."""
+
+import os
+from typing import Any, NamedTuple
+
+from console.errors import ConsoleError, UsageError
+from console.settings import Settings
+from redmesh.text import counted
+
+#: More PCTs than this on one machine is a slip of the keyboard, not a wish.
+MOST_NODES = 4096
+MOST_PROCESSORS = 1 << 20
+
+
+class Size(NamedTuple):
+    """How large a mesh is."""
+
+    processors: int
+    nodes: int
+    cpas: int
+
+    @property
+    def with_cpas(self) -> str:
+        """How many CPAs there are, as the end of a phrase; empty for one."""
+        return "" if self.cpas == 1 else f", {self.cpas} CPAs"
+
+    def __str__(self) -> str:
+        return f"{counted(self.processors, 'processor')} on {counted(self.nodes, 'node')}{self.with_cpas}"
+
+
+def wanted_size(settings: Settings) -> Size:
+    """The size that options and configuration ask for. UsageError when it makes no sense."""
+    processors = settings.processors or max(len(os.sched_getaffinity(0)), settings.nodes)
+    if processors < settings.nodes:
+        raise UsageError(
+            f"{counted(processors, 'processor')} cannot be spread over {settings.nodes} nodes",
+            "every node needs at least one",
+        )
+    if settings.nodes > MOST_NODES or processors > MOST_PROCESSORS or settings.cpas > 64:
+        raise UsageError(
+            f"a personal mesh has at most {MOST_PROCESSORS} processors, {MOST_NODES} nodes and 64 CPAs",
+            "they all run on this machine",
+        )
+    return Size(processors, settings.nodes, settings.cpas)
+
+
+def spread(size: Size) -> list[dict[str, Any]]:
+    """The nodes ``n0``…, the processors dealt to them in runs of about the same length."""
+    each, more = divmod(size.processors, size.nodes)
+    nodes, first = [], 0
+    for index in range(size.nodes):
+        count = each + (index < more)
+        nodes.append({"id": index + 1, "name": f"n{index}", "processors": list(range(first, first + count))})
+        first += count
+    return nodes
+
+
+def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The same nodes, the last ``count`` of them service nodes. UsageError when no compute node would be left."""
+    if count >= len(nodes) > 0 and count:
+        raise UsageError(
+            f"{count} of {counted(len(nodes), 'node')} for service leave none to compute", "mesh up with more --nodes"
+        )
+    for node in nodes[len(nodes) - count :]:
+        node["role"] = "service"
+    return nodes
+
+
+def login_name(nodes: list[dict[str, Any]]) -> str:
+    """The login processor's name: this machine's, unless a node has it already."""
+    name = os.uname().nodename.partition(".")[0] or "login"
+    return f"{name}-login" if any(node["name"] == name for node in nodes) else name
+
+
+def size_of(config: dict[str, Any]) -> Size:
+    """The size of a mesh that was planned before."""
+    nodes = config["nodes"]
+    if "simulated" in config:
+        processors, count = config["size"]
+        return Size(processors, count, config["cpas"])
+    return Size(sum(len(node["processors"]) for node in nodes), len(nodes), config["cpas"])
+
+
+def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -> dict[str, Any]:
+    """What ``keeper.json`` says (docs/architecture.md)."""
+    nodes = with_service(spread(size), settings.service_nodes)
+    for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
+        if devices:
+            node["gpus"] = devices
+    file = cpa_url_file(settings)
+    refuse_useless_cleanup(settings)
+    return {
+        "mesh": settings.mesh,
+        "run": settings.new_run_dir,
+        "state": settings.state_dir,
+        "boot_id": boot_id,
+        "login": login_name(nodes),
+        "auto": auto,
+        "idle_s": settings.idle_s,
+        "fanout": settings.fanout,
+        "database": None if file else settings.database,
+        "database_file": file,
+        "nodes": nodes,
+        "cpas": size.cpas,
+        "cleanup": settings.cleanup or None,
+        "batch_accounts": list(settings.batch_accounts),
+        "admins": list(settings.admins),
+        "service_memory_mb": settings.service_memory_mb,
+        "topology": described(settings),
+        "placement": settings.placement,
+        "nice_grace_s": settings.nice_grace_s,
+        "suspect_s": settings.suspect_s,
+        "failed_s": settings.failed_s,
+        "pending_s": settings.pending_s,
+        "loading_s": settings.loading_s,
+        "down_s": settings.down_s,
+        "silent_s": settings.silent_s,
+        "history_days": settings.history_days,
+        "history_rows": settings.history_rows,
+    }
+
+
+def refuse_useless_cleanup(settings: Settings) -> None:
+    """UsageError unless the clean-up executable can be run: without it no processor of a dead launcher gets free."""
+    path = settings.cleanup
+    if path and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        what = "is not executable" if os.path.isfile(path) else "does not exist"
+        raise UsageError(f"the clean-up executable {path} {what}", "`cleanup` in the configuration names it")
+
+
+def described(settings: Settings) -> dict[str, Any] | None:
+    """The machine that the section [topology] describes, written out; None where there is none. UsageError."""
+    if settings.topology is None:
+        return None
+    from db.topology import TopologyError, parse
+
+    try:
+        return parse(settings.topology).to_dict()
+    except TopologyError as error:
+        raise UsageError(f"{settings.where['topology']}: {error.message}", error.hint) from None
+
+
+def deal_gpus(settings: Settings, nodes: int, folder: str = "/dev") -> list[list[int]]:
+    """The GPUs of each node, as this machine numbers them; no GPU is dealt twice, for the nodes share the machine."""
+    if isinstance(settings.gpus, int):
+        return [list(range(at * settings.gpus, (at + 1) * settings.gpus)) for at in range(nodes)]
+    numbers = [name.removeprefix("nvidia") for name in os.listdir(folder) if name.startswith("nvidia")]
+    there = len([number for number in numbers if number.isascii() and number.isdigit()])
+    cuts = [there * at // nodes for at in range(nodes + 1)]  # the runtimes number from 0, whatever the files say
+    return [list(range(cuts[at], cuts[at + 1])) for at in range(nodes)]
+
+
+def cpa_url_file(settings: Settings) -> str | None:
+    """The 0600 file with the CPAs' URL; None where the database is SQLite, which has no password to hide."""
+    if settings.cpa_database_file:
+        return settings.cpa_database_file
+    return f"{settings.state_dir}/cpa.url" if settings.database.startswith("mysql:") else None
+
+
+def cpa_url(settings: Settings) -> str:
+    """The URL the CPAs open the database with. ConsoleError when its file is not there or not private."""
+    if not settings.cpa_database_file:
+        return settings.database
+    path = settings.cpa_database_file
+    try:
+        with open(path) as file:
+            status = os.fstat(file.fileno())
+            url = file.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConsoleError(f"cpa_database_file {path}: {getattr(error, 'strerror', error)}") from None
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:
+        raise ConsoleError(f"{path} holds a password and must be yours, with mode 0600", f"chmod 600 {path}")
+    if "://" not in url:
+        raise ConsoleError(f"{path} holds no database URL", "one line: mysql://user:password@host/redmesh")
+    return url

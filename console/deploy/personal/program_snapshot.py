@@ -1,0 +1,135 @@
+"""The program as it was when a mesh came up: what its daemons run, whatever becomes of the installed one meanwhile.
+
+Daemons load most of what they can do when it is first asked for. Were those files another version's by then, or gone
+(an upgrade of the package), a node would fail in the middle of a launch. So they run from ``STATE/program/ID``: the
+same files by hard link, which costs a few milliseconds and no room, or by copy where that cannot be.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+
+import agents
+import db
+import redmesh
+
+#: What is kept under a state directory, and how many letters name a version.
+PLACE = "program"
+_LETTERS = 16
+_CURRENT = "current"  # a link to what the daemons run
+
+
+def keep(state: str, *, alone: bool = False) -> str:
+    """The directory of this version's packages under ``state``, made where it is not there. OSError.
+
+    ``alone``: nothing lives that could run what else is kept there.
+    """
+    kept = f"{state}/{PLACE}"
+    try:
+        files = list(_files())
+        name = _name(files)
+        place = f"{kept}/{name}"
+        if not _is_whole(place, files):
+            shutil.rmtree(place, ignore_errors=True)
+            _make(place, files)
+        _mark(kept, name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{kept}/{_CURRENT}")  # the daemons will run the installed one: nobody is to be told otherwise
+        raise
+    if alone:
+        _remove_others(kept, name)
+    return place
+
+
+def _is_whole(place: str, files: list[tuple[str, str, os.stat_result]]) -> bool:
+    """Whether all of it is there: a copy may have lost its bytes in a power cut, or files to who tidies up."""
+    try:
+        return all(os.stat(f"{place}/{name}").st_size == stat.st_size for name, _, stat in files if _is_source(name))
+    except OSError:
+        return False
+
+
+def _mark(kept: str, name: str) -> None:
+    mark = f"{kept}/{_CURRENT}"
+    if os.path.islink(mark) and os.readlink(mark) == name:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{mark}.new")  # of one that was killed in between
+    os.symlink(name, f"{mark}.new")
+    os.replace(f"{mark}.new", mark)
+
+
+def _remove_others(kept: str, name: str) -> None:
+    for other in set(os.listdir(kept)) - {name, _CURRENT}:
+        path = f"{kept}/{other}"
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def runs_another(state: str) -> bool:
+    """Whether the daemons run another program than the one that is installed now."""
+    try:
+        return os.readlink(f"{state}/{PLACE}/{_CURRENT}") != _name(list(_files()))
+    except OSError:
+        return False  # they run the installed one, or that is being changed right now
+
+
+def _files() -> Iterator[tuple[str, str, os.stat_result]]:
+    """Every file of the daemons' packages: its name in there, its path, and its stat."""
+    for package in (agents, db, redmesh):
+        root = os.path.dirname(os.path.abspath(str(package.__file__)))
+        yield from _inside(root, os.path.basename(root))
+
+
+def _inside(folder: str, name: str) -> Iterator[tuple[str, str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _inside(entry.path, f"{name}/{entry.name}")
+            elif not entry.name.endswith((".so", ".tmp")):
+                yield f"{name}/{entry.name}", entry.path, entry.stat()
+
+
+def _name(files: list[tuple[str, str, os.stat_result]]) -> str:
+    """What tells one version from another: sources alone, for byte-code comes by itself."""
+    digest = hashlib.sha256()
+    for name, _, stat in sorted(files, key=lambda file: file[0]):
+        if _is_source(name):
+            digest.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ino}\n".encode())
+    return digest.hexdigest()[:_LETTERS]
+
+
+def _is_source(name: str) -> bool:
+    return "/__pycache__/" not in name
+
+
+def _make(place: str, files: list[tuple[str, str, os.stat_result]]) -> None:
+    begun = f"{place}.{os.getpid()}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.dirname(place), 0o700)
+    os.mkdir(begun, 0o700)
+    made = {begun}
+    try:
+        for name, path, _ in files:
+            to = f"{begun}/{name}"
+            folder = os.path.dirname(to)
+            if folder not in made:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                made.add(folder)
+            _put(path, to)
+        os.rename(begun, place)
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+
+
+def _put(path: str, to: str) -> None:
+    try:
+        os.link(path, to)
+    except OSError:  # another file system, or somebody else's file
+        shutil.copy2(path, to)

@@ -1,0 +1,499 @@
+"""What runs on a host over SSH: finds out about it, starts, changes and ends the agent there.
+
+Sent as text through standard input to a bare ``python -I -S`` of 3.9 or newer, so: the standard library alone, as
+little of it as can be, nothing of ours. Requests come as Python literals, one a line, files behind them; each answer
+is one line of JSON behind a word that nobody else prints, for the account's start-up files may print anything.
+"""
+
+from __future__ import annotations
+
+import _socket as socket  # the module around it costs each host 6 ms
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Answer = dict[str, Any]
+    Blobs = dict[str, bytes]
+
+
+def home() -> str:
+    return os.path.expanduser("~")
+
+
+def base() -> str:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return os.path.join(state if state.startswith("/") else os.path.join(home(), ".local/state"), "redmesh")
+
+
+def place(node: str) -> tuple[str, str]:
+    """Where a node keeps its files, and its sockets: many nodes may share a host."""
+    # root's not in /tmp: after a reboot anybody could take its name before the agent does
+    above = "/run" if os.geteuid() == 0 else "/tmp"
+    return os.path.join(base(), "nodes", node), "%s/redmesh-%d/%s" % (above, os.geteuid(), node)
+
+
+class Trouble(Exception):
+    """What is the matter: a word for it, and for people what and what to do."""
+
+
+def read(path: str, default: str = "") -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return default
+
+
+def room(path: str) -> int:
+    """Free bytes where ``path`` is or would be; -1 when that cannot be told."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    try:
+        there = os.statvfs(path)
+    except OSError:
+        return -1
+    return there.f_bavail * there.f_frsize
+
+
+def names_in(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def facts(node: str) -> Answer:
+    """What the login processor has to know of this host."""
+    state, run = place(node)
+    gpus = [name for name in names_in("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    return {
+        "python": sys.executable,
+        "version": "%d.%d.%d" % sys.version_info[:3],
+        "tag": sys.implementation.cache_tag,
+        "processors": len(os.sched_getaffinity(0)),
+        "gpus": len(gpus),
+        "hostname": os.uname().nodename,
+        "uid": os.geteuid(),
+        "boot": read("/proc/sys/kernel/random/boot_id").strip(),
+        "clock": time.time(),
+        "connection": os.environ.get("SSH_CONNECTION", ""),
+        "shm_free": room("/dev/shm"),
+        "tmp_free": room("/tmp"),
+        "state_free": room(state),
+        "state": state,
+        "run": run,
+        "writable": can_write(state),
+        "agents": [name[:-4] for name in names_in(os.path.join(base(), "agents")) if name.endswith(".pyz")],
+        "keeper": keeper(state, run),
+        "agent": agent_of(state),
+        "config": read(os.path.join(state, "keeper.json")),
+    }
+
+
+def can_write(path: str) -> bool:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.access(path, os.W_OK | os.X_OK)
+
+
+def agent_of(state: str) -> str:
+    """SHA-256 of the agent that a node runs, as its link names it."""
+    try:
+        return os.path.basename(os.readlink(os.path.join(state, "agent")))[:-4]
+    except OSError:
+        return ""
+
+
+def listener(path: str) -> int:
+    """The process that listens on a Unix socket; 0: nobody."""
+    import struct
+
+    probe = socket.socket(socket.AF_UNIX)
+    probe.settimeout(1)
+    directory = -1
+    try:
+        # a path may be longer than a socket's may be
+        directory = os.open(os.path.dirname(path), os.O_RDONLY)
+        probe.connect("/proc/self/fd/%d/%s" % (directory, os.path.basename(path)))
+        pid: int = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        return pid
+    except OSError:
+        return 0
+    finally:
+        probe.close()
+        if directory >= 0:
+            os.close(directory)
+
+
+def keeper(state: str, run: str) -> int:
+    """The pid of the node's keeper; 0: there is none."""
+    return listener(os.path.join(run, "keeper.sock")) if os.path.isdir(state) else 0
+
+
+def own_directory(path: str) -> None:
+    """Make ``path``, ours and closed to others."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    there = os.lstat(path)
+    if there.st_mode & 0o170077 != 0o040000 or there.st_uid != os.geteuid():
+        raise Trouble("unsafe", "%s is not a directory of ours alone (mode 0700)" % path, "remove it")
+
+
+def write(path: str, content: bytes) -> None:
+    """Replace a file whole, 0600 from its first byte."""
+    new = "%s.%d" % (path, os.getpid())
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+        os.replace(new, path)
+    except OSError:
+        os.unlink(new)
+        raise
+
+
+def install(state: str, sha: str, blobs: Blobs) -> str:
+    """The agent's file; it is in place, and the node's link names it."""
+    directory = os.path.join(base(), "agents")
+    own_directory(base())
+    own_directory(directory)
+    own_directory(os.path.join(base(), "nodes"))
+    own_directory(state)
+    path = os.path.join(directory, sha + ".pyz")
+    if "agent" in blobs and not os.path.exists(path):  # hosts may share a home, and one was first
+        write(path, blobs["agent"])
+    elif not os.path.exists(path):
+        raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
+    check(path, sha)
+    blobs.clear()  # what is begun from here would keep them as long as it lives
+    link = os.path.join(state, "agent")
+    new = "%s.%d" % (link, os.getpid())
+    os.symlink("../../agents/%s.pyz" % sha, new)
+    os.replace(new, link)
+    return path
+
+
+def check(path: str, sha: str) -> None:
+    """That the agent arrived whole, and still is: a host that lost its power may have half of it."""
+    try:
+        sha256: Any = __import__("_sha256" if sys.version_info < (3, 12) else "_sha2").sha256
+    except ImportError:  # OpenSSL's takes longer to load than the other to work
+        from hashlib import sha256
+    with open(path, "rb") as file:
+        if sha256(file.read()).hexdigest() == sha:
+            return
+    remove_file(path)
+    raise Trouble("agent", "the agent arrived damaged at %s, or was since" % path, "once more: it has been removed")
+
+
+def forget_agents() -> None:
+    """Remove the agents' files that no node of this account links to."""
+    nodes = os.path.join(base(), "nodes")
+    used = {agent_of(os.path.join(nodes, node)) for node in names_in(nodes)}
+    directory = os.path.join(base(), "agents")
+    for name in names_in(directory):
+        if name[:-4] not in used:
+            remove_file(os.path.join(directory, name))
+    for path in (directory, nodes, base()):
+        remove_empty(path)
+
+
+def remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int], blobs: Blobs) -> Answer:
+    """Put the agent and its files in place and start its keeper; 0 for one that runs already as it is."""
+    state, run = place(node)
+    pid = keeper(state, run)
+    if pid:
+        if mesh_boot(config) == mesh_boot(read(os.path.join(state, "keeper.json"))):
+            renew(state, files)  # keys may have changed while it could not be told
+            os.kill(pid, 1)  # SIGHUP: what did not come up for their sake is tried at once
+            return {"keeper": pid, "already": True}
+        end(state, run, 10)  # of a mesh that is no more
+    check_port(listen)
+    path = install(state, sha, blobs)
+    own_directory(os.path.dirname(run))
+    own_directory(run)
+    for name in ("log", "trust"):
+        own_directory(os.path.join(state, name))
+    renew(state, files)
+    write(os.path.join(state, "keeper.json"), config.encode())
+    return {"keeper": begin(state, run, path), "already": False}
+
+
+def renew(state: str, files: Blobs) -> None:
+    """Put keys and certificates in place; whoever uses them reads them again."""
+    for name, content in files.items():
+        write(os.path.join(state, "trust", name), content)
+
+
+def mesh_boot(config: str) -> str:
+    """Of which life of the mesh a node's keeper.json is."""
+    return config.partition('"mesh_boot": "')[2].partition('"')[0]
+
+
+def check_port(listen: tuple[str, int]) -> None:
+    """That the agent may listen where it is to."""
+    import errno
+
+    host, port = listen
+    probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+    except OSError as error:
+        place = "%s, port %d" % (host, port)
+        if error.errno == errno.EADDRINUSE:
+            raise Trouble(
+                "port", "another program listens at %s" % place, "agent_port in mesh.toml names another"
+            ) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise Trouble("address", "%s is no address of this host" % host, "agent_address in mesh.toml") from None
+        told = "the agent cannot listen at %s: %s" % (place, error.strerror)
+        raise Trouble("port", told, "agent_port in mesh.toml") from None
+    finally:
+        probe.close()
+
+
+def begin(state: str, run: str, path: str) -> int:
+    """Start the keeper detached from us; its pid when it listens."""
+    log = os.path.join(state, "log", "keeper.stderr")
+    reader, writer = os.pipe()
+    if os.fork() == 0:  # nobody waits for it: we end long before it does
+        try:
+            os.setsid()
+            become(state, path, log, writer)
+        finally:
+            os._exit(127)
+    os.close(writer)
+    import select
+
+    # it says its pid when it listens, and nothing when it ends before
+    told = os.read(reader, 16) if select.select([reader], [], [], 20)[0] else b"0"
+    os.close(reader)
+    if not told:
+        raise Trouble("agent", "the agent did not start%s" % said(log), "its log is in %s/log" % state)
+    if told == b"0":
+        raise Trouble("agent", "the agent does not answer%s" % said(log), "its log is in %s/log" % state)
+    return int(told)
+
+
+def become(state: str, path: str, log: str, ready: int) -> None:
+    """Be the keeper: the fork of a Python that runs saves a tenth of what another one costs."""
+    null = os.open("/dev/null", os.O_RDWR)
+    errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for fd, number in ((null, 0), (null, 1), (errors, 2), (ready, 3)):
+        os.dup2(fd, number)
+    os.closerange(4, 256)
+    os.chdir("/")
+    for name in [name for name in os.environ if name.startswith(("SSH_", "REDMESH_", "YOD_"))]:
+        del os.environ[name]
+    try:
+        import gc
+        import zipimport
+
+        gc.disable()  # imports make no garbage; the keeper looks once when it has all (kernel.settle_memory)
+
+        archive: dict[str, Any] = {"__name__": "archive"}
+        exec(zipimport.zipimporter(path).get_code("__main__"), archive)  # console/deploy/agent/archive.py
+        archive["open_archive"](path)
+        os._exit(archive["main"](["keeper", "--config", os.path.join(state, "keeper.json"), "--ready", "3"]))
+    except BaseException as error:
+        os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "backslashreplace"))
+
+
+def said(path: str) -> str:
+    """The last line of a log, as the end of a sentence."""
+    lines = read(path)[-2000:].strip().splitlines()
+    return ": " + lines[-1][:300] if lines else ""
+
+
+def end(state: str, run: str, patience_s: float) -> int:
+    """End the keeper and whatever of the node listens; what would not end in time was killed, says the answer."""
+    killed = 0
+    pid = keeper(state, run)
+    if pid and not gone(pid, 15, patience_s):
+        killed += kill_tree(pid)
+    for name in names_in(run):  # PCTs and launches that a killed keeper left
+        pid = listener(os.path.join(run, name)) if name.endswith(".sock") else 0
+        if pid and not gone(pid, 15, 3):
+            killed += kill_tree(pid)
+    return killed
+
+
+def gone(pid: int, number: int, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    try:
+        os.kill(pid, number)
+        while time.monotonic() < deadline:
+            if is_dead(pid):
+                return True
+            time.sleep(0.01)
+    except OSError:
+        return True
+    return False
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    return read("/proc/%d/stat" % pid, ") Z").rpartition(")")[2].split()[0] == "Z"
+
+
+def kill_tree(pid: int) -> int:
+    """Kill a process and all that descend from it, until none is left; how many."""
+    killed = 0
+    for _ in range(50):
+        parents: dict[int, list[int]] = {}
+        for entry in names_in("/proc"):
+            stat = read("/proc/%s/stat" % entry).rpartition(")")[2].split() if entry.isdigit() else ()
+            if len(stat) > 1 and stat[0] != "Z":
+                parents.setdefault(int(stat[1]), []).append(int(entry))
+        tree, at = [pid], 0
+        while at < len(tree):
+            tree += parents.get(tree[at], [])
+            at += 1
+        alive = [one for one in tree if not is_dead(one)]
+        if not alive:
+            return killed
+        for one in alive:
+            try:
+                os.kill(one, 9)
+                killed += 1
+            except OSError:
+                pass
+        time.sleep(0.02)
+    return killed
+
+
+def stop(node: str, keep_agent: bool, blobs: Blobs) -> Answer:
+    """End the node, and remove every file of it."""
+    state, run = place(node)
+    was = keeper(state, run)
+    there = os.path.isdir(state)
+    killed = end(state, run, 20)
+    remove_tree(run)
+    remove_empty(os.path.dirname(run))
+    remove_tree(state)
+    if not keep_agent:
+        forget_agents()
+    images = "/dev/shm/redmesh-%d" % os.geteuid()
+    busy = names_in(os.path.join(images, "images")) + [name for name in names_in(images) if name.startswith("launch-")]
+    if not busy and not os.path.exists(os.path.dirname(run)):
+        remove_tree(images)
+    return {"was": bool(was), "there": there, "killed": killed}
+
+
+def remove_tree(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.isdir(path):
+            raise Trouble("files", "%s cannot be removed" % path, "remove it by hand")
+
+
+def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
+    """Another agent for a node that runs: its launches go on."""
+    state, run = place(node)
+    pid = keeper(state, run)
+    if not pid:
+        raise Trouble("agent", "no agent runs there", "mesh up")
+    path = install(state, sha, blobs)
+    write(os.path.join(state, "keeper.json"), config.encode())
+    # killed, for a keeper that is asked to end takes everything with it; the next one finds what it has left
+    pct = listener(os.path.join(run, node.partition("-")[2] + ".sock"))
+    for one in (pid, pct):
+        if one:
+            gone(one, 9, 5)
+    forget_agents()
+    return {"keeper": begin(state, run, path), "already": False}
+
+
+def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs) -> Answer:
+    """Whether the login processor reaches a port of ours, and we its UDP port: says so in what it receives."""
+
+    state, run = place(node)
+    word = os.urandom(8).hex()
+    beat = socket.socket(socket.AF_INET6 if ":" in rca[0] else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        beat.sendto(word.encode(), tuple(rca))
+    except OSError:
+        pass
+    finally:
+        beat.close()
+    if keeper(state, run):
+        return {"word": word, "open": False}
+    check_port(listen)
+    door = socket.socket(socket.AF_INET6 if ":" in listen[0] else socket.AF_INET)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    door.bind(tuple(listen))
+    door.listen(1)
+    globals()["_door"] = door  # open as long as we run
+    return {"word": word, "open": True}
+
+
+def log(node: str, blobs: Blobs) -> Answer:
+    """What the node's daemons said last, for somebody who looks for what is wrong."""
+    state, run = place(node)
+    told = {}
+    for name in names_in(os.path.join(state, "log")):
+        told[name] = read(os.path.join(state, "log", name))[-2000:].strip().splitlines()[-4:]
+    pct = listener(os.path.join(run, node.partition("-")[2] + ".sock"))
+    return {"keeper": keeper(state, run), "pct": pct, "log": told}
+
+
+def serve(word: str, source: Any) -> None:
+    """Answer requests until there are no more."""
+    try:
+        from _json import encode_basestring_ascii as quoted
+    except ImportError:
+        from json.encoder import py_encode_basestring_ascii as quoted
+
+    def text(value: Any) -> str:
+        if isinstance(value, str):
+            return quoted(value)
+        if isinstance(value, dict):
+            return "{%s}" % ", ".join("%s: %s" % (quoted(key), text(one)) for key, one in value.items())
+        if isinstance(value, (list, tuple)):
+            return "[%s]" % ", ".join(map(text, value))
+        if value is None or isinstance(value, bool):
+            return "null" if value is None else str(value).lower()
+        return repr(value)
+
+    operations: dict[str, Any] = {"start": start, "stop": stop, "replace": replace, "probe": probe, "log": log}
+    while True:
+        line = source.readline()
+        if not line:
+            return
+        op, options, sizes = eval(line)  # from the login processor, whose program this is
+        blobs = {name: source.read(size) for name, size in sizes}
+        try:
+            answer = facts(**options) if op == "facts" else operations[op](blobs=blobs, **options)
+        except Trouble as trouble:
+            answer = dict(zip(("code", "error", "hint"), trouble.args))
+        except OSError as error:
+            code = {28: "space", 13: "permission", 30: "permission", 122: "space"}.get(error.errno or 0, "system")
+            what = "%s: %s" % (error.filename, error.strerror) if error.filename else str(error.strerror or error)
+            answer = {"code": code, "error": what, "hint": ""}
+        out = ("\n%s %s\n" % (word, text(answer))).encode("ascii", "backslashreplace")
+        sys.stdout.buffer.write(out)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,137 @@
+"""How OpenSSH would reach a host: what ``~/.ssh/config`` and ``/etc/ssh/ssh_config`` say of it."""
+
+import getpass
+import glob
+import os
+import re
+import threading
+from typing import Any, NamedTuple
+
+from console.deploy.hosts.description import Host
+from console.errors import ConsoleError
+
+SYSTEM_CONFIG = "/etc/ssh/ssh_config"
+#: Files that name each other for ever are a mistake.
+_DEEPEST = 16
+DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+DEFAULT_PINS = ("known_hosts", "known_hosts2")
+GLOBAL_PINS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+
+
+class Route(NamedTuple):
+    """One SSH connection, as it is to be made."""
+
+    host: str
+    port: int
+    user: str
+    keys: tuple[str, ...]
+    keys_only: bool
+    agent: bool
+    pins: tuple[str, ...]  # known_hosts files, the first is the one that keys are added to
+    pin_as: str  # the name a key is pinned under, when it is another than ``host``
+    pins_hashed: bool
+    checking: str  # StrictHostKeyChecking
+    jumps: tuple[str, ...]
+    command: str  # ProxyCommand
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.user}@{self.host}" + (f" port {self.port}" if self.port != 22 else "")
+
+
+class SshConfig:
+    """The configuration files, read once; ``path`` replaces both. ConsoleError when one of them cannot be used."""
+
+    def __init__(self, path: str = "") -> None:
+        from console.deploy.ssh.library import paramiko
+
+        self._config = paramiko.SSHConfig()
+        self._lock = threading.Lock()  # a lookup may fill caches
+        paths = [path] if path else [os.path.expanduser("~/.ssh/config"), SYSTEM_CONFIG]
+        for one in paths:
+            try:
+                # each file of its own: what one leaves open (Host …) must not hold in the next
+                self._config.parse(_lines(one, 0))
+            except FileNotFoundError as error:
+                if path:
+                    raise ConsoleError(f"ssh_config {path}: {error.strerror}") from None
+            except OSError as error:
+                raise ConsoleError(f"{one}: {error.strerror}") from None
+            except paramiko.SSHException as error:
+                raise ConsoleError(f"{one}: {error}") from None
+
+    def route(self, host: Host) -> Route:
+        """The route to a host of the mesh."""
+        return self.route_to(host.address, host.port, host.user)
+
+    def route_to(self, name: str, port: int = 0, user: str = "") -> Route:
+        """The route to ``name``; what is given wins over the files. ConsoleError."""
+        try:
+            with self._lock:
+                found = self._config.lookup(name)
+        except Exception as error:  # a Match of a kind that paramiko has not, a token it does not know
+            raise ConsoleError(f"~/.ssh/config, for {name}: {error}", "ssh_config names another file") from None
+        jump = _first(found, "proxyjump", "none")
+        pins = _files(_first(found, "userknownhostsfile", " ".join(f"~/.ssh/{one}" for one in DEFAULT_PINS)))
+        try:
+            number = port or int(found.get("port", 22))
+        except ValueError:
+            raise ConsoleError(f"~/.ssh/config, for {name}: the port {found['port']!r} is no number") from None
+        return Route(
+            host=str(found.get("hostname", name)),
+            port=number,
+            user=user or str(found.get("user", "") or getpass.getuser()),
+            keys=tuple(_key_files(found)),
+            keys_only=_first(found, "identitiesonly", "no").lower() == "yes",
+            agent=_first(found, "identityagent", "SSH_AUTH_SOCK") != "none",
+            pins=(*pins, *_files(_first(found, "globalknownhostsfile", GLOBAL_PINS))),
+            pin_as=_first(found, "hostkeyalias", ""),
+            pins_hashed=_first(found, "hashknownhosts", "no").lower() == "yes",
+            checking=_first(found, "stricthostkeychecking", "yes").lower(),
+            jumps=() if jump.lower() == "none" else tuple(part.strip() for part in jump.split(",")),
+            command=_first(found, "proxycommand", "") if jump.lower() == "none" else "",
+        )
+
+
+def _first(found: Any, key: str, default: str) -> str:
+    value = found.get(key)
+    return default if value is None else str(value)
+
+
+def _files(text: str) -> list[str]:
+    return [os.path.expanduser(one) for one in text.split() if one not in ("none", "/dev/null")]
+
+
+def _key_files(found: Any) -> list[str]:
+    named = [os.path.expanduser(one) for one in found.get("identityfile", ())]
+    return named or [os.path.expanduser(f"~/.ssh/{name}") for name in DEFAULT_KEYS]
+
+
+def _lines(path: str, depth: int) -> list[str]:
+    """A file's lines, with those of the files it includes, which paramiko knows nothing of."""
+    if depth > _DEEPEST:
+        raise ConsoleError(f"{path}: files include each other more than {_DEEPEST} deep")
+    lines: list[str] = []
+    block = "Host *"
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if re.match(r"\s*(host|match)\b", line, re.IGNORECASE):
+                block = line
+            include = re.match(r"\s*include[\s=]+(.*)", line, re.IGNORECASE)
+            if not include:
+                lines.append(line)
+                continue
+            if not re.match(r"\s*host\s+\*\s*$", block, re.IGNORECASE):
+                lines.append(line)  # of one host only: left to lie, as paramiko does
+                continue
+            for pattern in include[1].replace('"', "").split():
+                for name in sorted(glob.glob(_beside(path, pattern))):
+                    lines += [*_lines(name, depth + 1), block]
+    return lines
+
+
+def _beside(path: str, pattern: str) -> str:
+    pattern = os.path.expanduser(pattern)
+    home = "/etc/ssh" if path.startswith("/etc/") else os.path.expanduser("~/.ssh")
+    return pattern if pattern.startswith("/") else os.path.join(home, pattern)

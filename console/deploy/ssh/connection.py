@@ -1,0 +1,344 @@
+"""Connections over SSH: the one importer of paramiko beside ``ssh_config``.
+
+The host's key is checked before anything of ours is sent: pinned in the known_hosts files of OpenSSH, or refused with
+its fingerprint. Log-in is by key: those of ssh-agent, then the files that ~/.ssh/config names.
+"""
+
+import base64
+import logging
+import os
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from console.deploy.hosts.description import Host
+from console.deploy.ssh import known_hosts
+from console.deploy.ssh.config import Route, SshConfig
+from console.deploy.ssh.library import paramiko
+from console.errors import ConsoleError
+
+# It writes the tracebacks of its threads there; what went wrong is raised here too.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+#: An sshd that is asked by many at once turns some away (MaxStartups): seconds before each further try.
+AGAIN_S = (0.1, 0.3, 0.9)
+#: Jumps through more hosts than this are a mistake.
+_DEEPEST = 8
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+class HostFailed(ConsoleError):
+    """What is wrong with one host; ``code`` is the word for it (``mesh doctor`` and ``--json``)."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code
+
+
+class _Dropped(Exception):
+    """The sshd hung up before it let us in: it may have been busy."""
+
+
+class Ssh:
+    """Connects to hosts as OpenSSH would; safe to use from many threads.
+
+    ``accept_new`` pins the keys of hosts that have none yet, as ``StrictHostKeyChecking accept-new`` does.
+    """
+
+    def __init__(self, config: SshConfig, timeout_s: float, *, accept_new: bool = False) -> None:
+        self._config, self._timeout_s, self._accept_new = config, timeout_s, accept_new
+        self._lock = threading.Lock()
+        self._pins: dict[tuple[str, ...], known_hosts.KnownHosts] = {}
+        self._keys: dict[str, Any] = {}
+        self._jumps: dict[str, _Jump] = {}
+
+    def connect(self, host: Host) -> "Connection":
+        """A connection that is logged in. HostFailed."""
+        return Connection(self._reach(self._config.route(host), 0))
+
+    def _reach(self, route: Route, depth: int) -> paramiko.Transport:
+        deadline = time.monotonic() + self._timeout_s
+        for again_s in (*AGAIN_S, None):
+            try:
+                return self._try(route, depth, deadline)
+            except _Dropped as error:
+                if again_s is None or time.monotonic() + again_s > deadline:
+                    raise HostFailed(
+                        "ssh", f"{route.where}: {error}", "its sshd may be out of places (MaxStartups), or no sshd"
+                    ) from None
+                time.sleep(again_s)
+        raise AssertionError("unreachable")
+
+    def _try(self, route: Route, depth: int, deadline: float) -> paramiko.Transport:
+        transport = None
+        sock = self._socket(route, depth, deadline)
+        try:
+            transport = paramiko.Transport(sock)
+            transport.daemon = True
+            transport.banner_timeout = transport.auth_timeout = self._timeout_s
+            known = self._known(route)
+            self._greet(transport, route, known, deadline)
+            self._check(transport, route, known)
+            self._log_in(transport, route)
+            return transport
+        except BaseException:
+            (transport or sock).close()
+            raise
+
+    def _socket(self, route: Route, depth: int, deadline: float) -> Any:
+        left_s = max(0.1, deadline - time.monotonic())
+        if route.jumps:
+            if depth >= _DEEPEST:
+                raise HostFailed("ssh", f"{route.host}: jumps through more than {_DEEPEST} hosts", "ProxyJump")
+            return self._through(route, depth, left_s)
+        if route.command:
+            return _proxy(route)
+        try:
+            sock = socket.create_connection((route.host, route.port), left_s)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            raise _no_way(route, error, self._timeout_s) from None
+
+    def _through(self, route: Route, depth: int, left_s: float) -> Any:
+        # all hosts behind one jump host share one connection to it
+        *before, last = route.jumps
+        with self._lock:
+            jump = self._jumps.setdefault(",".join(route.jumps), _Jump())
+        with jump.lock:
+            if jump.transport is None or not jump.transport.is_active():
+                user, _, rest = last.rpartition("@")
+                name, port = _host_and_port(rest)
+                step = self._config.route_to(name, port, user)
+                if before:
+                    step = step._replace(jumps=tuple(before), command="")
+                jump.transport = self._reach(step, depth + 1)
+        try:
+            return jump.transport.open_channel(
+                "direct-tcpip", (route.host, route.port), ("127.0.0.1", 0), timeout=left_s
+            )
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise HostFailed("route", f"{route.host}, by way of {last}: {_told(error)}", "ProxyJump") from None
+
+    def _known(self, route: Route) -> known_hosts.KnownHosts:
+        with self._lock:
+            if route.pins not in self._pins:
+                self._pins[route.pins] = known_hosts.KnownHosts(route.pins)
+            return self._pins[route.pins]
+
+    def _greet(
+        self, transport: paramiko.Transport, route: Route, known: known_hosts.KnownHosts, deadline: float
+    ) -> None:
+        kinds: list[str] = []
+        for kind in known.kinds(_pin_names(route)):
+            kinds += _RSA if kind == "ssh-rsa" else (kind,)
+        options = transport.get_security_options()
+        first = [kind for kind in kinds if kind in options.key_types]
+        options.key_types = [*first, *(kind for kind in options.key_types if kind not in first)]
+        try:
+            transport.start_client(timeout=max(0.1, deadline - time.monotonic()))
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            if "Incompatible" in str(error):
+                hint = "its sshd offers nothing that we speak: is it an old one?"
+                raise HostFailed("ssh", f"{route.where}: {_told(error)}", hint) from None
+            raise _Dropped(f"no SSH came about: {_told(error)}") from None
+        if not transport.initial_kex_done:  # that is how paramiko tells that time is up
+            raise _Dropped(f"no SSH came about within {self._timeout_s:g} s")
+
+    def _check(self, transport: paramiko.Transport, route: Route, known: known_hosts.KnownHosts) -> None:
+        shown = transport.get_remote_server_key()
+        kind, blob = shown.get_name(), shown.asbytes()
+        name = _pin_names(route)[0]
+        told = f"{kind} {known_hosts.fingerprint(blob)}"
+        with self._lock:
+            verdict, place = known.check(_pin_names(route), blob)
+            if (
+                verdict is known_hosts.Verdict.UNKNOWN
+                and (self._accept_new or route.checking == "accept-new")
+                and route.pins
+            ):
+                self._pin(known, route, name, kind, blob)
+                return
+        if verdict is known_hosts.Verdict.KNOWN:
+            return
+        if verdict is known_hosts.Verdict.UNKNOWN:
+            raise HostFailed(
+                "host_key_unknown",
+                f"nobody has vouched for the host key of {name} yet: {told}",
+                "compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then --accept-new",
+            )
+        if verdict is known_hosts.Verdict.REVOKED:
+            raise HostFailed("host_key_revoked", f"{name} shows a host key that {place} revokes: {told}")
+        file = place.rpartition(":")[0]
+        raise HostFailed(
+            "host_key_changed",
+            f"the host key of {name} is not the one in {place}: it shows {told}. Somebody may stand in between",
+            f"if the host is new: ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(file)}, then --accept-new",
+        )
+
+    def _pin(self, known: known_hosts.KnownHosts, route: Route, name: str, kind: str, blob: bytes) -> None:
+        try:
+            known.add(route.pins[0], name, kind, blob, hashed=route.pins_hashed)
+        except OSError as error:
+            raise HostFailed(
+                "host_key_unknown", f"the host key of {name} cannot be pinned: {route.pins[0]}: {error.strerror}"
+            ) from None
+
+    def _log_in(self, transport: paramiko.Transport, route: Route) -> None:
+        tried: list[str] = []
+        for told, key in self._candidates(route, tried):
+            try:
+                more = transport.auth_publickey(route.user, key)
+            except paramiko.BadAuthenticationType as error:
+                allowed = ", ".join(error.allowed_types) or "nothing"
+                raise HostFailed("auth", f"{route.where} takes no keys, only: {allowed}") from None
+            except paramiko.AuthenticationException:
+                tried.append(told)
+                continue
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                hint = "ssh-agent may hold more keys than the host lets one try: IdentitiesOnly yes in ~/.ssh/config"
+                raise HostFailed("auth", f"{route.where} hung up: {_told(error)}", hint if tried else "") from None
+            if more:
+                raise HostFailed("auth", f"{route.where} wants more than a key: {', '.join(more)}")
+            return
+        what = f"tried {', '.join(tried)}" if tried else "there is none to try"
+        port = f" -p {route.port}" if route.port != 22 else ""
+        hint = f"is there an account {route.user!r}? ssh-copy-id{port} {route.user}@{route.host} gives it our key"
+        raise HostFailed("auth", f"{route.where} takes none of our keys ({what})", hint)
+
+    def _candidates(self, route: Route, tried: list[str]) -> Any:
+        """The keys to try, in OpenSSH's order: the agent's that are named, the agent's others, the files."""
+        agent = paramiko.Agent() if route.agent and os.environ.get("SSH_AUTH_SOCK") else None
+        try:
+            held = list(agent.get_keys()) if agent else []
+            named = {_public_of(path) for path in route.keys}
+            held.sort(key=lambda key: key.asbytes() not in named)
+            for key in held:
+                if not route.keys_only or key.asbytes() in named:
+                    yield f"{key.get_name()} of ssh-agent", key
+            there = {key.asbytes() for key in held}
+            for path in route.keys:
+                loaded = self._key(path)
+                if isinstance(loaded, str):
+                    tried.append(loaded)
+                elif loaded is not None and loaded.asbytes() not in there:
+                    yield path, loaded
+        finally:
+            if agent is not None:
+                agent.close()
+
+    def _key(self, path: str) -> Any:
+        """The key in a file, read once; None where there is none, or text that says why it cannot be used."""
+        with self._lock:
+            if path not in self._keys:
+                self._keys[path] = _load_key(path)
+            return self._keys[path]
+
+    def close(self) -> None:
+        """End the connections to jump hosts."""
+        for jump in self._jumps.values():
+            if jump.transport is not None:
+                jump.transport.close()
+
+
+class _Jump:
+    """A connection to a host that others are reached through."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.transport: paramiko.Transport | None = None
+
+
+class Connection:
+    """A host that has let us in."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
+
+    def run(self, command: str, timeout_s: float) -> paramiko.Channel:
+        """A channel with ``command`` at its other end. HostFailed."""
+        try:
+            channel = self._transport.open_session(timeout=timeout_s)
+            channel.settimeout(timeout_s)
+            channel.exec_command(command)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise HostFailed("ssh", f"no command can be run there: {_told(error)}") from None
+        return channel
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+
+def _pin_names(route: Route) -> list[str]:
+    if route.pin_as:
+        return [route.pin_as]
+    names = [known_hosts.pin_name(route.host, route.port)]
+    return names if route.port == 22 else [*names, route.host]
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    if text.startswith("["):
+        name, _, port = text[1:].partition("]")
+        port = port.lstrip(":")
+    else:
+        name, _, port = text.partition(":") if text.count(":") == 1 else (text, "", "")
+    if not name or name.startswith("-") or (port and not port.isdigit()):
+        raise HostFailed("ssh", f"ProxyJump {text!r} is no host")
+    return name, int(port or 0)
+
+
+def _proxy(route: Route) -> Any:
+    if route.host.startswith("-") or route.user.startswith("-"):
+        raise HostFailed("ssh", f"{route.host!r} cannot be handed to a ProxyCommand")
+    return paramiko.ProxyCommand(route.command)
+
+
+def _no_way(route: Route, error: OSError, timeout_s: float) -> HostFailed:
+    place = f"{route.host} port {route.port}"
+    if isinstance(error, socket.gaierror):
+        hint = "`address` in mesh.toml says where it is, HostName in ~/.ssh/config does too"
+        return HostFailed("name", f"no address is known for {route.host}: {error.strerror}", hint)
+    if isinstance(error, TimeoutError):
+        hint = "is it up, and does a firewall let SSH through? connect_s is the patience"
+        return HostFailed("timeout", f"{place} does not answer within {timeout_s:g} s", hint)
+    if isinstance(error, ConnectionRefusedError):
+        return HostFailed("refused", f"no sshd listens at {place}", "start it, or say its `port` in mesh.toml")
+    return HostFailed("route", f"{place}: {error.strerror or error}", "is it up and on the network?")
+
+
+def _told(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _public_of(path: str) -> bytes:
+    try:
+        with open(f"{path}.pub", encoding="ascii", errors="replace") as file:
+            return base64.b64decode(file.read(65_536).split()[1])
+    except (OSError, IndexError, ValueError):
+        return b""
+
+
+def _load_key(path: str) -> Any:
+    try:
+        status = os.stat(path)
+        if status.st_uid == os.geteuid() and status.st_mode & 0o077:  # as OpenSSH refuses it
+            return f"{path} (its mode {status.st_mode & 0o777:04o} lets others read it: chmod 600 {shlex.quote(path)})"
+        return paramiko.PKey.from_path(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"{path} ({error.strerror})"
+    except (paramiko.PasswordRequiredException, TypeError):
+        return f"{path} (it has a passphrase: ssh-add it)"
+    except Exception as error:  # of whatever the libraries below find wrong with it
+        return f"{path} ({_told(error)})"
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Words as one line for whatever shell the account has."""
+    return " ".join(shlex.quote(word) for word in words)

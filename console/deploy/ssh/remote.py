@@ -1,0 +1,148 @@
+"""Our end of ``bootstrap.py``: requests to a host that has let us in, and its answers."""
+
+import contextlib
+import json
+import marshal
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from importlib.util import MAGIC_NUMBER
+from typing import Any
+
+from console.deploy.hosts.description import Host
+from console.deploy.ssh.connection import Connection, HostFailed, command_line
+from redmesh.sanitise import clean
+
+OLDEST = (3, 9)
+#: Names a Python may have, besides ``python3``, which is tried first: some systems' own is too old.
+_NAMES = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
+#: What start-up files of an account may print before our answers.
+_MOST_NOISE = 1 << 20
+
+# No quotes of its own kind, no newline and no exclamation mark in either: the account's shell may be any.
+_FIRST = (
+    "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e;w=sys.argv[1];"
+    "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
+    'exec(compile(c,"redmesh","exec") if k==b"source" else __import__("marshal").loads(c));serve(w,i)'
+)
+_FIND = (
+    'w=$1;b=$2;shift 2;for p in "$@";do case $p in "~/"*)p=$HOME/${p#"~/"};;esac;'
+    'command -v "$p" >/dev/null 2>&1||continue;"$p" -I -S -c "$b" "$w";r=$?;'
+    'case $r in 2|97|126|127)t="$t $p";;*)exit $r;;esac;done;echo;echo "$w none$t";exit 96'
+)
+
+
+class Remote:
+    """A host that answers requests. Every method raises HostFailed."""
+
+    def __init__(self, connection: Connection, host: Host, timeout_s: float) -> None:
+        self._connection = connection
+        self._python = host.python
+        self._word = secrets.token_hex(8)
+        self._noise, self._unread = 0, b""
+        names = (host.python,) if host.python else _NAMES
+        line = command_line(["sh", "-c", _FIND, "redmesh", self._word, _FIRST, *names])
+        self._channel = connection.run(line, timeout_s)
+        magic = self._line()
+        kind, program = _program(magic.decode("ascii", "replace"))
+        self._send(f"{kind} {len(program)}\n".encode() + program)
+
+    def ask(
+        self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """What the host answers to a request; ``blobs`` are files that go along."""
+        if timeout_s is not None:
+            self._channel.settimeout(timeout_s)
+        blobs = blobs or {}
+        sizes = [(name, len(content)) for name, content in blobs.items()]
+        self._send(b"".join([f"{(op, options, sizes)!r}\n".encode("utf-8", "surrogateescape"), *blobs.values()]))
+        return self._understood(self._line())
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Exit status of a command there, with ``given`` as its standard input, and what it said last on stderr."""
+        channel = self._connection.run(command_line(words), timeout_s)
+        said = b""
+        try:
+            channel.sendall(given)
+            channel.shutdown_write()
+            while channel.recv(1 << 16):
+                pass  # what the account's start-up files print stands there too
+            while len(said) < 1 << 16 and (more := channel.recv_stderr(1 << 14)):
+                said += more
+            status = channel.recv_exit_status()
+        except OSError:  # TimeoutError is one
+            raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
+        finally:
+            channel.close()
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return status, clean(lines[0])[:300] if lines else ""
+
+    def _send(self, data: bytes) -> None:
+        # what breaks the line is told by what comes back, or does not
+        with contextlib.suppress(OSError):
+            self._channel.sendall(data)
+
+    def _line(self) -> bytes:
+        """What stands in the next line that is meant for us."""
+        mark = self._word.encode() + b" "
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                if line.startswith(mark + b"none"):
+                    raise self._no_python(line[len(mark) :])
+                if line.startswith(mark):
+                    return line[len(mark) :]
+                continue
+            try:
+                data = self._channel.recv(1 << 16)
+            except TimeoutError:
+                raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
+            self._noise += len(data)
+            if self._noise > _MOST_NOISE:
+                raise HostFailed("noise", "its shell prints and prints", "look at the account's start-up files")
+            if not data:
+                raise self._ended()
+            self._unread += data
+
+    def _no_python(self, line: bytes) -> HostFailed:
+        there = line.decode("utf-8", "replace").split()[1:]
+        what = f"no Python is found there{f' as {self._python}' if self._python else ''}"
+        if there:
+            what = f"none of these is Python 3.9 or newer: {', '.join(there)}"
+        return HostFailed("python", clean(what), "install one, or say `python` in mesh.toml")
+
+    def _understood(self, line: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(line)
+            if not isinstance(answer, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            raise HostFailed("noise", "its answer is none of ours") from None
+        if "error" in answer:
+            raise HostFailed(str(answer.get("code")), clean(str(answer["error"])), clean(str(answer.get("hint", ""))))
+        return answer
+
+    def _ended(self) -> HostFailed:
+        said = b""
+        with contextlib.suppress(OSError):
+            self._channel.settimeout(1.0)
+            while len(said) < 1 << 16 and (more := self._channel.recv_stderr(1 << 14)):
+                said += more
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        told = f": {clean(lines[-1])[:200]}" if lines else ""
+        return HostFailed("shell", f"its shell ended without an answer{told}", "does `ssh HOST true` work?")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+@cache
+def _program(magic: str) -> tuple[str, bytes]:
+    """``bootstrap.py``, compiled where the host's Python is of our kind: to compile it takes as long as to start."""
+    source = resources.files("console.deploy.ssh").joinpath("bootstrap.py").read_bytes()
+    if magic != MAGIC_NUMBER.hex():
+        return "source", source
+    return "code", marshal.dumps(compile(source, "redmesh", "exec", dont_inherit=True))

@@ -1,0 +1,1 @@
+"""Certificates, keys and the right to be a login processor."""

@@ -1,0 +1,1 @@
+"""Observers of a running launch: attach, detach, stacks, debuggers."""

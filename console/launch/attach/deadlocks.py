@@ -1,0 +1,194 @@
+"""What a merged tree says of a program that does not move: hints, each with its reason. Pure.
+
+A snapshot cannot prove a deadlock; what it can tell is who waits where, and who is not there.
+"""
+
+from __future__ import annotations
+
+from agents.pct.debug import stack_tree
+from redmesh import idset
+from redmesh.text import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+#: Calls of MPI that return when every rank of the communicator has made them (or enough of them have).
+_COLLECTIVE = (
+    "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Allgather", "Allgatherv", "Scatter", "Scatterv",
+    "Alltoall", "Alltoallv", "Alltoallw", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block", "Finalize",
+    "Comm_dup", "Comm_split", "Comm_create", "Win_fence", "Win_create", "File_open", "Init", "Init_thread",
+)  # fmt: skip
+_RECEIVING = ("Recv", "Probe", "Mrecv", "Mprobe")
+_SENDING = ("Send", "Ssend", "Rsend")
+_WAITING = ("Wait", "Waitall", "Waitany", "Waitsome", "Sendrecv", "Sendrecv_replace")
+#: Others that wait for everybody, by function and, where the name alone says too little, the file's end.
+_BARRIERS = {"pthread_barrier_wait": "", "___pthread_barrier_wait": "", "GOMP_barrier": ""}
+_TORCH = "distributed/distributed_c10d.py"
+_TORCH_CALLS = frozenset(
+    ("barrier", "monitored_barrier", "all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "reduce_scatter",
+     "all_gather_into_tensor", "reduce_scatter_tensor", "gather", "scatter", "recv", "send")
+)  # fmt: skip
+#: How the reasons of ranks end that are missing because they have exited (agents/pct/debug/snapshot.py, stacks.py).
+_ENDED = ("it has ended", "its process has ended")
+
+
+class Wait:
+    """Ranks that wait in one call, made at one place."""
+
+    __slots__ = ("kind", "name", "place", "ranks")
+
+    def __init__(self, name: str, kind: str, place: str, ranks: int) -> None:
+        self.name, self.kind, self.place, self.ranks = name, kind, place, ranks
+
+    def __str__(self) -> str:
+        return f"{_ranks(self.ranks)} in {self.name}" + (f" ({self.place})" if self.place else "")
+
+
+def hints(
+    tree: stack_tree.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1
+) -> list[dict[str, str]]:
+    """``{"kind", "text", "ranks"}`` of each hint. ``everybody``: all ranks of the launch; ``asked``: those whose
+    stacks were asked for (-1: all).
+
+    A rank that was not asked for, or whose stack could not be taken, may be in any call: it may be the one that sends.
+    """
+    waits = list(_waits(tree))
+    if not waits:
+        return []
+    unknown, ended = everybody & ~asked, 0
+    for one in missing:
+        if one["why"].endswith(_ENDED):
+            ended |= idset.read(one["ranks"])
+        else:
+            unknown |= idset.read(one["ranks"])
+    waiting = _all_of(waits)
+    unknown &= ~waiting  # of a rank whose calls are known in part the one that it waits in is
+    looked_at = everybody & ~unknown & ~ended
+    elsewhere = looked_at & ~waiting
+    told = [*_different(waits, elsewhere | unknown), *_never_came(tree, waits, elsewhere, ended)]
+    if not told and not (elsewhere | unknown):
+        told = list(_nobody_sends(waits, ended))
+    about = _about(looked_at, everybody & ~ended) if unknown else ""
+    return [{"kind": kind, "text": about + text, "ranks": idset.text(ranks)} for kind, text, ranks in told]
+
+
+def _about(looked_at: int, running: int) -> str:
+    """Whom a hint speaks of, where not every rank was looked at."""
+    return f"of the {counted(idset.count(looked_at), 'rank')} looked at (of {idset.count(running)} that run): "
+
+
+def _all_of(waits: list[Wait]) -> int:
+    ranks = 0
+    for wait in waits:
+        ranks |= wait.ranks
+    return ranks
+
+
+def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]:
+    """Some wait in a collective call and some in another blocking one."""
+    collective = [wait for wait in waits if wait.kind == "collective"]
+    names = {wait.name for wait in waits}
+    if not collective or len(names) < 2:
+        return
+    ranks = _all_of(waits)
+    text = "; ".join(str(wait) for wait in waits)
+    who = collective[0]
+    if others:
+        yield "different-calls", f"{text}: {who.name} returns only when all of its communicator are in it", ranks
+    else:
+        why = f"nobody computes, and {who.name} returns only when all of its communicator are in it"
+        yield "deadlock", f"{text}: {why}", ranks
+
+
+def _never_came(tree: stack_tree.Tree, waits: list[Wait], elsewhere: int, ended: int) -> Iterator[tuple[str, str, int]]:
+    """Ranks that others wait for in a collective call, and that are in no call of the kind."""
+    collective = [wait for wait in waits if wait.kind == "collective"]
+    if not collective:
+        return
+    there = "; ".join(str(wait) for wait in collective)
+    if elsewhere:
+        places = "; ".join(f"{_ranks(ranks)} in {name}" for name, ranks in _stand(tree, elsewhere)[:4])
+        yield "not-arrived", f"{there}; not there: {places or _ranks(elsewhere)}", elsewhere
+    if ended:
+        verb = "have" if idset.count(ended) > 1 else "has"
+        yield "not-arrived", f"{there}; {_ranks(ended)} {verb} ended and will not come", ended
+
+
+def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int]]:
+    """All that are left wait for each other in point-to-point calls of one direction."""
+    for kind, verb in (("receive", "nobody sends"), ("send", "nobody receives")):
+        if all(wait.kind == kind for wait in waits):
+            ranks = _all_of(waits)
+            gone = f" ({_ranks(ended)} ended)" if ended else ""
+            if kind == "receive" or idset.count(ranks) > 1:
+                yield "deadlock", "; ".join(str(wait) for wait in waits) + f": {verb}{gone}", ranks
+
+
+def _waits(tree: stack_tree.Tree) -> list[Wait]:
+    found: dict[tuple[str, str, str], Wait] = {}
+    ahead: list[tuple[stack_tree.Tree, str]] = [(tree, "")]
+    while ahead:
+        level, place = ahead.pop()
+        for call, node in level.items():
+            name, kind = blocking(call)
+            if kind:
+                wait = found.setdefault((name, kind, place), Wait(name, kind, place, 0))
+                wait.ranks |= node.ranks
+            else:
+                ahead.append((node.below, _place(call) or place))
+    return sorted(found.values(), key=lambda wait: (-idset.count(wait.ranks), idset.lowest(wait.ranks)))
+
+
+def blocking(call: stack_tree.Call) -> tuple[str, str]:
+    """The name of a call that waits for other ranks and its kind (collective, receive, send, wait); "" for others."""
+    function, file, _, language = call
+    if language == "python":
+        if file.endswith(_TORCH) and function in _TORCH_CALLS:
+            return function, {"recv": "receive", "send": "send"}.get(function, "collective")
+        return "", ""
+    name = function[1:] if function.startswith("PMPI_") else function
+    if name.startswith("MPI_"):
+        rest = name[4:].removesuffix("_c")
+        if rest in _COLLECTIVE or rest.startswith("Neighbor_"):
+            return name, "collective"
+        for kind, names in (("receive", _RECEIVING), ("send", _SENDING), ("wait", _WAITING)):
+            if rest in names:
+                return name, kind
+        return "", ""
+    return (function.lstrip("_"), "collective") if function in _BARRIERS else ("", "")
+
+
+def _place(call: stack_tree.Call) -> str:
+    """Where a program's own call stands: what a library's wrapper calls in between is passed over."""
+    function, file, line, language = call
+    if not line or "mpi4py" in file or file.endswith(_TORCH) or "torch/" in file:
+        return ""
+    if language == "c" and function.startswith(("__pyx", "Py", "_Py")):
+        return ""
+    return f"{file}:{line}"
+
+
+def _stand(tree: stack_tree.Tree, ranks: int) -> list[tuple[str, int]]:
+    """The innermost places with a line in the program's own code of ranks that wait for nobody."""
+    found: dict[str, int] = {}
+    ahead: list[tuple[stack_tree.Tree, str]] = [(tree, "")]
+    while ahead:
+        level, place = ahead.pop()
+        for call, node in level.items():
+            here = node.ranks & ranks
+            if not here:
+                continue
+            at = f"{call[0]} ({_place(call)})" if _place(call) else place or call[0]
+            below = 0
+            for each in node.below.values():
+                below |= each.ranks
+            if here & ~below:
+                found[at] = found.get(at, 0) | here & ~below
+            ahead.append((node.below, at))
+    return sorted(found.items(), key=lambda item: -idset.count(item[1]))
+
+
+def _ranks(ranks: int) -> str:
+    return f"rank{'s' if idset.count(ranks) > 1 else ''} {idset.text(ranks)}"

@@ -1,0 +1,166 @@
+"""Where the ranks of a running launch stand: asked of its yod, as one tree (``mesh stacks``, the console, redmesh).
+
+The tree as people and programs get it is nested: ``{"function", "file", "line", "language", "ranks", "children"}``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+
+from agents.link.client import Client, Unreachable
+from agents.pct.debug import stack_tree
+from agents.wire.errors import AgentError, WireError
+from console.errors import ConsoleError, UsageError
+from console.launch.attach.client import reach_launch
+from console.launch.attach.deadlocks import hints
+from console.launch.daemons.connect import yod_socket
+from redmesh import idset
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LIMIT_S = 10.0
+_LATER_S = 5.0  # for yod's answer beyond what the tree may take
+
+
+def read_ranks(text: str) -> int:
+    """``0-3,7`` or ``0..3,7`` as a set of ranks. UsageError for what is none."""
+    try:
+        ranks = idset.read(text.replace("..", "-").replace(" ", ""))
+    except ValueError:
+        ranks = 0
+    if not ranks:
+        raise UsageError(f"no ranks: {text!r}", "write them like 0-3,7")
+    return ranks
+
+
+def take(
+    run_dir: str, launcher: int, *, ranks: str | None = None, which: str = "all", limit_s: float = LIMIT_S
+) -> dict[str, Any]:
+    """The stacks of ``ranks`` (None: all) as one object. ``which``: all, native or python.
+
+    ``limit_s`` is how long the nodes may take; ranks that could not be read by then are told as missing. ConsoleError
+    when the launch cannot be reached (only its owner can), or refuses.
+    """
+    wanted = -1 if ranks is None else read_ranks(ranks)
+    request: dict[str, Any] = {"op": "stacks", "which": which, "limit_s": limit_s, "tools": tools()}
+    if ranks is not None:
+        request["ranks"] = idset.text(wanted)
+    event = _ask(run_dir, launcher, request, limit_s)
+    if event["event"] == "refused":
+        raise ConsoleError(str(event["text"]))
+    try:
+        return as_told(event, wanted)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ConsoleError(f"launcher {launcher}: stacks that make no sense: {error}") from None
+
+
+def tools() -> dict[str, str]:
+    """Tools that nodes may lack, where they are here: beside our interpreter, or on the PATH."""
+    found = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    path = found if os.access(found, os.X_OK) else shutil.which("py-spy")
+    return {"py-spy": os.path.realpath(path)} if path else {}
+
+
+def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    reach = reach_launch(run_dir, launcher)
+    if reach is not None:
+        reach.close()
+    try:
+        with Client(yod_socket(run_dir, launcher), "observer", limit_s + _LATER_S) as client:
+            client.tell(request)
+            while True:
+                event = client.receive()
+                if event.get("event") in ("stacks", "refused"):
+                    return event
+    except (Unreachable, WireError) as error:
+        raise ConsoleError(
+            f"launcher {launcher} gave no stacks: {error.message}", "it may have ended meanwhile"
+        ) from None
+    except AgentError as error:
+        raise ConsoleError(error.message, error.hint) from None
+
+
+def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
+    """A yod's event ``stacks`` as the object for programs. KeyError, TypeError, ValueError, IndexError for none."""
+    tree = stack_tree.read(event["calls"])
+    size = int(event["ranks"])
+    everybody = (1 << size) - 1
+    asked = wanted & everybody
+    missing = [{"ranks": str(ranks), "node": str(node), "why": str(why)} for ranks, node, why in event["missing"]]
+    told = in_tree(tree)
+    for one in missing:
+        told |= idset.read(one["ranks"])
+    if asked & ~told:
+        missing.append({"ranks": idset.text(asked & ~told), "node": "", "why": "it has ended"})
+    at = float(event["taken_at"])
+    return {
+        "launcher": int(event["launcher"]),
+        "ranks": size,
+        "taken_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z",
+        "took_s": float(event["took_s"]),
+        "missing": missing,
+        "tree": nested(event["calls"]),
+        "hints": hints(tree, everybody, missing, asked=asked),
+    }
+
+
+def in_tree(tree: stack_tree.Tree) -> int:
+    """Every rank of it."""
+    found = 0
+    for node in tree.values():
+        found |= node.ranks
+    return found
+
+
+def nested(calls: list[list[Any]]) -> list[dict[str, Any]]:
+    """The flat list that travels as nested objects; their order stays."""
+    roots: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
+    for parent, function, file, line, language, ranks in calls:
+        one = {
+            "function": function, "file": file, "line": line, "language": language, "ranks": ranks, "children": [],
+        }  # fmt: skip
+        (roots if parent < 0 else made[parent]["children"]).append(one)
+        made.append(one)
+    return roots
+
+
+def flat(tree: list[dict[str, Any]]) -> list[list[Any]]:
+    """The inverse of :func:`nested`."""
+    calls: list[list[Any]] = []
+    ahead = [(-1, one) for one in reversed(tree)]
+    while ahead:
+        parent, one = ahead.pop()
+        ahead += [(len(calls), below) for below in reversed(one["children"])]
+        calls.append([parent, one["function"], one["file"], one["line"], one["language"], one["ranks"]])
+    return calls
+
+
+def difference(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``after``, each call with ``came`` and ``left``: ranks that are in it now and were not, and the other way round.
+
+    Calls that nobody stands in any more are there with empty ``ranks``.
+    """
+    old, new = stack_tree.read(flat(before)), stack_tree.read(flat(after))
+    return _compared(old, new)
+
+
+def _compared(old: stack_tree.Tree, new: stack_tree.Tree) -> list[dict[str, Any]]:
+    every: stack_tree.Tree = {}
+    stack_tree.merge(every, new)
+    stack_tree.merge(every, old)
+    found = []
+    for call, _ in stack_tree.ordered(every):
+        was, now = old.get(call, stack_tree.Node()), new.get(call, stack_tree.Node())
+        function, file, line, language = call
+        found.append({
+            "function": function, "file": file, "line": line, "language": language,
+            "ranks": idset.text(now.ranks), "came": idset.text(now.ranks & ~was.ranks),
+            "left": idset.text(was.ranks & ~now.ranks), "children": _compared(was.below, now.below),
+        })  # fmt: skip
+    return found

@@ -1,0 +1,1 @@
+"""Connections from yod to CPA, RCA and root PCT."""

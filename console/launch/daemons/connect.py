@@ -1,0 +1,222 @@
+"""Finding the mesh before a launch: a CPA, a keeper that will bring one, or a personal mesh started now."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.link.sockets import connect, peer
+from agents.wire.errors import AgentError
+from console.errors import ConsoleError
+from console.launch.daemons.cpa import SILENT_S, connect_any, cpa_sockets
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from console.launch.options.request import Request
+    from console.settings import Settings
+
+#: Seconds a mesh that is alive gets to bring a CPA back.
+CPA_S = 5.0
+_POLL_S = 0.02
+_WHERE_S = 2.0  # for a CPA to say where a launch is
+
+
+def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tuple[str, socket.socket]:
+    """RUN of the mesh, and a connection to one of its CPAs; a personal mesh is started where there is no mesh at all.
+
+    ``status`` is told when that happens. ConsoleError when no CPA can be reached and none may be started.
+    """
+    run = settings.run_dir
+    sock = connect_any(run, start)
+    if sock is not None:
+        return run, sock
+    if settings.system:
+        told = f"this machine's mesh does not answer in {run}"
+        raise ConsoleError(told, "its administrator starts it: mesh up")
+    if settings.hosts:
+        raise ConsoleError(
+            f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
+            f"mesh up brings it up; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
+        )
+    if not _answers(f"{run}/keeper.sock"):
+        if os.path.islink(f"{settings.state_dir}/run"):  # which mesh down removes
+            status(f"the mesh does not answer in {run}: starting what is missing of it")
+        else:
+            from redmesh.text import counted
+
+            size = counted(settings.processors or os.cpu_count() or 1, "processor")
+            status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
+        _start(settings)
+    deadline = time.monotonic() + CPA_S
+    while True:
+        run = settings.run_dir
+        sock = connect_any(run, start)
+        if sock is not None:
+            return run, sock
+        if time.monotonic() > deadline:
+            raise ConsoleError(f"no CPA answers in {run} within {CPA_S:.0f} s", "mesh status shows the daemons")
+        time.sleep(_POLL_S)
+
+
+def login_name(settings: Settings) -> str:
+    """What this login processor is called in its mesh."""
+    if settings.login:
+        return settings.login
+    if settings.system:
+        try:
+            with open(f"{settings.run_dir}/login", encoding="utf-8") as name:
+                return name.read().strip()
+        except OSError:
+            return os.uname().nodename.partition(".")[0] or "login"
+    from agents.wire.control import decode
+    from agents.wire.errors import WireError
+
+    try:
+        with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
+            return str(decode(file.read())["login"])
+    except (OSError, WireError, KeyError):
+        return os.uname().nodename.partition(".")[0] or "login"
+
+
+def stay_on_side(settings: Settings, launcher: int) -> None:
+    """Of one host that plays several login processors: a launch on another side of the machine is out of reach.
+
+    Elsewhere the launch's socket is on the login processor of the launch alone. ConsoleError, AgentError.
+    """
+    if not settings.login:
+        return
+    from agents.link.client import Client, Unreachable
+
+    for path in cpa_sockets(settings.run_dir):
+        try:
+            with Client(path, "launcher") as cpa:
+                cpa.call({"op": "signal_launchers", "launchers": [launcher], "signal": 0, "login": settings.login})
+            return
+        except Unreachable:
+            continue
+    told = f"no CPA answers that could tell which side launcher {launcher} is on"
+    raise ConsoleError(told, "mesh status shows the daemons")
+
+
+def elsewhere(run: str, launcher: int) -> str:
+    """The login processor that a launch of ours is on, where that is another one and a CPA says so; else empty."""
+    from agents.link.client import Client
+    from agents.wire.errors import AgentError
+
+    try:
+        with open(f"{run}/login", encoding="utf-8") as file:
+            here = file.read().strip()
+    except OSError:
+        return ""
+    question = {"op": "signal_launchers", "launchers": [launcher], "signal": 0, "elsewhere": True}
+    for path in cpa_sockets(run):
+        try:
+            with Client(path, "launcher", _WHERE_S) as cpa:
+                login = str(cpa.call(question).get("elsewhere", {}).get(str(launcher), ""))
+                return "" if login == here else login
+        except AgentError:  # nobody there, or it is somebody else's: that is for others to say
+            continue
+    return ""
+
+
+def yod_socket(run: str, launcher: int) -> str:
+    """Where the yod of ``launcher`` listens for observers: in RUN, or in its user's part of one that is root's."""
+    name = f"yod-{launcher}.sock"
+    users = f"{run}/users"
+    if not os.path.isdir(users):
+        return f"{run}/{name}"
+    if os.geteuid() == 0:
+        for uid in os.listdir(users):
+            if os.path.exists(f"{users}/{uid}/{name}"):
+                return f"{users}/{uid}/{name}"
+    return f"{users}/{os.geteuid()}/{name}"
+
+
+def yod_owner(path: str) -> int:
+    """Whose a yod has to be that listens at a :func:`yod_socket`: the user's whose part it is; else ours (-1)."""
+    part = os.path.dirname(path)
+    return int(os.path.basename(part)) if os.path.basename(os.path.dirname(part)) == "users" else -1
+
+
+def user() -> str:
+    """Our name for people; what decides is the uid."""
+    import pwd  # built in; a lookup in LDAP is paid only by those who ask
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def start_time(pid: int) -> int:
+    """When the process began, in clock ticks since boot (field 22 of /proc/PID/stat)."""
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        # the name, in parentheses, may hold anything
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _answers(path: str) -> bool:
+    try:
+        connect(path, 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start(settings: Settings) -> None:
+    # A process of its own: what it loads (the database) must never be loaded here.
+    from redmesh.start_command import start_command, without_relative  # few yods start a mesh
+
+    config = ["--config", settings.file] if settings.file else []
+    words = [*start_command("console.cli.mesh.command"), *config, "up", "--auto"]
+    reader, writer = os.pipe()
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, writer, 1),
+        (os.POSIX_SPAWN_DUP2, writer, 2),
+    ]
+    pid = os.posix_spawn(words[0], words, without_relative(os.environ), file_actions=streams)
+    os.close(writer)
+    with open(reader, "rb", buffering=0) as told:
+        said = (told.readall() or b"").decode("utf-8", "replace").strip()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        said = f"mesh up died of signal {-status}"
+    if status:
+        why = " ".join(said.removeprefix("mesh: ").split()) or "mesh up says no more"
+        raise ConsoleError(f"no personal mesh: {why}", exit_status=status if status > 0 else None)
+
+
+# The CPA that somebody names (``--cpa ADDRESS``, ``--cpa-pid PID``; the original's -nid and -pid).
+
+
+def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socket]:
+    """RUN of that CPA's mesh and a connection to it. ConsoleError when it does not answer; no mesh is started."""
+    shown = clean(request.cpa)
+    if "/" in request.cpa:
+        paths = [os.path.abspath(request.cpa)]
+    elif request.cpa:
+        paths = [f"{settings.run_dir}/{request.cpa.removesuffix('.sock')}.sock"]
+    else:
+        paths = cpa_sockets(settings.run_dir)
+        shown = f"of process {request.cpa_pid}"
+    reason = "no such socket"
+    for path in paths:
+        try:
+            sock = connect(path, SILENT_S)
+        except (OSError, AgentError) as error:
+            reason = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
+            continue
+        if not request.cpa_pid or peer(sock).pid == request.cpa_pid:
+            return os.path.dirname(path), sock
+        reason = f"it is process {peer(sock).pid}" if request.cpa else "no CPA here is that process"
+        sock.close()
+    raise ConsoleError(f"the CPA {shown} does not answer: {reason}", "mesh status names the CPAs and their processes")

@@ -1,0 +1,136 @@
+"""A launch whose root is on another machine: TLS to its PCT, and a credential from the CPA that lets the load in.
+
+The handshake and the question to the CPA are on their way at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agents.link import trust
+from agents.link.link import Link
+from agents.link.sockets import connect_now
+from agents.pct.node.deaths import ask
+from agents.wire.control import control
+from agents.wire.credential import digest_of
+from agents.wire.errors import AgentError
+from agents.wire.frames import HEADER_SIZE
+from agents.wire.messages import hello
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.loop import Loop
+    from console.launch.daemons.cpa import Authority
+    from console.launch.plan import PlacedNode, Plan
+
+
+#: Seconds for which CPAs are asked for a credential.
+ASK_S = 10.0
+
+
+def believe(run: str) -> None:
+    """Believe the mesh whose RUN this is."""
+    trust.use_run(os.path.basename(os.path.realpath(run)), run)
+
+
+class FarLoad:
+    """The load's way to a root that is far; ``link`` is there at once, and takes what follows the load.
+
+    ``asking`` is the CPA's request, all but the digest. ``on_sent(reply)`` when the load has left,
+    ``on_refused(error)`` when the CPA gives no credential. OSError, AgentError when nobody is there.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: str,
+        cpa: Authority,
+        asking: dict[str, Any],
+        load: dict[str, Any],
+        common: bytes,
+        on_frame: Callable[[Link, int, bytes], None],
+        on_end: Callable[[Link, str], None],
+        on_sent: Callable[[dict[str, Any]], None],
+        on_refused: Callable[[AgentError], None],
+    ) -> None:
+        self._load, self._common = load, common  # a frame
+        self._on_sent, self._on_refused = on_sent, on_refused
+        self.link = Link(loop, connect_now(address, trust.LAUNCH), on_frame, on_end)
+        cpa.ask(dict(asking, common=digest_of(common[HEADER_SIZE:])), self._granted, ASK_S, patient=True)
+
+    def _granted(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if self.link.sock is None:
+            return  # the root has gone meanwhile, and the launch knows
+        if reply is None or error is not None:
+            self._on_refused(error or AgentError("no answer"))
+            return
+        text, macs = reply["credential"], reply["macs"]
+        root = self._load["nodes"][0]["name"]
+        greeting = {**hello("launcher"), "credential": text, "mac": macs.get(root, "")}
+        load = {**self._load, "credential": text, "macs": macs, "members": reply["members"]}
+        self.link.send_raw(control(greeting) + control(load) + self._common)
+        self._on_sent(reply)
+
+
+def tell(loop: Loop, sock: Any, reply: dict[str, Any], node: str, order: dict[str, Any]) -> None:
+    """Tell a node that is far something about our launch; it goes on in the loop, and nobody waits for it."""
+    link = Link(loop, sock, lambda link, *_: None, lambda *_: None)
+    link.send(acting(reply, node))
+    link.send(order)
+    loop.after(ASK_S, link.close)
+
+
+def acting(reply: dict[str, Any], node: str) -> dict[str, Any]:
+    """The hello of somebody who acts for a launch on ``node`` without bringing it."""
+    shown = {"credential": reply["credential"], "mac": reply["macs"].get(node, "")} if "credential" in reply else {}
+    return {**hello("yod"), **shown}
+
+
+# Ending a launch on nodes that do not say that it has ended: each PCT is told, nobody is waited for.
+#
+# What a PCT that stands still has in its socket it reads when it goes on: it kills what it finds of the launch, and its
+# tombstone refuses a load that it had not read before.
+
+
+def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
+    """Tell every node of ``plan`` to kill the launcher of ``reply`` there.
+
+    One whose PCT is gone has nobody left to be told.
+    """
+    for node in plan.nodes:
+        _tell(loop, node, reply, {"op": "kill_launch", "id": 1, "launcher": reply["launcher"]})
+
+
+def tell_failed(loop: Loop, plan: Plan, name: str, reply: dict[str, Any], reason: str) -> None:
+    """Tell the PCT of node ``name`` that it was reported: if it lives, it registers again after a rest."""
+    for node in plan.nodes:
+        if node.name == name:
+            _tell(loop, node, reply, {"op": "failed", "id": 1, "launcher": reply["launcher"], "reason": reason})
+
+
+def _tell(loop: Loop, node: PlacedNode, reply: dict[str, Any], order: dict[str, Any]) -> None:
+    try:
+        sock = connect_now(node.address)
+    except (OSError, AgentError):
+        return
+    if getattr(sock, "shaking", False):
+        tell(loop, sock, reply, node.name, order)
+        return
+    try:
+        sock.send(control(hello("yod")) + control(order))
+    except OSError:
+        pass
+    finally:
+        sock.close()
+
+
+# What became of the root of a launch whose link has ended: its PCT, if it lives, knows how its launch child died.
+
+
+def inquire(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[[dict[str, Any] | None], None]) -> None:
+    """``then(message and hint, or None)``: None when nobody answers for it, or knows of no death."""
+
+    ask(loop, root.address, acting(reply, root.name), reply["launcher"], then)

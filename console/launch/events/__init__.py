@@ -1,0 +1,1 @@
+"""What a launch reports: the JSON event stream, the spool, the completion report."""

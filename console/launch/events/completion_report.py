@@ -1,0 +1,160 @@
+"""What yod tells at the end: the completion table, and a line in the usage log."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+    from console.launch.ranks import End, Ranks
+    from console.launch.states import Launch
+
+
+_LONGEST = 60  # characters of a folded list
+
+
+def fold_ranks(ranks: list[int]) -> str:
+    """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] + 1 == rank:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def fold_names(names: list[str]) -> str:
+    """``[n0, n1, n2, login]`` → ``n0-n2,login``: names that differ in their last number, counted up, are folded."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _follows(before: str, name: str) -> bool:
+    head, number = _split(before)
+    next_head, next_number = _split(name)
+    return bool(number and next_number) and head == next_head and int(next_number) == int(number) + 1
+
+
+def _split(name: str) -> tuple[str, str]:
+    head = name.rstrip("0123456789")
+    return head, name[len(head) :]
+
+
+def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
+    """The ranks ``which``, those that ended alike together."""
+    alike: dict[tuple[str, bool], list[int]] = {}
+    for rank in which:
+        end = ranks.ends[rank]
+        alike.setdefault((_words(end), end.lost), []).append(rank)
+    return list(alike.values())
+
+
+def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: bool = False) -> list[str]:
+    """How these ranks (None: all) ended, a line for all that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
+
+    A list that would fill the screen is cut short, with how many it names, unless ``whole``.
+    """
+    rows = []
+    for alike in same_ends(ranks, sorted(ranks.ends) if which is None else which):
+        end = ranks.ends[alike[0]]
+        nodes = list(dict.fromkeys(ranks.node_of(rank) for rank in alike))
+        seconds = "" if end.lost else ", " + _seconds([ranks.ends[rank].elapsed_s for rank in alike])
+        who, where = fold_ranks(alike), fold_names(nodes)
+        if not whole:
+            who, where = cut_short(who, f"{len(alike)} ranks"), cut_short(where, f"{len(nodes)} nodes")
+        rows.append(f"rank {who} on {where}: {_words(end)}{seconds}")
+    return rows
+
+
+def told_rows(launch: Launch, request: Request) -> list[str]:
+    """The rows that yod prints at the end: none when all went well and nobody asked."""
+    told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+    # 141: our reader has gone, and a filter goes quietly
+    if not told or request.quiet or launch.verdict == 141:
+        return []
+    return completion_rows(launch.ranks, whole=request.verbose)
+
+
+def completion_lines(ranks: Ranks) -> list[str]:
+    """How every rank ended, a line for each: ``rank 3 on n1: exit 0, 1.204 s``."""
+    lines = []
+    for rank in sorted(ranks.ends):
+        end = ranks.ends[rank]
+        seconds = "" if end.lost else f", {end.elapsed_s:.3f} s"
+        lines.append(f"rank {rank} on {ranks.node_of(rank)}: {_words(end)}{seconds}")
+    return lines
+
+
+def cut_short(folded: str, how_many: str) -> str:
+    """A folded list that fits into a line: its beginning, and how many there are in all."""
+    if len(folded) <= _LONGEST:
+        return folded
+    return f"{folded[: folded.rindex(',', 0, _LONGEST)]},… ({how_many})"
+
+
+def _words(end: End) -> str:
+    if end.lost:
+        return "lost with its node"
+    if not end.signal:
+        return f"exit {end.status}"
+    import signal  # loaded already wherever a launch runs
+
+    from console.launch.options.signals import signal_name
+
+    name = signal_name(end.signal)
+    text = signal.strsignal(end.signal) if end.signal < signal.NSIG else ""
+    if end.core:
+        text = f"{text}, core dumped" if text else "core dumped"
+    ended = f"{name} ({text})" if text else name
+    return f"{ended} from yod" if end.by_yod else ended
+
+
+def _seconds(elapsed: list[float]) -> str:
+    low, high = f"{min(elapsed):.1f}", f"{max(elapsed):.1f}"
+    return f"{low} s" if low == high else f"{low} to {high} s"
+
+
+def log_usage(
+    path: str, launch: Launch, plan: Plan, request: Request, user: str, begun_at: float, seconds: float
+) -> None:
+    """The line of one launch, in the log that ``path`` names."""
+    entry = {
+        "at": round(begun_at, 3),
+        "launcher": launch.launcher,
+        "uid": os.getuid(),
+        "user": user,
+        "nodes": [node.name for node in plan.nodes],
+        "processors": sum(len(node.processors) for node in plan.nodes),
+        "ranks": plan.size,
+        "seconds": round(seconds, 3),
+        "exit_status": launch.exit_status,
+        "command": request.command,
+    }
+    append_usage(path, entry)
+
+
+def append_usage(path: str, entry: dict[str, Any]) -> None:
+    """One JSON line in the usage log. That it cannot be written is no error: a log must not fail a job."""
+    from agents.wire.control import encode
+    from agents.wire.errors import AgentError
+
+    try:
+        line = encode(entry) + b"\n"
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, line)  # one write: lines of several yods never mix
+        finally:
+            os.close(fd)
+    except (OSError, AgentError):
+        pass

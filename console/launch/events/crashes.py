@@ -1,0 +1,68 @@
+"""Stack traces of ranks that died, identical ones told once. Pure."""
+
+from __future__ import annotations
+
+from console.launch.events.completion_report import fold_names, fold_ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+
+class Trace:
+    """What one stack is, and the ranks that died with it."""
+
+    __slots__ = ("lines", "nodes", "ranks", "tool")
+
+    def __init__(self, tool: str, lines: list[str]) -> None:
+        self.tool, self.lines = tool, lines
+        self.ranks: list[int] = []
+        self.nodes: list[str] = []
+
+
+class Traces:
+    """Every stack trace of a launch."""
+
+    def __init__(self) -> None:
+        self._traces: dict[Any, Trace] = {}
+
+    def add(self, rank: int, node: str, trace: dict[str, Any]) -> None:
+        """A node's ``backtrace``. ValueError, TypeError or KeyError for what is none."""
+        lines = _lines(trace)
+        key = (str(trace["tool"]), *lines)
+        one = self._traces.setdefault(key, Trace(str(trace["tool"]), lines))
+        one.ranks.append(rank)
+        one.nodes.append(node)
+
+    def rows(self, ranks: Collection[int] | None = None) -> list[str]:
+        """For people, in the order of ranks; unsanitised. ``ranks``: only stacks that one of them died with."""
+        rows = []
+        traces = [one for one in self._traces.values() if ranks is None or any(rank in ranks for rank in one.ranks)]
+        for trace in sorted(traces, key=lambda one: min(one.ranks)):
+            order = sorted(zip(trace.ranks, trace.nodes, strict=True))
+            nodes = list(dict.fromkeys(node for _, node in order))
+            by = f" (by {trace.tool})" if trace.tool else ""
+            rows.append(f"rank {fold_ranks([rank for rank, _ in order])} on {fold_names(nodes)}: stack{by}:")
+            rows += [f"  {line}" for line in trace.lines]
+        return rows
+
+
+def _lines(trace: dict[str, Any]) -> list[str]:
+    # Addresses, thread numbers and process ids differ from rank to rank and are left out wherever there is a name.
+    lines: list[str] = []
+    threads = trace["threads"]
+    for number, (_tid, name, frames) in enumerate(threads):
+        if len(threads) > 1:
+            lines.append(f"thread {number}" + (f" ({name})" if name else "") + ":")
+        lines += [f"#{at:<2} {_frame(*frame)}" for at, frame in enumerate(frames)]
+    if trace["note"]:
+        lines.append(str(trace["note"]))
+    return lines
+
+
+def _frame(function: str, where: str, module: str, address: int) -> str:
+    name = function or ("?" if module else f"0x{address:x}")
+    if where:
+        return f"{name} at {where}"
+    return f"{name} in {module}" if module else name

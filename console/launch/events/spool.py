@@ -1,0 +1,283 @@
+"""Where a detached launch keeps its event stream and its output: one file of frames, read by whoever attaches."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from agents.link.sockets import own_directory
+from agents.wire.control import control
+from agents.wire.frames import output
+from console.launch.events.stream import stamped
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: Bytes a spool may hold; then the job waits in its next write.
+LIMIT = 1 << 30
+#: Days for which the spool of an ended launch is kept.
+KEPT_DAYS = 7
+
+
+def spool_path(state_dir: str, launcher: int) -> str:
+    """The file of a detached launch."""
+    return f"{state_dir}/spool/{launcher}.frames"
+
+
+def hold(fd: int) -> None:
+    """Lock a spool for as long as its yod lives: whoever attaches sees by it that the launch is not over."""
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pass  # a file system without locks: whoever attaches goes by the socket alone
+
+
+def is_held(path: str) -> bool:
+    """Whether the yod that writes the spool at ``path`` lives."""
+    import fcntl
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(fd)
+    return False
+
+
+class SpoolFront:
+    """A front with no terminal. Until :meth:`let_go` its errors still go to the stderr of whoever detached it."""
+
+    def __init__(
+        self,
+        state_dir: str,
+        hello: dict[str, Any],
+        on_passed: Callable[[int], None],
+        on_broken: Callable[[str, int], None],
+        limit: int = LIMIT,
+        *,
+        drops: bool = False,
+    ) -> None:
+        """``drops``: a full spool loses its oldest output (dropping.py) instead of holding the job up."""
+        self._state_dir, self._hello, self._limit = state_dir, hello, limit
+        self._on_passed, self._on_broken = on_passed, on_broken
+        self._drops = drops
+        self.dropping: Dropping | None = None
+        self._fd = -1
+        self._written = 0
+        self._before: list[dict[str, Any]] = []
+        self._full = self._broken = False
+        self._on_terminal = True
+        self.spool_path = ""
+        self.drained = True  # what is over the limit is never written
+
+    def planned(self, size: int) -> None:
+        """The number of ranks is known."""
+        self._hello["size"] = size
+
+    def output(self, kind: int, rank: int, data: memoryview) -> None:
+        """What a rank wrote. Over the limit no credit is given back; what is on its way still finds its place."""
+        if self._broken:
+            return
+        if self.dropping is not None:
+            self.dropping.before_output(self._written, len(data))
+        self._write(output(kind, rank, bytes(data)))
+        if not self._full:
+            self._on_passed(len(data))
+        if self.dropping is not None and self.dropping.is_due(self._written):
+            self._drop_oldest(self.dropping)
+        elif self._written >= self._limit and not self._full:
+            self._full = True
+            self.event({"event": "note", "at": 0.0, "node": "", "text": f"the spool is full ({self._limit} bytes): "
+                        "the job waits in its next write; yod --signal TERM ends it"})  # fmt: skip
+
+    def output_ended(self) -> None:
+        """Every rank has ended."""
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Something happened."""
+        if event["event"] == "allocated":
+            self._open(event)
+        if self._fd < 0:
+            self._before.append(event)
+        else:
+            self._write_event(event)
+
+    def complain(self, message: str, hint: str = "") -> None:
+        """An error."""
+        self.line(f"yod: {message}" + (f" ({hint})" if hint else ""))
+
+    def status(self, text: str) -> None:
+        """A line for somebody who waits: here, nobody."""
+
+    def line(self, text: str) -> None:
+        """A line for people, as long as there are any."""
+        if self._on_terminal:
+            os.write(2, clean(text).encode("utf-8", "replace") + b"\n")
+
+    def let_go_of_terminal(self) -> None:
+        """There is no terminal any more for what people should read."""
+        self._on_terminal = False
+
+    def let_go(self) -> None:
+        """The one who detached us leaves; the terminal may be another's soon."""
+        self.let_go_of_terminal()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+
+    def _open(self, allocated: dict[str, Any]) -> None:
+        folder = own_directory(f"{self._state_dir}/spool")
+        _sweep(folder)
+        self.spool_path = spool_path(self._state_dir, allocated["launcher"])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self.spool_path, flags, 0o600)
+        hold(self._fd)
+        hello = {"event": "hello", "at": allocated["at"], "launcher": allocated["launcher"], **self._hello}
+        if self._drops:
+            self.dropping = Dropping(self._limit)
+        for event in (hello, *self._before):
+            self._write_event(event)
+
+    def _write_event(self, event: dict[str, Any]) -> None:
+        data = control(event)
+        if self.dropping is not None:
+            self.dropping.events.append(data)
+        self._write(data)
+
+    def _drop_oldest(self, dropping: Dropping) -> None:
+        try:
+            self._fd, self._written = dropping.rewrite(self.spool_path, self._fd, self._written)
+        except OSError as error:
+            self._broken = True
+            self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                written = os.write(self._fd, view)
+                self._written += written
+                view = view[written:]
+        except OSError as error:
+            if not self._broken:
+                self._broken = True
+                self._on_broken(f"{self.spool_path} cannot be written: {error.strerror}", 125)
+
+
+def _sweep(folder: str) -> None:
+    """Remove what was spooled long ago."""
+    import time
+
+    limit = time.time() - KEPT_DAYS * 86400
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        try:
+            if name.endswith(".frames") and os.lstat(path).st_mtime < limit and not is_held(path):
+                os.unlink(path)
+        except OSError as error:
+            sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")
+
+
+# A spool that is full loses its oldest output: what is kept is written anew, behind all events there were.
+#
+# Readers that are in the old file read it to its end (it lives as long as they do) and go on where it goes on.
+
+
+_PIECE = 8 << 20
+_MARKS = 64  # places in a file where it may be cut
+
+
+class Move:
+    """From one file to the next: the old one's ``end``; what stood from ``kept_from`` on stands behind ``preamble``."""
+
+    __slots__ = ("end", "kept_from", "lost", "preamble")
+
+    def __init__(self, end: int, kept_from: int, preamble: int, lost: int) -> None:
+        self.end, self.kept_from, self.preamble, self.lost = end, kept_from, preamble, lost
+
+    def follow(self, offset: int) -> tuple[int, int]:
+        """The offset in the next file, and how many bytes of output were lost to whoever stood at ``offset``."""
+        if offset >= self.kept_from:
+            return offset - self.kept_from + self.preamble, 0
+        return self.preamble, self.lost
+
+
+class Dropping:
+    """Keeps a spool under ``limit`` bytes, the moment of rewriting it counted in. ``events``: all, as frames."""
+
+    def __init__(self, limit: int) -> None:
+        self._due, self._keep = limit * 2 // 3, limit // 3
+        self._step = max(1, limit // _MARKS)
+        self._marks: list[tuple[int, int, int]] = []  # offset, events before it, output before it
+        self._output = 0  # bytes of output so far, dropped ones too
+        self._gone = 0  # bytes of output that are dropped
+        self.events: list[bytes] = []
+        self.moves: list[Move] = []  # one for each time the file was written anew
+
+    def before_output(self, offset: int, size: int) -> None:
+        """An output frame of ``size`` bytes of output is about to be written at ``offset``."""
+        if not self._marks or offset - self._marks[-1][0] >= self._step:
+            self._marks.append((offset, len(self.events), self._output))
+        self._output += size
+
+    def is_due(self, written: int) -> bool:
+        """Whether the file has to be written anew."""
+        return written >= self._due
+
+    def rewrite(self, path: str, fd: int, written: int) -> tuple[int, int]:
+        """Replace the file by one with the newest output; its descriptor and size. OSError."""
+        at = next((mark for mark in self._marks if mark[0] >= written - self._keep), self._marks[-1])
+        kept_from, events, output = at
+        skipped: dict[str, Any] = {"event": "skipped", "bytes": output, "dropped": True}
+        preamble = b"".join(self.events[:events]) + control(stamped(skipped))
+
+        new_path = path + ".new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        new = os.open(new_path, flags, 0o600)
+        try:
+            _write_all(new, preamble)
+            _copy(path, kept_from, written, new)
+            hold(new)
+            os.replace(new_path, path)
+        except OSError:
+            os.close(new)
+            os.unlink(new_path)
+            raise
+        os.close(fd)
+        self.moves.append(Move(written, kept_from, len(preamble), output - self._gone))
+        self._gone = output
+        shift = len(preamble) - kept_from
+        self._marks = [(offset + shift, *rest) for offset, *rest in self._marks if offset >= kept_from]  # type: ignore[misc]
+        return new, written + shift
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _copy(path: str, start: int, end: int, to: int) -> None:
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while start < end:
+            data = os.pread(source, min(_PIECE, end - start), start)
+            if not data:
+                raise OSError(5, "the spool is shorter than it was")
+            _write_all(to, data)
+            start += len(data)
+    finally:
+        os.close(source)

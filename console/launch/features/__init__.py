@@ -1,0 +1,1 @@
+"""Parts of the launcher engine that a plain launch does not load."""

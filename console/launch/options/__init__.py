@@ -1,0 +1,1 @@
+"""The launch request: options, lists, load files, environment, program."""

@@ -1,0 +1,109 @@
+"""What of the launcher's environment the ranks get (``--export``, as srun has it).
+
+``ALL`` (the default) is everything but other launchers' variables and our own secrets; ``NONE`` is nothing;
+``NAME`` is that variable as it stands here, ``NAME=VALUE`` is that value. ``ALL`` and names may be mixed: names
+without ``ALL`` mean these alone. A value may stand in quotes, and then holds commas: ``ALL,LIST='a,b'``.
+What the PCT sets for each rank (YOD_*, the rank map, GPUs) comes after all of this and on top of it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from console.errors import UsageError
+from console.launch.plan import forwarded
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What no rule hands on, not even by name: whoever has one of these may act as the batch system or as the CPA.
+#: The allocation cookie is not among them: it is the user's own right to launch inside his batch job while that lasts,
+#: and ranks may need it (a workflow's worker that launches, as a step of srun's may run srun). ALL never hands it on.
+_SECRET = (b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE")
+
+
+class Export:
+    """Parsed rules. ``names`` are taken from the launcher's environment, ``values`` are set."""
+
+    __slots__ = ("everything", "names", "values")
+
+    def __init__(self, *, everything: bool, names: list[bytes], values: dict[bytes, bytes]) -> None:
+        self.everything, self.names, self.values = everything, names, values
+
+    def apply(self, environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """The environment that the ranks begin with.
+
+        A variable of another launcher is handed on only to who names it: that is on purpose, ALL is not.
+        """
+        chosen = dict(forwarded(environ)) if self.everything else {}
+        chosen.update((name, environ[name]) for name in self.names if name in environ)
+        chosen.update(self.values)
+        return chosen
+
+    def missing(self, environ: Mapping[bytes, bytes]) -> list[bytes]:
+        """Names that were asked for and are not set here; srun says nothing about them, people look for hours."""
+        return [name for name in self.names if name not in environ]
+
+
+def parse(text: str) -> Export:
+    """The rules of ``--export=text``; UsageError for what is no variable's name, or a quote without end."""
+    everything, nothing = False, False
+    names: list[bytes] = []
+    values: dict[bytes, bytes] = {}
+    for item in _items(text):
+        name, equals, value = item.partition("=")
+        if not equals and name in ("ALL", "NONE", "NIL"):
+            everything |= name == "ALL"
+            nothing |= name != "ALL"
+            continue
+        key = _name(name)
+        if equals:
+            values[key] = _value(name, value)
+        elif key not in names:
+            names.append(key)
+    if nothing and (everything or names):
+        raise UsageError("--export: NONE is everything's end: only NAME=VALUE can stand beside it")
+    return Export(everything=everything, names=[name for name in names if name not in values], values=values)
+
+
+def _items(text: str) -> list[str]:
+    """Cut at commas outside quotes; a quote counts only where a value begins, so that ``A=it's`` is fine."""
+    items: list[str] = []
+    at = 0
+    while True:
+        comma, equals = text.find(",", at), text.find("=", at)
+        if equals >= 0 and (comma < 0 or equals < comma) and text[equals + 1 : equals + 2] in ("'", '"'):
+            quote = text[equals + 1]
+            end = text.find(quote, equals + 2)
+            if end < 0:
+                raise UsageError(f"--export: the {quote} in {clean(text)!r} has no end")
+            if text[end + 1 : end + 2] not in ("", ","):
+                raise UsageError(f"--export: a comma must follow the quote after {clean(text[at:equals])}")
+            comma = end + 1 if end + 1 < len(text) else -1
+        item = text[at:comma] if comma >= 0 else text[at:]
+        if not item:
+            raise UsageError(f"--export: an empty place in {clean(text)!r}", "write ALL, NONE, NAME or NAME=VALUE")
+        items.append(item)
+        if comma < 0:
+            return items
+        at = comma + 1
+
+
+def _name(text: str) -> bytes:
+    # As execve sees it anything without = and NUL is a name; a blank in one is always a mistake.
+    if not text or "\0" in text or any(char.isspace() for char in text):
+        raise UsageError(f"--export: {clean(text)!r} is no variable's name")
+    name = os.fsencode(text)
+    if name in _SECRET:
+        raise UsageError(f"--export: {clean(text)} is handed to no program")
+    return name
+
+
+def _value(name: str, text: str) -> bytes:
+    if "\0" in text:
+        raise UsageError(f"--export: the value of {clean(name)} has a NUL byte")
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
+    return os.fsencode(text)

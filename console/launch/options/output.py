@@ -1,0 +1,201 @@
+"""What a user asked about the time while and after the processes run: files, limits, what is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from console.errors import ConsoleError, UsageError
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from console.launch.options.patterns import Pattern
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+
+#: What -d takes (docs/yod.md says what each shows).
+TOPICS = (
+    "io", "iomore", "load", "loadmore", "alloc", "hetero", "pbs", "environ", "progress", "failure", "debug", "bebopd",
+    "comm", "phase1", "phase2",
+)  # fmt: skip
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would take more
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Conduct:
+    """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
+
+    __slots__ = (
+        "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
+        "stdin_fd", "timing", "topics", "wait_s", "warn",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.output: Pattern | None = None
+        self.error: Pattern | None = None
+        self.stdin: Pattern | None = None
+        self.gather = self.timing = self.spool_drops = False
+        self.completion = ""
+        self.completion_fd = self.stdin_fd = -1
+        self.topics: frozenset[str] = frozenset()
+        self.limit_s: float | None = None
+        self.wait_s: float | None = None
+        self.warn: tuple[int, float] | None = None
+        self.spool_limit = 0  # bytes; 0: the usual one
+
+    @property
+    def stdin_each(self) -> Pattern | None:
+        """The pattern of files that the nodes open, one for each rank; None when there is one file, or none."""
+        return self.stdin if self.stdin is not None and self.stdin.fields else None
+
+    def begin(self) -> None:
+        """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
+        if self.completion:
+            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        if self.stdin is not None and self.stdin_each is None:
+            self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
+
+    def mark(self, message: dict[str, Any], plan: Plan, cwd: bytes) -> None:
+        """Put into a load what the nodes have to know."""
+        pattern = self.stdin_each
+        if pattern is None:
+            return
+        for node in message["nodes"]:
+            names = [
+                os.path.join(cwd, os.fsencode(pattern.fill(rank, node["name"], message["launcher"], local)))
+                for local, rank in enumerate(node["ranks"])
+            ]
+            node["stdin"] = [name.decode("latin-1") for name in names]
+
+
+def _open(name: str, flags: int) -> int:
+    try:
+        fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return fd
+    except OSError as error:
+        raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
+
+
+def read(given: Mapping[str, Any], request: Request) -> Conduct:
+    """The part of a command line that is ours. UsageError."""
+    conduct = Conduct()
+    conduct.gather, conduct.timing = "gather" in given, "timing" in given
+    conduct.completion = given.get("file", "")
+    _files(conduct, given)
+    _refuse_pairs(conduct, given, request)
+    if "D" in given:
+        conduct.topics |= {"all"}
+    for text in given.get("d", ()):
+        conduct.topics |= _topics(text)
+    if "time" in given:
+        conduct.limit_s = duration(given["time"])
+    if "wait" in given:
+        conduct.wait_s = given["wait"] or None  # 0: for ever, as with srun
+    if "signal" in given:
+        conduct.warn = _warning(given["signal"], conduct.limit_s)
+    if "spool" in given:
+        conduct.spool_drops = given["spool"] == "drop"
+    if "spool-limit" in given:
+        conduct.spool_limit = size(given["spool-limit"])
+    return conduct
+
+
+def _files(conduct: Conduct, given: Mapping[str, Any]) -> None:
+    for word in ("output", "error", "stdin"):
+        if word in given:
+            from console.launch.options.patterns import parse
+
+            setattr(conduct, word, parse(given[word], f"-{word}"))
+
+
+def _refuse_pairs(conduct: Conduct, given: Mapping[str, Any], request: Request) -> None:
+    if conduct.gather:
+        for word in ("json", "label", "output", "detach"):
+            if word in given:
+                raise UsageError(f"-gather and -{word} exclude each other")
+    if conduct.stdin_each is not None and "input" in given:
+        raise UsageError("-stdin with a file for each rank leaves nothing to choose with -input")
+    if ("spool" in given or "spool-limit" in given) and "detach" not in given:
+        raise UsageError("-spool and -spool-limit are for what is launched with -detach")
+
+
+def _topics(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    for name in names:
+        if name not in TOPICS:
+            raise UsageError(f"-d knows no {name!r}", "it knows " + " ".join(TOPICS))
+    return names
+
+
+def _warning(text: str, limit_s: float | None) -> tuple[int, float]:
+    from console.launch.options.signals import signal_number
+
+    name, _, before = text.partition("@")
+    try:
+        before_s = float(before)
+    except ValueError:
+        before_s = -1.0
+    if not 0 <= before_s < 1e9:
+        raise UsageError(f"-signal SIG@T takes seconds before the limit, not {before!r}", "--time 10 --signal USR1@60")
+    if limit_s is None:
+        raise UsageError("-signal SIG@T is sent T seconds before the limit: give one with -time")
+    return signal_number(name), before_s
+
+
+def duration(text: str) -> float | None:
+    """Seconds of a limit: ``10`` and ``1.5`` are minutes, ``10:30`` minutes and seconds, ``1:10:30``, ``2-12:00:00``.
+
+    As srun has them, and ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which is no limit. UsageError.
+    """
+    try:
+        seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise UsageError(
+            f"-time takes minutes, M:S, H:M:S, D-H:M:S or a number with s, m, h or d, not {text!r}", "-time 90s"
+        )
+    return seconds or None
+
+
+def _seconds(text: str) -> float:
+    if text[-1:] in _UNITS:
+        return float(text[:-1]) * _UNITS[text[-1]]
+    days, dash, rest = text.partition("-")
+    if dash:
+        hours, minutes, seconds = (*map(_whole, rest.split(":")), 0, 0)[:3]
+        return ((_whole(days) * 24 + hours) * 60 + minutes) * 60.0 + seconds
+    parts = text.split(":")
+    if len(parts) == 1:
+        return float(text) * 60
+    if len(parts) > 3:
+        raise ValueError(text)
+    hours, minutes, seconds = (0, *map(_whole, parts))[-3:]
+    return (hours * 60 + minutes) * 60.0 + seconds
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise ValueError(text)
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Bytes of ``512m``, ``2G``, ``100000``; at least 1 MiB. UsageError."""
+    digits = text.lower().removesuffix("b").removesuffix("i")
+    unit = digits[-1:] if digits[-1:].isalpha() else ""
+    number = digits.removesuffix(unit)
+    if unit not in _SIZES or not (number.isascii() and number.isdigit() and len(number) < 14):
+        raise UsageError(f"-spool-limit takes bytes, like 512m or 2G, not {text!r}")
+    bytes_ = int(number) * _SIZES[unit]
+    if bytes_ < 1 << 20:
+        raise UsageError("-spool-limit is at least 1m")
+    return bytes_

@@ -1,0 +1,86 @@
+"""File names with ``{rank} {node} {launcher} {local}`` in them: --output, --error, --stdin, --stage-in, --stage-out.
+
+``{rank:04}`` pads a number; ``{{`` and ``}}`` are braces. ``local`` is the rank's place on its node, from 0.
+"""
+
+from __future__ import annotations
+
+from console.errors import UsageError
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+NAMES: Final = ("rank", "node", "launcher", "local")
+_WIDEST = 64  # more digits than any number has; a wider name would only eat memory
+
+
+class Pattern:
+    """A name with places in it. ``fields`` are those that it uses."""
+
+    __slots__ = ("_parts", "fields", "text")
+
+    def __init__(self, text: str, parts: list[str | tuple[str, str]]) -> None:
+        self.text, self._parts = text, parts
+        self.fields = frozenset(part[0] for part in parts if isinstance(part, tuple))
+
+    @property
+    def one_each(self) -> bool:
+        """Whether every rank gets a name of its own; else some ranks share a file, which is then opened once."""
+        return "rank" in self.fields or {"node", "local"} <= self.fields
+
+    def fill(self, rank: int, node: str, launcher: int, local: int) -> str:
+        """The name for one rank. Whatever ``node`` is, it adds no directory and climbs out of none."""
+        values: dict[str, int | str] = {"rank": rank, "launcher": launcher, "local": local, "node": _harmless(node)}
+        return "".join(
+            part if isinstance(part, str) else format(values[part[0]], part[1]) if part[1] else str(values[part[0]])
+            for part in self._parts
+        )
+
+
+def parse(text: str, option: str) -> Pattern:
+    """The pattern that ``text`` is; UsageError names ``option`` for another name, or braces that mismatch."""
+    parts: list[str | tuple[str, str]] = []
+    literal, at = "", 0
+    if not text or "\0" in text:
+        raise UsageError(f"{option} takes a file name, not {clean(text)!r}")
+    while at < len(text):
+        char = text[at]
+        if char not in "{}":
+            literal += char
+            at += 1
+        elif text[at + 1 : at + 2] == char:
+            literal += char
+            at += 2
+        else:
+            end = text.find("}", at)
+            if char == "}" or end < 0:
+                raise UsageError(f"{option}: the braces in {clean(text)!r} do not match", "a brace itself is {{ or }}")
+            if literal:
+                parts.append(literal)
+            literal = ""
+            parts.append(_field(text[at + 1 : end], option))
+            at = end + 1
+    if literal:
+        parts.append(literal)
+    return Pattern(text, parts)
+
+
+def _field(inside: str, option: str) -> tuple[str, str]:
+    name, colon, form = inside.partition(":")
+    if name not in NAMES:
+        known = " ".join("{" + known + "}" for known in NAMES)
+        raise UsageError(f"{option} knows no {{{clean(inside)}}}", f"it knows {known}; a brace itself is {{{{ or }}}}")
+    if not colon:
+        return name, ""
+    digits = form.removesuffix("d")
+    if name == "node" or not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > _WIDEST:
+        raise UsageError(f"{option}: {{{clean(inside)}}} is no form", "numbers may be padded, as in {rank:04}")
+    return name, form
+
+
+def _harmless(node: str) -> str:
+    # A name of a resource manager or of a configuration is not ours: it must not choose the directory.
+    safe = "".join("_" if char in "/\0" else char for char in node)
+    return "_" + safe[1:] if safe[:1] in ("", ".") else safe

@@ -1,0 +1,118 @@
+"""Finding the program before anything starts: a missing one is told without a single process."""
+
+import os
+import stat
+
+from console.errors import ConsoleError
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What execvp searches where PATH is not set (confstr(_CS_PATH)).
+_DEFAULT_PATH = b"/bin:/usr/bin"
+_HEAD = 4096  # bytes looked at; the kernel itself looks at 256
+
+
+class ProgramError(ConsoleError):
+    """A program that cannot be started: 127 not found, 126 found but not executable."""
+
+
+def find(name: str, environ: "Mapping[bytes, bytes]") -> bytes:
+    """The absolute path of the program ``name``, found as execvp(3) finds it, and seen to be one that can run.
+
+    ProgramError names the first reason why not.
+    """
+    wanted = os.fsencode(name)
+    if not wanted:
+        raise ProgramError("the program's name is empty", "yod [options] program arguments", exit_status=127)
+    if b"/" in wanted:
+        path = os.path.join(os.getcwdb(), wanted)
+        _check(name, path)
+        return path
+    denied = b""
+    for folder in environ.get(b"PATH", _DEFAULT_PATH).split(b":"):
+        path = os.path.join(os.getcwdb(), folder, wanted) if not folder.startswith(b"/") else folder + b"/" + wanted
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode) and os.access(path, os.X_OK):
+            _check(name, path)
+            return path
+        denied = denied or path
+    if denied:
+        _check(name, denied)
+    hint = "a program in the current directory is named ./" + clean(name) if os.path.exists(wanted) else ""
+    raise ProgramError(f"{clean(name)}: no such program in PATH", hint, exit_status=127)
+
+
+def _check(name: str, path: bytes) -> None:
+    shown = clean(name)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise ProgramError(f"{shown}: no such file", exit_status=127) from None
+    except NotADirectoryError:
+        raise ProgramError(f"{shown}: a part of the path is no directory", exit_status=127) from None
+    except OSError as error:
+        raise ProgramError(f"{shown}: {error.strerror}", exit_status=126) from None
+    if stat.S_ISDIR(mode):
+        raise ProgramError(f"{shown} is a directory", exit_status=126)
+    if not stat.S_ISREG(mode):
+        raise ProgramError(f"{shown} is no regular file", exit_status=126)
+    if os.access(path, os.X_OK):
+        _check_head(shown, path)
+        return
+    if _looks_like_text(_head(path)):
+        raise ProgramError(
+            f"{shown} is not executable; it looks like a load file",
+            "a load file is named by its path; a script needs chmod +x",
+            exit_status=126,
+        )
+    raise ProgramError(f"{shown} is not executable", "chmod +x makes it so", exit_status=126)
+
+
+def _head(path: bytes) -> bytes:
+    # Executable but not readable is fine: the kernel will look for itself.
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(_HEAD) or b""
+    except OSError:
+        return b"\x7fELF"
+
+
+def _looks_like_text(head: bytes) -> bool:
+    return not head.startswith((b"\x7fELF", b"#!")) and b"\0" not in head
+
+
+def _check_head(shown: str, path: bytes) -> None:
+    head = _head(path)
+    if head.startswith(b"#!"):
+        _check_interpreter(shown, head[2:].partition(b"\n")[0])
+    elif not head:
+        raise ProgramError(f"{shown} is empty", exit_status=126)
+    elif _looks_like_text(head):
+        raise ProgramError(
+            f"{shown} is text that does not begin with #!: this looks like a load file",
+            "a load file is not executable (chmod -x); a script needs a first line like #!/bin/sh",
+            exit_status=126,
+        )
+
+
+def _check_interpreter(shown: str, line: bytes) -> None:
+    # the kernel parts the line at spaces and tabs alone: a carriage return belongs to the interpreter's name
+    interpreter = line.replace(b"\t", b" ").strip(b" ").partition(b" ")[0]
+    text = clean(os.fsdecode(interpreter))
+    if not interpreter.rstrip(b"\r"):
+        raise ProgramError(f"{shown}: its first line #! names no interpreter", exit_status=126)
+    if not os.path.exists(interpreter):
+        windows = line.endswith(b"\r")
+        raise ProgramError(
+            f"{shown}: its interpreter {text} does not exist",
+            "the script has Windows line ends" if windows else "look at its first line",
+            exit_status=127,
+        )
+    if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
+        raise ProgramError(f"{shown}: its interpreter {text} is not executable", exit_status=126)

@@ -1,0 +1,117 @@
+"""The options about what travels with a launch, checked: --bcast, --io, --stage-in, --stage-out."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+
+from agents.wire.errors import AgentError
+from console.errors import UsageError
+from console.launch.options import patterns
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from console.launch.options.request import Request
+
+READ_ONLY = ":ro"
+_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
+
+
+def carried(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Request is told of it. UsageError for a directory that is none, or a pattern that does not parse."""
+    bcast = given.get("bcast", "auto")
+    libraries = "bcast-libs" in given
+    if libraries and bcast == "never":
+        raise UsageError("-bcast-libs and -bcast never exclude each other")
+    directories = []
+    for text in given.get("io", ()):
+        directory, writable = io_directory(text)
+        if not os.path.isdir(directory):
+            raise UsageError(f"-io {clean(text)}: no such directory")
+        directories.append(directory if writable else directory + READ_ONLY)  # now: a daemon may stand elsewhere later
+    for text in given.get("stage-in", ()):
+        stage_in(text)
+    for text in given.get("stage-out", ()):
+        stage_out(text)
+    return {
+        "bcast": bcast,
+        "bcast_libs": libraries,
+        "bcast_share": given.get("bcast-per", "host") == "host",
+        "io": tuple(directories),
+        "stage_in": tuple(given.get("stage-in", ())),
+        "stage_out": tuple(given.get("stage-out", ())),
+    }
+
+
+def read_large(request: Request) -> None:
+    """Compute the digests of large programs that surely travel, before processors are held.
+
+    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
+    """
+    paths = [request.path] if request.segments is None else [one.path for one in request.segments]
+    try:
+        if all(os.stat(path).st_size < _LARGE for path in paths):
+            return
+        from console.launch.transfer.images import SAY_AFTER_S, digests, programs
+
+        known, say_at = digests(), time.monotonic() + SAY_AFTER_S
+        for path in programs(request):
+            for wait_s in known.steps(path):
+                time.sleep(wait_s)
+                if time.monotonic() > say_at and not (request.quiet or request.batch):
+                    say_at = math.inf
+                    print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
+    except (OSError, AgentError):
+        pass  # it is told when the program travels
+
+
+def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
+    from agents.pct.node.paths import YODIO
+
+    return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
+
+
+def io_directory(text: str) -> tuple[str, bool]:
+    """Directory, absolute, and whether ranks may write in it: ``DIR`` or ``DIR:ro``."""
+    writable = not text.endswith(READ_ONLY)
+    return os.path.abspath(text if writable else text.removesuffix(READ_ONLY)), writable
+
+
+def stage_in(text: str) -> tuple[patterns.Pattern, patterns.Pattern | None]:
+    """Where files come from here and go to there; None: beside others of this launch, in ``$YOD_STAGE``."""
+    source, destination = _parted(text)
+    parsed = patterns.parse(source, "-stage-in")
+    return parsed, patterns.parse(destination, "-stage-in") if destination else None
+
+
+def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
+    """Where files come from there and go to here."""
+    source, destination = _parted(text)
+    if not destination:
+        raise UsageError(
+            f"-stage-out {clean(text)}: to which file here?", "-stage-out 'out:out-{rank}' brings each rank's out"
+        )
+    parsed = patterns.parse(source, "-stage-out"), patterns.parse(destination, "-stage-out")
+    if not parsed[1].one_each and parsed[0].fields:
+        raise UsageError(
+            f"-stage-out {clean(text)}: many files would become one",
+            "put {rank} (or {node} and {local}) into the second name too",
+        )
+    return parsed
+
+
+def _parted(text: str) -> tuple[str, str]:
+    # the colon between the names is the first that stands in no braces: {rank:04} has one too
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char == "{") - (char == "}")
+        if char == ":" and depth <= 0:
+            return text[:at], text[at + 1 :]
+    return text, ""

@@ -1,0 +1,187 @@
+"""Standard input that observers send: for launches whose own yod reads none (``yod --detach --input=all``)."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+
+from agents.link.lean import signal
+from agents.wire.errors import WireError
+from agents.wire.frames import STDIN, frame
+from console.errors import ConsoleError
+from console.launch.daemons.connect import yod_owner, yod_socket
+from console.launch.stdio.sink import private_description
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.link.loop import Loop
+    from console.launch.engine import Engine
+
+
+# Standard input to the ranks, on credit; a closed, empty or background standard input never stops a launch.
+
+
+CREDIT = 256 << 10  # docs/protocol.md
+_PIECE = 64 << 10
+_READ = 1  # EPOLLIN
+_FOREGROUND_S = 0.5  # how often a background job looks whether it has come to the foreground
+
+
+class Feeder:
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end."""
+
+    def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[str], None]) -> None:
+        self._loop, self._send, self._end = loop, send, end
+        self._terminal = os.isatty(fd)
+        if self._terminal:
+            # A read in the background gives EIO then, instead of stopping us.
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        own = private_description(fd, os.O_RDONLY)
+        self._fd, self._own = (fd, False) if own < 0 else (own, True)
+        self._credit = CREDIT
+        self._watched = False
+        self._open = True
+        self._resume()
+
+    def credit(self, amount: int) -> None:
+        """The ranks have taken so many bytes."""
+        self._credit += amount
+        self._resume()
+
+    def close(self) -> None:
+        """Read no more; nobody is told."""
+        self._pause()
+        self._open = False
+        if self._own:  # so that a terminal that we leave is free
+            os.close(self._fd)
+            self._own = False
+
+    def _resume(self) -> None:
+        if self._open and not self._watched and self._credit > 0:
+            self._watched = True
+            try:
+                self._loop.watch(self._fd, _READ, self._on_readable)
+            except OSError:  # EPERM: a file or /dev/null, always ready
+                self._loop.after(0, lambda: self._on_readable(_READ))
+
+    def _pause(self) -> None:
+        if self._watched:
+            self._loop.unwatch(self._fd)
+            self._watched = False
+
+    def _on_readable(self, _events: int) -> None:
+        if not self._open:
+            return
+        self._pause()
+        if self._in_background():
+            self._later()
+            return
+        why = ""
+        try:
+            data = os.read(self._fd, min(_PIECE, self._credit))
+        except BlockingIOError:
+            self._resume()
+            return
+        except OSError as error:
+            if error.errno == errno.EIO and self._terminal and self._in_background():
+                self._later()
+                return
+            # a terminal that was hung up has ended; no stdin at all is an empty one
+            data, why = b"", "" if self._terminal or error.errno == errno.EBADF else str(error.strerror)
+        if not data:
+            self.close()
+            self._end(why)
+            return
+        self._credit -= len(data)
+        self._send(data)
+        self._resume()
+
+    def _later(self) -> None:
+        self._loop.after(_FOREGROUND_S, self._resume)
+
+    def _in_background(self) -> bool:
+        if not self._terminal:
+            return False
+        try:
+            return os.tcgetpgrp(self._fd) != os.getpgrp()
+        except OSError:
+            return False
+
+
+#: Bytes that wait for ranks that do not read; more is refused.
+_HELD = 256 << 10
+_TERMINAL_PIECE = 16 << 10
+_ANSWER_S = 5.0
+
+
+class TypedInput:
+    """Stands where a launch's :class:`console.launch.stdio.stdin.Feeder` would: on credit, in the order it came."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._credit = CREDIT
+        self._waiting = bytearray()
+        self._open = True
+
+    def give(self, data: bytes) -> None:
+        """More from an observer. WireError when it has ended, or when the ranks read too slowly to take it."""
+        if not self._open:
+            raise WireError("standard input has ended")
+        if len(self._waiting) + len(data) > _HELD:
+            raise WireError("the ranks do not read what they were sent")
+        self._waiting += data
+        self._pass_on()
+
+    def credit(self, amount: int) -> None:
+        """The ranks have taken so many bytes."""
+        self._credit += amount
+        self._pass_on()
+
+    def close(self) -> None:
+        """No more."""
+        self._open = False
+
+    def _pass_on(self) -> None:
+        count = min(len(self._waiting), self._credit)
+        if count > 0:
+            self._send(bytes(self._waiting[:count]))
+            del self._waiting[:count]
+            self._credit -= count
+
+
+def typed(engine: Engine, data: bytes) -> None:
+    """What an observer sends to the ranks' standard input. WireError where yod reads its own, or no rank reads any."""
+    if engine._feeder is None and engine._on_running is not None and engine._request.input != "none":
+        engine._feeder = TypedInput(lambda piece: engine._raw_down(frame(STDIN, piece)))
+    if not isinstance(engine._feeder, TypedInput):
+        raise WireError("this launch takes no input from observers: yod --detach --input=all does")
+    engine._feeder.give(data)
+    engine.stream.emit({"event": "typed", "bytes": len(data)})
+
+
+def feed(run_dir: str, launcher: int, file: int) -> None:
+    """Send what can be read from a descriptor, as UTF-8, then its end. ConsoleError when the launch takes none."""
+    from agents.link.client import Client, Unreachable
+    from console.launch.attach.client import reach_launch
+
+    reach = reach_launch(run_dir, launcher)
+    if reach is not None:
+        reach.close()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    path = yod_socket(run_dir, launcher)
+    try:
+        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
+            client.tell({"op": "attach", "replay": False, "output": False})
+            while data := os.read(file, _TERMINAL_PIECE):
+                client.tell({"op": "input", "data": decoder.decode(data)})
+                while client.receive().get("event") != "typed":
+                    pass
+            client.tell({"op": "eof"})
+    except Unreachable:
+        raise ConsoleError(
+            f"launcher {launcher} takes no input",
+            "only what began with yod --detach --input=all (or shared, or a rank) does",
+        ) from None

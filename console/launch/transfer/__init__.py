@@ -1,0 +1,1 @@
+"""Program images, libraries and files that travel to the nodes."""

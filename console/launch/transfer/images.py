@@ -1,0 +1,272 @@
+"""Programs and libraries on their way to the nodes: read once here, announced by digest, streamed to the root.
+
+Small ones go down the control tree behind their announcement; larger ones the nodes fetch from each other
+(agents/pct/images/broadcast.py). When a node has no room, one copy goes to the parallel file system (row B4).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+
+from agents.linux import processes
+from agents.pct.images.chunks import PIECE, piece
+from agents.pct.images.digests import Digests
+from agents.pct.images.fetch import SENDING
+from agents.pct.images.store import RAM_DISK, ImageError
+from agents.wire.control import control
+from console.launch.plan import identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from agents.link.link import Link
+    from agents.link.loop import Loop
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+
+    Fail = Callable[[str, str, str, int, str], None]
+
+#: Up to so many bytes in all go down the control tree to every node; more goes from node to node.
+SMALL = 1 << 20
+PARALLEL_FILE_SYSTEM = "/enfs/tmp"
+SAY_AFTER_S = 2.0  # of reading
+
+
+class Travelling:
+    """One file to be sent."""
+
+    __slots__ = ("digest", "identity", "library", "name", "path", "placed", "size")
+
+    def __init__(self, path: str, name: str, library: bool) -> None:
+        self.path, self.name, self.library = path, name, library
+        self.identity = identity(os.fsencode(path))
+        self.digest, self.size, self.placed = "", 0, ""
+
+
+class Images:
+    """What nodes are sent to run."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        request: Request,
+        plan: Plan,
+        launcher: int,
+        root: Link,
+        say: Callable[[str], None],
+        fail: Fail,
+    ) -> None:
+        self._loop, self._request, self._plan, self._launcher = loop, request, plan, launcher
+        self._root, self._say, self._fail = root, say, fail
+        self._files: list[Travelling] = []
+        self._announced = False
+        self._reading: Generator[float, None, None] | None = None
+        self._read_since, self._told_reading = time.monotonic(), False
+        self._sending: list[tuple[int, int, int]] = []  # number, descriptor, offset
+        self._folder = ""
+
+    def announce(self) -> None:
+        """Tell the tree what the files are, once; small ones follow at once."""
+        if self._announced:
+            return
+        self._announced = True
+        self._read_since = time.monotonic()
+        self._reading = self._read()
+        self._read_more()
+
+    @property
+    def reads(self) -> bool:
+        """Whether a large file is being read, in slices: signals, observers and the nodes are heard meanwhile."""
+        return self._reading is not None
+
+    def _read(self) -> Generator[float, None, None]:
+        self._files = self._wanted()
+        known = digests()
+        for file in self._files:
+            file.digest, file.size = yield from known.steps(file.path)
+
+    def _read_more(self) -> None:
+        if self._reading is None:
+            return  # the launch is over
+        try:
+            wait_s = next(self._reading)
+        except StopIteration:
+            self._reading = None
+            self._tell_tree()
+        except ImageError as error:
+            self._reading = None
+            self._refuse(error.message, error.hint)
+        except OSError as error:
+            self._reading = None
+            self._refuse(f"{error.filename}: {error.strerror}", "a program that travels must be readable here")
+        else:
+            if not self._told_reading and time.monotonic() - self._read_since > SAY_AFTER_S:
+                self._told_reading = True
+                self._say(f"reading {', '.join(file.name for file in self._files if not file.digest)}, which travels")
+            self._loop.after(wait_s, self._read_more)
+
+    def _tell_tree(self) -> None:
+        push = sum(file.size for file in self._files) <= SMALL
+        self._root.send_raw(control(self._announcement(push)))
+        if push:
+            for number in range(len(self._files)):
+                self.send(number)
+
+    def _announcement(self, push: bool) -> dict[str, Any]:
+        far = any(not node.address.startswith("/") for node in self._plan.nodes)
+        return {
+            "op": "images",
+            **({"addresses": [node.address for node in self._plan.nodes]} if far and not push else {}),
+            "push": push,
+            "share": self._request.bcast_share,
+            "in_place": self._request.bcast == "auto",
+            "names": [] if push else [node.name for node in self._plan.nodes],
+            "images": [
+                {
+                    "path": os.fsencode(file.path).decode("latin-1"),
+                    "name": file.name.encode("utf-8", "replace").decode(),  # of the copy; its path says the rest
+                    "digest": file.digest,
+                    "size": file.size,
+                    "library": file.library,
+                }
+                for file in self._files
+            ],
+        }
+
+    def _wanted(self) -> list[Travelling]:
+        files = [Travelling(path, os.path.basename(path), False) for path in programs(self._request)]
+        if not self._request.bcast_libs:
+            return files
+        from console.launch.transfer.elf import needed
+
+        environ = {os.fsdecode(name): os.fsdecode(value) for name, value in self._request.environ.items()}
+        known: dict[str, str] = {}
+        for program in list(files):
+            found = needed(program.path, environ)
+            for name in found.missing:
+                self._say(f"{program.name} needs {name}, which is not here; the nodes may have it")
+            for name, path in found.shipped:
+                if known.setdefault(name, path) == path:
+                    files.append(Travelling(path, name, True))
+                else:
+                    self._say(f"two libraries are called {name}: {known[name]} travels, {path} does not")
+        return list({(file.path, file.name): file for file in files}.values())
+
+    def _refuse(self, message: str, hint: str) -> None:
+        # from the loop: the machine may be in the middle of the step that asked for it
+        self._loop.after(0, lambda: self._fail(self._plan.nodes[0].name, message, hint, 125, "launch"))
+
+    # to the root
+
+    def send(self, number: int) -> None:
+        """The root wants this file; it goes as fast as the link takes it."""
+        if not 0 <= number < len(self._files):
+            return
+        try:
+            fd = os.open(self._files[number].path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(f"{error.filename}: {error.strerror}", "")
+            return
+        self._sending.append((number, fd, 0))
+        self.push()
+
+    def push(self) -> None:
+        """More, if the link takes more."""
+        while self._sending and self._root.out_bytes < SENDING and self._root.sock is not None:
+            number, fd, offset = self._sending[0]
+            data = os.pread(fd, min(PIECE, self._files[number].size - offset), offset)
+            if data:
+                self._sending[0] = (number, fd, offset + len(data))
+                self._root.send_parts(*piece(number, offset, data))
+            else:
+                os.close(fd)
+                del self._sending[0]
+                self._check(self._files[number])
+
+    def _check(self, file: Travelling) -> None:
+        if identity(os.fsencode(file.path)) != file.identity:
+            self._refuse(f"{file.path} has changed while it was sent", "launch again when it is whole")
+
+    # by the parallel file system
+
+    def no_room(self, node: str, number: int, message: str) -> None:
+        """A node has no room: everybody who waits for this file takes it from the parallel file system."""
+        if not 0 <= number < len(self._files):
+            return
+        file, where = self._files[number], os.environ.get("PARALLEL_FILE_SYSTEM") or PARALLEL_FILE_SYSTEM
+        if not file.placed:
+            try:
+                file.placed = self._place(file, where)
+            except OSError as error:
+                self._refuse(
+                    f"{node}: {message}; nor can it go by the parallel file system: {error.filename}: {error.strerror}",
+                    "PARALLEL_FILE_SYSTEM names a directory that every node has",
+                )
+                return
+            self._say(f"{node}: {message}: {file.name} goes by the parallel file system, {where}")
+            self._root.send_raw(
+                control({"op": "image_at", "number": number, "path": os.fsencode(file.placed).decode("latin-1")})
+            )
+
+    def _place(self, file: Travelling, where: str) -> str:
+        sweep(where)
+        if not self._folder:
+            pid = os.getpid()
+            name = f"redmesh-{os.geteuid()}-{os.uname().nodename}-{pid}-{processes.start_time(pid)}"
+            folder = os.path.join(where, name)
+            os.mkdir(folder, 0o700)
+            self._folder = folder
+        path = os.path.join(self._folder, file.name)
+        if os.path.exists(path):
+            os.mkdir(path := os.path.join(self._folder, str(len(os.listdir(self._folder)))), 0o700)
+            path = os.path.join(path, file.name)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500)
+        with open(file.path, "rb") as source, open(fd, "wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+        return path
+
+    def close(self) -> None:
+        """Nothing more is read or sent, and nothing stays in the parallel file system."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+        for _number, fd, _offset in self._sending:
+            os.close(fd)
+        self._sending.clear()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def programs(request: Request) -> list[str]:
+    """The programs of a request, each once."""
+    if request.segments is None:
+        return [os.fsdecode(request.path)]
+    return list(dict.fromkeys(os.fsdecode(one.path) for one in request.segments))
+
+
+def digests() -> Digests:
+    """What is known of files on this machine."""
+    try:
+        return Digests(RAM_DISK)
+    except ImageError:
+        return Digests()  # without a RAM disk here each launch computes anew
+
+
+def sweep(where: str) -> list[str]:
+    """Remove what dead yods of this user and machine left in the parallel file system; the directories' names."""
+    prefix = f"redmesh-{os.geteuid()}-{os.uname().nodename}-"
+    removed = []
+    for name in os.listdir(where):
+        pid, _, started = name.removeprefix(prefix).partition("-")
+        path = os.path.join(where, name)
+        if not name.startswith(prefix) or not (pid.isdigit() and started.isdigit()):
+            continue
+        if not processes.alive(int(pid), int(started)) and stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(name)
+    return removed

@@ -1,0 +1,253 @@
+"""The application's files, served: open, read, write, list below the directories of ``--io``; staged files (row B9).
+
+One request after another, in the order they came, as long as the link takes the answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+
+from agents.pct.files.remote_io import (  # fmt: skip
+    ANSWER,
+    CLOSE,
+    GONE,
+    LIST,
+    OPEN,
+    OWN,
+    READ_AT,
+    REQUEST,
+    ROUTE,
+    STAGE_FAILED,
+    STAGE_IN,
+    STAGE_OUT,
+    STAT,
+    TRUNCATE,
+    WRITE_AT,
+)
+from agents.wire.control import decode, to_bytes
+from agents.wire.errors import WireError
+from agents.wire.frames import FILE, MAX_DATA
+from console.launch.options.transfer import io_directory
+from console.launch.transfer.sandbox import Roots
+from console.launch.transfer.staging import Staged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.link import Link
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+
+    Reply = tuple[int, bytes]  # value, data
+
+SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
+_LONGEST = MAX_DATA - 1024
+_PAGE = 1000  # names of a directory in one answer
+_MODES = {
+    "r": os.O_RDONLY,
+    "r+": os.O_RDWR,
+    "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND,
+}
+
+
+class Open:
+    """A file of a channel. ``finish`` is called when it is closed as it should be."""
+
+    __slots__ = ("append", "fd", "finish")
+
+    def __init__(self, fd: int, append: bool = False, finish: Callable[[int], None] | None = None) -> None:
+        self.fd, self.append, self.finish = fd, append, finish
+
+
+class Files:
+    """Serves ``root``'s requests. ``say(text)`` tells of a stage-out that failed."""
+
+    def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
+        self._root, self._say = root, say
+        self._roots = Roots([io_directory(text) for text in request.io])
+        self._staged = Staged(request, plan, launcher)
+        self._open: dict[tuple[int, int], Open] = {}
+        self._waiting: deque[bytes] = deque()
+        self._serving = False
+        self.failed = False
+
+    def take(self, payload: bytes) -> None:
+        """A FILE frame from the tree."""
+        if len(payload) < 8 + REQUEST.size:
+            raise WireError("no request for a file")
+        self._waiting.append(payload)
+        self.push()
+
+    def push(self) -> None:
+        """Serve what waits, if the link takes more."""
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._waiting and self._root.out_bytes < SENDING:
+                self._serve(memoryview(self._waiting.popleft()))
+        finally:
+            self._serving = False
+
+    def _serve(self, payload: memoryview) -> None:
+        key = int.from_bytes(payload[:4], "big"), int.from_bytes(payload[4:8], "big")
+        op, number, offset, length = REQUEST.unpack_from(payload, 8)
+        if op == GONE:
+            self._forget(key)
+            return
+        code, value, data = 0, 0, b""
+        try:
+            do = _DO.get(op)
+            if do is None or (op >= GONE and key[1] < OWN):
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            value, data = do(self, key, offset, length, payload[8 + REQUEST.size :])
+        except OSError as error:
+            code = error.errno or errno.EIO
+            # what the kernel says anyway need not travel
+            data = b"" if error.strerror == os.strerror(code) else str(error.strerror).encode("utf-8", "replace")
+        except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
+            code = errno.EINVAL
+        head = ROUTE.pack(FILE, 8 + ANSWER.size + len(data), *key) + ANSWER.pack(number, code, value)
+        self._root.send_parts(head, data)
+
+    def _of(self, key: tuple[int, int]) -> Open:
+        found = self._open.get(key)
+        if found is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return found
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        found = self._open.pop(key, None)
+        if found is not None:
+            os.close(found.fd)
+
+    # operations
+
+    def _do_open(self, key: tuple[int, int], _offset: int, _length: int, data: memoryview) -> Reply:
+        asked = decode(bytes(data))
+        mode = asked["mode"]
+        self._forget(key)
+        fd = self._roots.open(to_bytes(asked["path"]), _MODES[mode])
+        kind = os.fstat(fd).st_mode
+        if not stat.S_ISREG(kind):
+            os.close(fd)
+            code = errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO
+            raise OSError(code, os.strerror(code))
+        self._open[key] = Open(fd, append=mode.startswith("a"))
+        return 0, b""
+
+    def _do_read(self, key: tuple[int, int], offset: int, length: int, _data: memoryview) -> Reply:
+        data = os.pread(self._of(key).fd, min(length, _LONGEST), offset)
+        return len(data), data
+
+    def _do_write(self, key: tuple[int, int], offset: int, _length: int, data: memoryview) -> Reply:
+        found = self._of(key)
+        while data:
+            if found.append:
+                count = os.write(found.fd, data)
+                offset = os.lseek(found.fd, 0, os.SEEK_CUR)
+            else:
+                count = os.pwrite(found.fd, data, offset)
+                offset += count
+            data = data[count:]
+        return offset, b""  # behind the last byte written
+
+    def _do_close(self, key: tuple[int, int], _offset: int, length: int, _data: memoryview) -> Reply:
+        found = self._of(key)
+        del self._open[key]
+        try:
+            if found.finish is not None:
+                found.finish(length)
+        finally:
+            os.close(found.fd)
+        return 0, b""
+
+    def _do_stat(self, key: tuple[int, int], _offset: int, _length: int, data: memoryview) -> Reply:
+        if not data:
+            return os.fstat(self._of(key).fd).st_size, b""
+        fd = self._roots.open(to_bytes(decode(bytes(data))["path"]), os.O_PATH)
+        try:
+            return 0, _json([_entry("", os.fstat(fd))])
+        finally:
+            os.close(fd)
+
+    def _do_list(self, _key: tuple[int, int], offset: int, _length: int, data: memoryview) -> Reply:
+        fd = self._roots.open(to_bytes(decode(bytes(data))["path"]), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            names = sorted(os.listdir(fd))
+            entries = []
+            for name in names[offset : offset + _PAGE]:
+                try:
+                    entries.append(_entry(name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+                except FileNotFoundError:
+                    pass  # gone meanwhile
+            following = offset + _PAGE
+            return (following if following < len(names) else 0), _json(entries)
+        finally:
+            os.close(fd)
+
+    def _do_truncate(self, key: tuple[int, int], offset: int, _length: int, _data: memoryview) -> Reply:
+        os.ftruncate(self._of(key).fd, offset)
+        return offset, b""
+
+    def _do_stage_in(self, key: tuple[int, int], offset: int, length: int, _data: memoryview) -> Reply:
+        fd, told = self._staged.source(offset, length)
+        self._forget(key)
+        self._open[key] = Open(fd)
+        return os.fstat(fd).st_size, _json(told)
+
+    def _do_stage_out(self, key: tuple[int, int], offset: int, length: int, data: memoryview) -> Reply:
+        if not data:
+            return 0, _json(self._staged.wanted(offset, length))
+        fd, finish = self._staged.destination(offset, length, decode(bytes(data)))
+        self._forget(key)
+        self._open[key] = Open(fd, finish=finish)
+        return 0, b""
+
+    def _do_stage_failed(self, _key: tuple[int, int], _offset: int, _length: int, data: memoryview) -> Reply:
+        self.failed = True
+        self._say(bytes(data).decode("utf-8", "replace"))
+        return 0, b""
+
+    def close(self) -> None:
+        """The launch is over."""
+        for key in list(self._open):
+            self._forget(key)
+        self._staged.close()
+        self._roots.close()
+
+
+def _entry(name: str, found: os.stat_result) -> list[Any]:
+    kind = "dir" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
+    return [os.fsencode(name).decode("latin-1"), kind, found.st_size, int(found.st_mtime)]
+
+
+def _json(value: Any) -> bytes:
+    import json  # loaded already, for control frames
+
+    return json.dumps(value).encode()
+
+
+_DO: dict[int, Callable[[Files, tuple[int, int], int, int, memoryview], Reply]] = {
+    OPEN: Files._do_open,
+    READ_AT: Files._do_read,
+    WRITE_AT: Files._do_write,
+    CLOSE: Files._do_close,
+    STAT: Files._do_stat,
+    LIST: Files._do_list,
+    TRUNCATE: Files._do_truncate,
+    STAGE_IN: Files._do_stage_in,
+    STAGE_OUT: Files._do_stage_out,
+    STAGE_FAILED: Files._do_stage_failed,
+}

@@ -1,0 +1,89 @@
+"""Whole files for the nodes before the ranks begin, and from them when they have ended: --stage-in, --stage-out.
+
+A node asks by the number of the option and the rank; which file that is, is decided here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from console.launch.options.transfer import stage_in, stage_out
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from console.launch.options.patterns import Pattern
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+
+
+class Staged:
+    """What is staged in one launch."""
+
+    def __init__(self, request: Request, plan: Plan, launcher: int) -> None:
+        self._plan, self._launcher = plan, launcher
+        self._cwd = os.fsdecode(request.cwd)
+        self._in = [stage_in(text) for text in request.stage_in]
+        self._out = [stage_out(text) for text in request.stage_out]
+        self._unfinished: set[str] = set()
+
+    def _fill(self, pattern: Pattern, rank: int) -> str:
+        node = self._plan.nodes[self._plan.node_of[rank]]
+        return pattern.fill(rank, node.name, self._launcher, node.ranks.index(rank))
+
+    def source(self, number: int, rank: int) -> tuple[int, dict[str, Any]]:
+        """The file of stage-in ``number`` for ``rank``, open, and what the node is to do with it. OSError."""
+        pattern, target = self._in[number]
+        name = self._fill(pattern, rank)
+        path = os.path.join(self._cwd, name)
+        try:
+            # never waits: a pipe that nobody writes would hold up the whole launch
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise OSError(error.errno, f"{path}: {error.strerror}") from None
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, f"{path} is no regular file")
+        return fd, {
+            "name": os.fsencode(os.path.basename(name)).decode("latin-1"),
+            "to": os.fsencode(self._fill(target, rank)).decode("latin-1") if target else "",
+            "mode": found.st_mode & 0o777,
+            "file": [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns],
+        }
+
+    def wanted(self, number: int, rank: int) -> dict[str, Any]:
+        """Which file of the node stage-out ``number`` wants from ``rank``, and how people know its copy here."""
+        source, target = (self._fill(pattern, rank) for pattern in self._out[number])
+        return {"from": os.fsencode(source).decode("latin-1"), "to": os.fsencode(target).decode("latin-1")}
+
+    def destination(self, number: int, rank: int, told: dict[str, Any]) -> tuple[int, Callable[[int], None]]:
+        """Where it goes here: a descriptor, and what to call at its end. Under its name only when it is whole."""
+        path = os.path.join(self._cwd, self._fill(self._out[number][1], rank))
+        if os.path.isdir(path):
+            path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        part = f"{path}.part-{self._launcher}-{rank}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW  # its name can be guessed
+        fd = os.open(part, flags, int(told["mode"]) & 0o777)
+        self._unfinished.add(part)
+
+        def finish(size: int) -> None:
+            if os.fstat(fd).st_size != int(told["size"]):
+                raise OSError(5, f"{path}: {os.fstat(fd).st_size} of {told['size']} bytes have come")
+            os.rename(part, path)
+            self._unfinished.discard(part)
+
+        return fd, finish
+
+    def close(self) -> None:
+        """What did not come whole does not stay."""
+        for part in self._unfinished:
+            try:
+                os.unlink(part)
+            except OSError:
+                pass

@@ -1,0 +1,83 @@
+"""yod's part of what travels with a launch: programs and libraries for the nodes, files for the ranks.
+
+A plain launch never loads this (docs/protocol.md, "Cargo").
+"""
+
+from __future__ import annotations
+
+from console.launch.transfer.images import Images
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.link.link import Link
+    from agents.link.loop import Loop
+    from console.launch.options.request import Request
+    from console.launch.plan import Plan
+    from console.launch.transfer.io_server import Files
+
+
+class Cargo:
+    """``say(text)`` tells the user; ``fail(node, message, hint, exit status, fault)`` ends a launch that cannot be."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        request: Request,
+        plan: Plan,
+        launcher: int,
+        root: Link,
+        say: Callable[[str], None],
+        fail: Callable[[str, str, str, int, str], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._complain = complain
+        self._request, self._plan, self._launcher, self._root = request, plan, launcher, root
+        self._images = Images(loop, request, plan, launcher, root, say, fail)
+        self._files: Files | None = None
+        root.on_drained = self._on_drained
+
+    def begin(self) -> None:
+        """The load has been sent: announce what follows it."""
+        if self._request.bcast == "always" or (self._request.bcast_libs and self._request.bcast != "never"):
+            self._images.announce()
+
+    def on_message(self, op: str, message: dict[str, Any]) -> None:
+        """``want`` and ``no_room``."""
+        if op == "no_room":
+            self._images.no_room(message["node"], message["number"], message["message"])
+        elif "number" in message:
+            self._images.send(message["number"])
+        else:
+            self._images.announce()
+
+    def on_frame(self, payload: bytes) -> None:
+        """A rank, or a node that stages, wants something of a file."""
+        if self._files is None:
+            from console.launch.transfer.io_server import Files
+
+            self._files = Files(self._request, self._plan, self._launcher, self._root, self._complain)
+        self._files.take(payload)
+
+    def _on_drained(self) -> None:
+        self._images.push()
+        if self._files is not None:
+            self._files.push()
+
+    @property
+    def reads(self) -> bool:
+        """Whether yod still reads what is to travel: no node is waited for."""
+        return self._images.reads
+
+    @property
+    def exit_status(self) -> int:
+        """What yod ends with when the ranks ended well: files that were not brought back are no success."""
+        return 125 if self._files is not None and self._files.failed else 0
+
+    def close(self) -> None:
+        """The launch is over."""
+        self._images.close()
+        if self._files is not None:
+            self._files.close()

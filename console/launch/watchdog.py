@@ -1,0 +1,108 @@
+"""How long a launch may stand still: what it waits for is said after 2 s, a step that does not move is given up.
+
+Looked at twice a second; most launches are over before the first look, and never load this.
+"""
+
+from __future__ import annotations
+
+import time
+
+from agents.pct.launch.liveness import Action, Pulse
+from console.launch.events.completion_report import fold_names
+from console.launch.states import CLEAR_S, LOAD_S, STEP_S, Event, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from console.launch.engine import Engine
+    from console.launch.options.request import Request
+    from console.launch.states import Launch
+
+TICK_S = 0.5
+_SAY_AFTER_S = 2.0  # without any progress
+_OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobody else stood still for it
+
+
+class Patience:
+    """One engine's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._told: State | None = None  # the state of which it was said what is outstanding
+        self._pulse = Pulse(TICK_S)  # of the root
+        self._ticked_at = engine.moved  # and it was made at the first tick, before which we may have been stopped too
+
+    def renew(self) -> None:
+        """Another try, or another step of the same state."""
+        self._told = None
+
+    def another_root(self) -> None:
+        """A new link to a root."""
+        self._pulse = Pulse(TICK_S)
+
+    def tick(self) -> None:
+        """One look."""
+        engine = self._engine
+        if engine.has_root:
+            self._feel_pulse()
+        now = time.monotonic()
+        if now - self._ticked_at > _OWN_STOP_S:
+            engine.moved += now - self._ticked_at
+        self._ticked_at = now
+        if engine.reads:
+            engine.moved = now
+        quiet = now - engine.moved
+        if quiet < _SAY_AFTER_S or not engine.front.drained:
+            return
+        outstanding = engine.outstanding()
+        if not outstanding:
+            return
+        state = engine.launch.state
+        if state in (State.CLEARING, State.RETREATING) and quiet >= CLEAR_S:
+            engine.handle(Event.OVERDUE, outstanding)
+            return
+        if self._told is not state:
+            self._told = state
+            engine.front.status(outstanding)
+        if quiet >= (LOAD_S + engine.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
+            engine.handle(Event.OVERDUE, outstanding)
+
+    def _feel_pulse(self) -> None:
+        engine = self._engine
+        self._pulse.heard, engine.heard = engine.heard, False
+        action = self._pulse.tick()
+        if action is Action.ASK:
+            engine.inspect({"op": "ping"})
+        elif action is not Action.NONE:
+            event = Event.SILENT if action is Action.TELL_SILENT else Event.BACK
+            engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
+
+
+# What a launch that does not move waits for, in words. Loaded only when one has stood still for a moment.
+
+
+#: Nodes that are named when they keep a launch waiting.
+_NAMED = 12
+
+
+def outstanding(launch: Launch, request: Request) -> str:
+    """What is outstanding and on which nodes; "" when a launch may stand still."""
+    state, ranks = launch.state, launch.ranks
+    if state is State.ALLOCATING:
+        return f"waiting for processors ({request.size or 'the list'})" if request.wait_s else "no CPA has answered yet"
+    if state is State.LOADING:
+        return f"no word yet that the processes are ready on {_few(ranks.nodes_not_ready())}"
+    if state is State.CONFIRMING:
+        return "no CPA has confirmed the start yet"
+    over = state is State.RUNNING and (launch.killed or ranks.all_ended)
+    if over or state in (State.CLEARING, State.RETREATING):
+        left = [ranks.node_name(at) for at, _ in ranks.not_ended_by_node()]
+        return f"no word yet from {_few(left or [ranks.node_name(0)])} that every process is gone"
+    if state in (State.FREEING, State.RETURNING):
+        return "no CPA has freed the processors yet"
+    return ""
+
+
+def _few(names: list[str]) -> str:
+    """Names folded; of a machine's worth of them the first, and how many more: it is one line for a person."""
+    rest = len(names) - _NAMED
+    return fold_names(names[:_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")

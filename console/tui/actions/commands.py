@@ -1,0 +1,184 @@
+"""What one can do to processors, nodes and launches from a screen: the command line that does it, and running it.
+
+The console does nothing by itself: what it runs is what it shows, so that people learn the scripts from the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from console.errors import ConsoleError
+from console.launch.events.completion_report import fold_names
+from console.launch.options.lists import fold
+from console.tui.format import several
+from console.tui.model.machine import Launcher, Machine
+from redmesh.sanitise import clean
+from redmesh.start_command import start_command
+
+_PATIENCE_S = 60.0
+_MODULES = {
+    "pingd": "console.cli.pingd.command",
+    "mesh": "console.cli.mesh.command",
+    "yod": "console.cli.yod.command",
+}
+
+
+class ActionError(ConsoleError):
+    """It was not done; the message is what the command said."""
+
+
+class Target(NamedTuple):
+    """What a selection comes to."""
+
+    processors: list[int]
+    nodes: list[str]
+    launchers: list[Launcher]
+
+    @property
+    def processor_list(self) -> str:
+        """``0..3,8``, as every command takes it."""
+        return fold(self.processors)
+
+    @property
+    def node_list(self) -> str:
+        """``n0,n[2-4]``, as every command takes it."""
+        return fold_nodes(self.nodes)
+
+    @property
+    def told(self) -> str:
+        """``4 processors on 2 nodes``."""
+        return f"{several(len(self.processors), 'processor')} on {several(len(self.nodes), 'node')}"
+
+
+class Verb(NamedTuple):
+    """One thing to do. ``of``: what its list names; ``effect``: what follows, for the question before it."""
+
+    name: str
+    label: str
+    words: tuple[str, ...]
+    of: str  # nodes or processors
+    effect: str
+    needs_launch: bool = False
+    asks: str = ""  # what has to be typed: a user, or a reason (which may be left out)
+    ends_launches: bool = False
+
+
+VERBS = {
+    verb.name: verb
+    for verb in (
+        Verb("drain", "Drain", ("mesh", "drain"), "nodes", "What runs there runs on; nothing new starts there.",
+             asks="reason"),
+        Verb("resume", "Resume", ("mesh", "resume"), "nodes", "Their PCTs clean up, and they are used again."),
+        Verb("reserve", "Reserve", ("pingd", "-reserve"), "processors", "Nobody else gets them.", asks="user"),
+        Verb("unreserve", "Unreserve", ("pingd", "-unreserve"), "processors", "Everybody may have them."),
+        Verb("term", "Send TERM", ("pingd", "-interrupt"), "processors", "Their ranks may clean up and end.", True,
+             ends_launches=True),
+        Verb("kill", "Kill", ("pingd", "-kill"), "processors", "They cannot refuse it, nor clean up.", True,
+             ends_launches=True),
+        Verb("reset", "Reset", ("pingd", "-reset"), "nodes",
+             "Everything that runs there ends; nodes that stay unclean are drained.", ends_launches=True),
+    )
+}  # fmt: skip
+
+
+def target(machine: Machine, cells: Iterable[int]) -> Target:
+    """What these cells come to."""
+    cells = [cell for cell in cells if 0 <= cell < machine.cells]
+    rows = [machine.processors[cell] for cell in cells]
+    nodes = sorted({machine.node_of(cell) for cell in cells})
+    on = {row.launcher for row in rows}
+    launchers = [row for number, row in sorted(machine.launchers.items()) if number in on]
+    return Target([row.id for row in rows], [machine.nodes[index].name for index in nodes], launchers)
+
+
+def fold_nodes(names: Sequence[str]) -> str:
+    """``n0,n[2-4],login``: names that count up, folded as every list takes them."""
+    parts = []
+    for run in fold_names(list(names)).split(",") if names else []:
+        parts.append(_brackets(run, names))
+    return ",".join(parts)
+
+
+def _brackets(run: str, names: Sequence[str]) -> str:
+    first, _, last = run.partition("-")
+    if run in names or first not in names:
+        # a name with a dash of its own: c3-0c0s1n2-c3-0c0s1n3 is cut where both halves are names
+        found = next((i for i, char in enumerate(run) if char == "-" and run[:i] in names and run[i + 1 :] in names), 0)
+        if run in names or not found:
+            return run
+        first, last = run[:found], run[found + 1 :]
+    head = first.rstrip("0123456789")
+    return f"{head}[{first[len(head) :]}-{last[len(head) :]}]"
+
+
+def problem(verb: Verb, chosen: Target) -> str:
+    """Why it makes no sense here; empty when it does."""
+    if not chosen.processors:
+        return "nothing is selected"
+    if verb.needs_launch and not chosen.launchers:
+        return "nothing runs there"
+    return ""
+
+
+def command(verb: Verb, chosen: Target, answer: str = "") -> list[str]:
+    """The line that does it; a shell's asks first, ours has been asked. ``answer``: the user, or the reason."""
+    names = chosen.node_list if verb.of == "nodes" else chosen.processor_list
+    if verb.words[0] == "mesh":
+        return [*verb.words, names, *(["--reason", answer] if answer and verb.asks == "reason" else [])]
+    return [*verb.words, *([answer] if verb.asks == "user" else []), "-list", names]
+
+
+def line(words: Sequence[str]) -> str:
+    """As one writes it in a shell."""
+    return clean(shlex.join(words))
+
+
+def question(verb: Verb, chosen: Target) -> str:
+    """``Drain n[3-4]?``"""
+    if verb.needs_launch:
+        told = ", ".join(f"{row.id} ({row.user}: {row.command[:30]})" for row in chosen.launchers[:3])
+        more = f" and {len(chosen.launchers) - 3} more" if len(chosen.launchers) > 3 else ""
+        noun = "launcher" if len(chosen.launchers) == 1 else "launchers"
+        return f"{verb.label} {'to ' * (verb.name == 'term')}{noun} {told}{more}?"
+    one = chosen.processor_list.isdigit()
+    names = chosen.node_list if verb.of == "nodes" else f"processor{'' if one else 's'} {chosen.processor_list}"
+    return f"{verb.label} {shortened(names)}?"
+
+
+def shortened(names: str, most: int = 60) -> str:
+    """A list cut where it would fill the screen."""
+    return names if len(names) <= most else names[:most].rpartition(",")[0] + ",…"
+
+
+def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
+    """What follows, how much it touches, and the command."""
+    parts = [f"{chosen.told}. {verb.effect}"]
+    if verb.ends_launches and not verb.needs_launch and chosen.launchers:
+        parts.append(f"It ends {several(len(chosen.launchers), 'launch')}.")
+    parts.append(shortened(line(words), 200))
+    return "\n".join(parts)
+
+
+async def run(words: Sequence[str]) -> str:
+    """Runs a command of ours without a question; what it said. ActionError with its own words."""
+    module = _MODULES[words[0]]
+    extra = ["-NoInquire"] if words[0] == "pingd" else []
+    child = await asyncio.create_subprocess_exec(
+        *start_command(module), *extra, *words[1:],
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            out, err = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        raise ActionError(f"{words[0]} has not ended within {_PATIENCE_S:.0f} s", "mesh status") from None
+    text = (err or out).decode("utf-8", "replace") if child.returncode else out.decode("utf-8", "replace")
+    told = clean(" · ".join(text.split("\n")).strip(" ·"))
+    if child.returncode:
+        raise ActionError(told or f"{words[0]} ended with status {child.returncode}", exit_status=child.returncode)
+    return told

@@ -1,0 +1,165 @@
+"""Zooming: the machine, one of its cabinets (or racks), one node; and the chart of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from console.tui.map.charts import Chart, Group, cabinets, groups
+from console.tui.map.layout import Block, Layout, Lines
+from console.tui.model.machine import Machine
+from db.topology import Cluster, Mesh, Topology, TopologyError, from_json
+
+
+class Place(NamedTuple):
+    """What the map shows. ``kind``: machine, cabinet (also a rack or a switch's nodes), node."""
+
+    kind: str = "machine"
+    name: str = ""  # of the cabinet or the node
+
+
+MACHINE = Place()
+
+
+class Structure:
+    """How a machine is built: which place a processor is in at each level of zoom."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._topology: Topology
+        try:
+            self._topology = from_json(machine.topology)
+        except TopologyError:  # written by a newer version: the nodes are there all the same
+            self._topology = from_json(None)
+
+    @property
+    def has_cabinets(self) -> bool:
+        """Whether there is a level between machine and node."""
+        topology = self._topology
+        return isinstance(topology, Mesh) or topology.kind != "flat"
+
+    @property
+    def word(self) -> str:
+        """What that level is called: cabinet, rack, switch."""
+        topology = self._topology
+        if isinstance(topology, Mesh):
+            return "cabinet"
+        return "rack" if topology.kind == "racks" else "switch"
+
+    def cabinet(self, cell: int) -> str:
+        """The cabinet of a processor: ``c3-1``, or its rack's or switch's name."""
+        topology, row = self._topology, self._machine.processors[cell]
+        if isinstance(topology, Mesh):
+            if not 0 <= row.id < topology.size:
+                return "elsewhere"
+            x, y, _ = topology.place(row.id)
+            return f"c{x}-{y // topology.routers}"
+        return _switch(topology, self._machine.nodes[self._machine.node_of(cell)].name)
+
+    def where(self, cell: int) -> str:
+        """Where a processor is, in words: ``cabinet c3-1, cage 0, board 7``; empty in a flat cluster."""
+        topology, row = self._topology, self._machine.processors[cell]
+        if not self.has_cabinets:
+            return ""
+        text = f"{self.word} {self.cabinet(cell)}"
+        if isinstance(topology, Mesh) and 0 <= row.id < topology.size:
+            cage, board = divmod(topology.place(row.id)[2], topology.boards)
+            text += f", cage {cage}, board {board}"
+        return text
+
+    def inside(self, place: Place, cell: int) -> Place:
+        """The next level in, at that processor; the place itself where there is none."""
+        machine = self._machine
+        if place.kind == "machine" and self.has_cabinets:
+            return Place("cabinet", self.cabinet(cell))
+        if place.kind != "node":
+            return Place("node", machine.nodes[machine.node_of(cell)].name)
+        return place
+
+    def outside(self, place: Place, cell: int | None) -> Place:
+        """The next level out."""
+        if place.kind == "node" and self.has_cabinets and cell is not None:
+            return Place("cabinet", self.cabinet(cell))
+        return MACHINE
+
+    def path(self, place: Place, cell: int | None) -> str:
+        """``rack r3 › node node051``; empty for the machine. The nodes of a mesh of cabinets tell where they are."""
+        if place.kind == "machine":
+            return ""
+        if place.kind == "cabinet":
+            return f"{self.word} {place.name}"
+        told = not self.has_cabinets or isinstance(self._topology, Mesh) or cell is None
+        above = "" if told or cell is None else f"{self.word} {self.cabinet(cell)} › "
+        return f"{above}node {place.name}"
+
+    def side_seen(self) -> str:
+        """``side 2``, where that is all of the machine that may be seen; empty where the whole is."""
+        topology = self._topology
+        if not isinstance(topology, Mesh) or not topology.open:
+            return ""
+        side = topology.only_side({node.side for node in self._machine.nodes})
+        return "" if side is None else f"side {side.number}"
+
+    def chart(self, place: Place, width: int, height: int, *, whole: bool = True) -> Chart:
+        """The place drawn in that room. ``whole``: all of it on the screen; else every processor a tile."""
+        machine = self._machine
+        if place.kind == "node":
+            return self._node(place.name, width, height)
+        if place.kind == "cabinet":
+            return self._cabinet(place.name, width, height)
+        if isinstance(self._topology, Mesh) and machine.cells:
+            return cabinets(self._topology, machine.cell_of, max(8, width), height, whole=whole)
+        if self.has_cabinets and machine.cells:
+            return groups(self._racks(), max(8, width), height, whole=whole)
+        return _of(range(machine.cells), Layout(machine.blocks(), width, height))
+
+    def _node(self, name: str, width: int, height: int) -> Chart:
+        machine = self._machine
+        cells = next((machine.node_cells(i) for i, node in enumerate(machine.nodes) if node.name == name), range(0))
+        return _of(cells, Layout([Block("", 0, len(cells))], width, height))
+
+    def _cabinet(self, name: str, width: int, height: int) -> Chart:
+        topology = self._topology
+        if isinstance(topology, Mesh):
+            order, found = self._cages(topology, name)
+            chart = groups(found, max(8, width), height)
+            return Chart(chart.density, chart.lines, [[order[i] for i in tile] for tile in chart.members])
+        blocks = next((group.blocks for group in self._racks() if group.title == name), [])
+        order = [block.first + i for block in blocks for i in range(block.cells)]
+        # a rack alone: a plain layout can put several of its nodes on a line
+        moved, first = [], 0
+        for block in blocks:
+            moved.append(Block(block.label, first, block.cells))
+            first += block.cells
+        return _of(order, Layout(moved, width, height))
+
+    def _cages(self, mesh: Mesh, name: str) -> tuple[list[int], list[Group]]:
+        """A cabinet's cells in order, and its cages with their boards as runs of that order."""
+        boards: dict[int, list[int]] = {}
+        for cell, row in enumerate(self._machine.processors):
+            if 0 <= row.id < mesh.size and self.cabinet(cell) == name:
+                boards.setdefault(mesh.place(row.id)[2], []).append(cell)
+        order: list[int] = []
+        cages: dict[int, list[Block]] = {}
+        for z in sorted(boards):
+            cage, board = divmod(z, mesh.boards)
+            cages.setdefault(cage, []).append(Block(f"s{board}", len(order), len(boards[z])))
+            order += boards[z]
+        return order, [Group(f"cage {cage}", blocks) for cage, blocks in cages.items()]
+
+    def _racks(self) -> list[Group]:
+        """Racks (or the lowest switches) with their nodes, as the topology lists them."""
+        assert isinstance(self._topology, Cluster)
+        found: dict[str, list[Block]] = {_switch(self._topology, name): [] for name in self._topology.nodes}
+        for block in self._machine.blocks():
+            found.setdefault(_switch(self._topology, block.label), []).append(block)
+        return [Group(name, blocks) for name, blocks in found.items() if blocks]
+
+
+def _switch(cluster: Cluster, node: str) -> str:
+    return "/".join(cluster.path(node)).strip("/") or ("no rack" if cluster.kind == "racks" else "top switch")
+
+
+def _of(order: Sequence[int], lines: Lines) -> Chart:
+    """A tile for each of these cells, laid out as they stand in ``order``."""
+    return Chart(lines.density, lines.lines, [(cell,) for cell in order])

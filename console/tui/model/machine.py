@@ -1,0 +1,394 @@
+"""The machine as last read from the database. Pure: rows in, cells and what changed of them out."""
+
+import enum
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from console.tui.map.layout import Block
+from db.views.rows import processor_state
+
+HUES = 8
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+MOST_EVENTS = 5_000  # kept; twice as many before the older half goes
+OUT_OF_SERVICE = frozenset(("down", "drained"))
+
+
+class State(enum.IntEnum):
+    """What a processor is to somebody who looks at the map (docs/database.md)."""
+
+    FREE = 0
+    PENDING = 1
+    BUSY = 2
+    STALE = 3
+    DOWN = 4
+    RESERVED = 5
+    DRAINING = 6  # in use on a node that gets nothing new
+    DRAINED = 7  # taken out of service by somebody
+    HELD = 8  # free, but for the partition of a batch job alone
+    SERVICE = 9  # free, on a service node: in no pool
+
+
+_STATES = {state.name.lower(): state for state in State}
+_NAMES = {state: name for name, state in _STATES.items()}
+
+#: One glyph a state (showmesh's), so that the map can be read without colour; busy processors show a launcher's letter.
+GLYPHS = {
+    State.FREE: "·",
+    State.PENDING: "+",
+    State.BUSY: "a",
+    State.STALE: "-",
+    State.DOWN: "#",
+    State.RESERVED: "=",
+    State.DRAINING: "~",
+    State.DRAINED: "x",
+    State.HELD: ":",
+    State.SERVICE: ",",
+}
+MIXED = "%"  # a tile that stands for several processors which are not all the same
+
+
+class Node(NamedTuple):
+    """A row of ``node``; text from the database is cleaned before it gets here."""
+
+    id: int
+    name: str
+    role: str = "compute"
+    state: str = "up"
+    reason: str = ""
+    address: str = ""
+    agent: str = ""
+    incarnation: int = 0
+    state_at: float = 0.0
+    by: str = ""  # who drained it
+    side: int = 1
+
+    @property
+    def out_of_service(self) -> bool:
+        """True when nothing can run there."""
+        return self.state in OUT_OF_SERVICE
+
+
+class Processor(NamedTuple):
+    """A row of ``processor``."""
+
+    id: int
+    node: int
+    slot: int
+    mode: str = "interactive"
+    reserved_for: str = ""
+    partition: int | None = None
+    launcher: int | None = None
+
+
+class Launcher(NamedTuple):
+    """A row of ``launcher`` that has not ended."""
+
+    id: int
+    user: str
+    uid: int
+    command: str
+    size: int
+    state: str  # pending, busy
+    login: str
+    pid: int
+    partition: int | None
+    batch_job: str
+    created_at: float
+    started_at: float | None
+    pending_until: float = 0.0
+    ranks: str = ""  # JSON: the processor of each rank; empty while pending
+    processors: str = ""  # folded, in rank order
+    ended_at: float | None = None
+    exit_status: int | None = None
+    reason: str = ""
+
+    def elapsed_s(self, now: float) -> float:
+        """Seconds since it started, or since it asked while it is pending. ``now``: by the database's clock."""
+        return max(0.0, now - (self.started_at or self.created_at))
+
+
+class Partition(NamedTuple):
+    """A row of ``partition`` that has not ended."""
+
+    id: int
+    user: str
+    uid: int
+    batch_job: str
+    size: int
+    processors: str  # folded
+    created_at: float
+    max_in_use: int
+    batch_job_error: bool
+
+
+class Event(NamedTuple):
+    """A row of ``event``; node by name."""
+
+    id: int
+    at: float
+    kind: str
+    node: str
+    launcher: int | None
+    partition: int | None
+    text: str
+
+
+class Picture(NamedTuple):
+    """What one reading brought: everything (``whole``) or what changed since the last (db.views.rows.Reading,
+    cleaned)."""
+
+    whole: bool
+    counter: int
+    now: float  # the database's clock
+    mesh: str
+    nodes: list[Node]
+    processors: list[Processor]
+    launchers: list[Launcher]
+    ended: list[int]  # launchers that ended
+    partitions: Sequence[Partition] = ()
+    ended_partitions: Sequence[int] = ()
+    topology: str = ""  # JSON; empty for a plain line of processors
+    events: Sequence[Event] = ()  # new ones, in their order
+
+
+class Changed(NamedTuple):
+    """What a picture changed: other shape (lay out anew), these cells, the list of launchers."""
+
+    shape: bool
+    cells: set[int]
+    launchers: bool
+
+
+@functools.lru_cache(1024)  # thousands of processors are alike
+def _state(node: str, role: str, mode: str, reserved: str | None, held: str | None, in_partition: bool) -> State:
+    state = _STATES[processor_state(node, mode, reserved, held)]
+    if state is State.FREE and (role == "service" or in_partition):
+        return State.HELD if in_partition else State.SERVICE
+    if state is State.DOWN and node in ("draining", "drained"):
+        return State.DRAINED
+    return State.DRAINING if state is State.BUSY and node == "draining" else state
+
+
+class Machine:
+    """Processors as cells, numbered node by node; launchers and nodes beside them."""
+
+    def __init__(self) -> None:
+        self.counter = -1
+        self.now = 0.0
+        self.mesh = ""
+        self.topology = ""
+        self.partitions: dict[int, Partition] = {}
+        self.events: list[Event] = []  # the newest
+        self.last_event = 0
+        self.nodes: list[Node] = []
+        self.processors: list[Processor] = []
+        self.launchers: dict[int, Launcher] = {}
+        self.states = bytearray()
+        self.shapes = 0  # how often nodes or processors came or went
+        self._looks: list[tuple[str, str]] = []
+        self._cell_of: dict[int, int] = {}
+        self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
+        self._nodes_with_processors = 0
+        self._node_index: dict[int, int] = {}
+        self._letters: dict[int, str] = {}
+
+    @property
+    def cells(self) -> int:
+        """How many processors there are."""
+        return len(self.processors)
+
+    def apply(self, picture: Picture) -> Changed:
+        """Takes a reading in."""
+        self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
+        held = self._take_partitions(picture)
+        self._take_events(picture)
+        known = all(self._has(row) for row in picture.processors)
+        nodes_known = all(node.id in self._node_index for node in picture.nodes)
+        if picture.whole or not known or not nodes_known:
+            return self._replace(picture)
+        touched = {row.launcher for row in picture.processors} | {row.id for row in picture.launchers}
+        touched.update(picture.ended)
+        cells = {self._cell_of[row.id] for row in picture.processors}
+        for row in picture.processors:
+            self.processors[self._cell_of[row.id]] = row
+        for node in picture.nodes:
+            index = self._node_index[node.id]
+            if self.nodes[index] != node:
+                first, count = self._cells_of_node[index]
+                cells.update(range(first, first + count))
+            self.nodes[index] = node
+        launchers = self._take_launchers(picture)
+        if launchers:
+            cells.update(cell for cell, row in enumerate(self.processors) if row.launcher in touched and row.launcher)
+        if held:
+            cells.update(cell for cell, row in enumerate(self.processors) if row.partition in held)
+        return Changed(False, {cell for cell in cells if self._look(cell)}, launchers)
+
+    def _has(self, row: Processor) -> bool:
+        """Whether the processor is known, and where it was."""
+        cell = self._cell_of.get(row.id)
+        return cell is not None and self.processors[cell][:3] == row[:3]
+
+    def _take_events(self, picture: Picture) -> None:
+        if picture.whole:
+            self.events, self.last_event = [], 0
+        fresh = [event for event in picture.events if event.id > self.last_event]
+        if fresh:
+            self.events += fresh
+            self.last_event = fresh[-1].id
+            if len(self.events) > 2 * MOST_EVENTS:
+                del self.events[:-MOST_EVENTS]
+
+    def _take_partitions(self, picture: Picture) -> set[int]:
+        """Takes them in; the numbers of those that are new."""
+        if picture.whole:
+            self.partitions = {}
+        new = {row.id for row in picture.partitions if row.id not in self.partitions}
+        self.partitions.update((row.id, row) for row in picture.partitions)
+        for number in picture.ended_partitions:
+            self.partitions.pop(number, None)
+        return new
+
+    def _take_launchers(self, picture: Picture) -> bool:
+        before = dict(self.launchers)
+        for launcher in picture.launchers:
+            self.launchers[launcher.id] = launcher
+        for ended in picture.ended:
+            self.launchers.pop(ended, None)
+            self._letters.pop(ended, None)
+        for number in sorted(self.launchers):
+            if number not in self._letters:
+                self._letters[number] = self._free_letter(number)
+        return before != self.launchers
+
+    def _free_letter(self, number: int) -> str:
+        """The letter a launcher keeps for its life: by its number, the next one where that is taken."""
+        taken = set(self._letters.values())
+        for step in range(len(LETTERS)):
+            letter = LETTERS[(number - 1 + step) % len(LETTERS)]
+            if letter not in taken:
+                return letter
+        return LETTERS[(number - 1) % len(LETTERS)]
+
+    def _replace(self, picture: Picture) -> Changed:
+        if picture.whole:
+            nodes = {node.id: node for node in picture.nodes}
+            processors = {row.id: row for row in picture.processors}
+            self.launchers = {}
+        else:
+            nodes = {node.id: node for node in (*self.nodes, *picture.nodes)}
+            processors = {row.id: row for row in (*self.processors, *picture.processors)}
+        shape, self.topology = self._shape(), picture.topology if picture.whole else self.topology
+        old_looks = self._looks
+        self.nodes = [nodes[number] for number in sorted(nodes)]
+        self._node_index = {node.id: index for index, node in enumerate(self.nodes)}
+        order = {node.id: index for index, node in enumerate(self.nodes)}
+        rows = [row for row in processors.values() if row.node in order]
+        self.processors = sorted(rows, key=lambda row: (order[row.node], row.slot, row.id))
+        self._cell_of = {row.id: cell for cell, row in enumerate(self.processors)}
+        self._cells_of_node = [(0, 0)] * len(self.nodes)
+        for cell, row in enumerate(self.processors):
+            index = order[row.node]
+            first, count = self._cells_of_node[index]
+            self._cells_of_node[index] = (cell if not count else first, count + 1)
+        self._nodes_with_processors = sum(count > 0 for _, count in self._cells_of_node)
+        self._letters = {number: letter for number, letter in self._letters.items() if number in self.launchers}
+        launchers = self._take_launchers(picture)
+        self.states = bytearray(len(self.processors))
+        self._looks = [("", "")] * len(self.processors)
+        for cell in range(len(self.processors)):
+            self._look(cell)
+        if shape == self._shape():
+            changed = {cell for cell, look in enumerate(self._looks) if look != old_looks[cell]}
+            return Changed(False, changed, True)
+        self.shapes += 1
+        return Changed(True, set(), launchers or True)
+
+    def _shape(self) -> tuple[str, list[tuple[int, str]], list[tuple[int, int]]]:
+        nodes = [(node.id, node.name) for node in self.nodes]
+        return self.topology, nodes, [(row.id, row.node) for row in self.processors]
+
+    def _look(self, cell: int) -> bool:
+        """Works out how a cell looks; True when that changed."""
+        row = self.processors[cell]
+        state = self._state(row)
+        glyph, style = GLYPHS[state], _NAMES[state]
+        if row.launcher is not None and state in (State.BUSY, State.DRAINING):
+            glyph = self._letters.get(row.launcher, "?") if state is State.BUSY else glyph
+            style = f"hue-{hue(row.launcher)}"
+        look = (glyph, style)
+        if look == self._looks[cell] and state == self.states[cell]:
+            return False
+        self.states[cell] = state
+        self._looks[cell] = look
+        return True
+
+    def _state(self, row: Processor) -> State:
+        held = None
+        if row.launcher is not None:
+            launcher = self.launchers.get(row.launcher)
+            held = launcher.state if launcher is not None else "busy"
+        node = self.nodes[self._node_index[row.node]]
+        return _state(node.state, node.role, row.mode, row.reserved_for or None, held, row.partition is not None)
+
+    # questions
+
+    def counts(self) -> dict[State, int]:
+        """How many processors are in each state."""
+        return {state: self.states.count(state) for state in State}
+
+    def appearance(self, cell: int) -> tuple[str, str]:
+        """Glyph and style (``free`` …, ``hue-3`` for a launcher's)."""
+        return self._looks[cell]
+
+    def letter(self, launcher: int) -> str:
+        """The launcher's letter on the map."""
+        return self._letters.get(launcher, "?")
+
+    def blocks(self) -> list[Block]:
+        """The nodes that have processors, for the layout."""
+        pairs = zip(self.nodes, self._cells_of_node, strict=True)
+        return [Block(node.name, first, count) for node, (first, count) in pairs if count]
+
+    @property
+    def nodes_with_processors(self) -> int:
+        """How many nodes have any."""
+        return self._nodes_with_processors
+
+    def cell_of(self, processor: int) -> int | None:
+        """The cell of a processor id."""
+        return self._cell_of.get(processor)
+
+    def cells_of_launcher(self, launcher: int) -> list[int]:
+        """Its cells, in order of the map."""
+        return [cell for cell, row in enumerate(self.processors) if row.launcher == launcher]
+
+    def node_of(self, cell: int) -> int:
+        """Index into ``nodes`` of the cell's node."""
+        return self._node_index[self.processors[cell].node]
+
+    def cells_of_node(self, node: int) -> range:
+        """The cells of a node's id; none for a node that is gone."""
+        index = self._node_index.get(node)
+        return range(0) if index is None else self.node_cells(index)
+
+    def node_cells(self, index: int) -> range:
+        """The cells of a node."""
+        first, count = self._cells_of_node[index]
+        return range(first, first + count)
+
+    def neighbour_node(self, cell: int, step: int) -> int:
+        """The first cell of the next (1) or previous (-1) node with processors; the cell itself at the end."""
+        index = self.node_of(cell) + step
+        while 0 <= index < len(self.nodes):
+            cells = self.node_cells(index)
+            if cells:
+                return cells[0]
+            index += step
+        return cell
+
+
+def hue(launcher: int) -> int:
+    """Which of the map's colours a launcher has."""
+    return (launcher - 1) % HUES

@@ -1,0 +1,296 @@
+"""The tables' content: columns, filters, order. Pure; rows are the machine's own.
+
+A row's texts and key are worked out once and kept while the row is the same object, so ten thousand rows of which a
+hundred change cost a hundred.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from console.errors import ConsoleError
+from console.launch.events.completion_report import fold_names
+from console.tui.format import clock, elapsed
+from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
+
+_GROWN = 30  # what the column that takes the rest should at least have
+
+
+class FilterError(ConsoleError):
+    """A filter that is no regular expression."""
+
+    exit_status = 2
+
+
+class Column(NamedTuple):
+    """``text`` of a row; ``key`` to sort by (the text where it is None); ``moves``: it changes with the clock alone."""
+
+    name: str
+    text: Callable[[Any, Machine], str]
+    key: Callable[[Any, Machine], Any] | None = None
+    right: bool = False
+    most: int = 24  # columns of the screen; 0: takes what is left
+    moves: bool = False
+    rank: int = 0  # the highest go first where there is no room
+
+
+class Table(NamedTuple):
+    """One kind of thing. ``rows`` are those there are now, by id."""
+
+    name: str
+    noun: str
+    columns: tuple[Column, ...]
+    rows: Callable[[Machine], Iterable[tuple[int, Any]]]
+    newest_first: bool = False
+
+
+def _age(row: Launcher | Partition, machine: Machine) -> str:
+    end = getattr(row, "ended_at", None)
+    begun = getattr(row, "started_at", None) or row.created_at
+    return elapsed(max(0.0, (machine.now if end is None else end) - begun))
+
+
+def _exit(row: Launcher, _: Machine) -> str:
+    return "" if row.ended_at is None else "" if row.exit_status is None else str(row.exit_status)
+
+
+def _nodes_of(row: Launcher, machine: Machine) -> str:
+    cells = machine.cells_of_launcher(row.id)
+    return fold_names(list(dict.fromkeys(machine.nodes[machine.node_of(cell)].name for cell in cells)))
+
+
+def _busy(node: Node, machine: Machine) -> tuple[int, int]:
+    cells = machine.cells_of_node(node.id)
+    return sum(machine.processors[cell].launcher is not None for cell in cells), len(cells)
+
+
+def _use(node: Node, machine: Machine) -> str:
+    busy, cells = _busy(node, machine)
+    return f"{busy}/{cells}" if cells else ""
+
+
+LAUNCHERS = Table(
+    "launchers", "launcher",
+    (
+        Column("id", lambda r, m: str(r.id), lambda r, m: r.id, True, 8),
+        Column("user", lambda r, m: r.user, most=12),
+        Column("state", lambda r, m: "ended" if r.ended_at is not None else r.state, most=8),
+        Column("size", lambda r, m: str(r.size), lambda r, m: r.size, True, 7),
+        Column("elapsed", _age, lambda r, m: -(r.started_at or r.created_at), True, 9, True),
+        Column("exit", _exit, lambda r, m: -1 if r.exit_status is None else r.exit_status, True, 5, rank=2),
+        Column("partition", lambda r, m: "" if r.partition is None else str(r.partition), lambda r, m: r.partition or 0,
+               True, 9, rank=4),
+        Column("batch job", lambda r, m: r.batch_job, most=14, rank=3),
+        Column("yod", lambda r, m: f"{r.login}/{r.pid}", most=20, rank=5),
+        Column("command", lambda r, m: r.command, most=0),
+    ),
+    lambda m: m.launchers.items(),
+)  # fmt: skip
+
+PARTITIONS = Table(
+    "partitions", "partition",
+    (
+        Column("id", lambda r, m: str(r.id), lambda r, m: r.id, True, 9),
+        Column("user", lambda r, m: r.user, most=12),
+        Column("batch job", lambda r, m: r.batch_job or "interactive", most=18),
+        Column("size", lambda r, m: str(r.size), lambda r, m: r.size, True, 7),
+        Column("max in use", lambda r, m: str(r.max_in_use), lambda r, m: r.max_in_use, True, 10, rank=2),
+        Column("error", lambda r, m: "yes" if r.batch_job_error else "", most=5, rank=1),
+        Column("age", _age, lambda r, m: -r.created_at, True, 9, True),
+        Column("processors", lambda r, m: r.processors, most=0),
+    ),
+    lambda m: m.partitions.items(),
+)  # fmt: skip
+
+NODES = Table(
+    "nodes", "node",
+    (
+        Column("name", lambda r, m: r.name, lambda r, m: _natural(r.name)),
+        Column("state", lambda r, m: r.state, most=9),
+        Column("in use", _use, lambda r, m: _busy(r, m), True, 9, True),
+        Column("since", lambda r, m: elapsed(m.now - r.state_at) if r.state_at else "", lambda r, m: -r.state_at, True,
+               9, True, rank=2),
+        Column("role", lambda r, m: r.role, most=8, rank=3),
+        Column("side", lambda r, m: str(r.side), lambda r, m: r.side, True, 4, rank=6),
+        Column("agent", lambda r, m: r.agent, most=10, rank=5),
+        Column("address", lambda r, m: r.address, most=64, rank=4),
+        Column("reason", lambda r, m: r.reason + (f" (by {r.by})" if r.by else ""), most=0),
+    ),
+    lambda m: ((node.id, node) for node in m.nodes),
+)  # fmt: skip
+
+EVENTS = Table(
+    "events", "event",
+    (
+        Column("at", lambda r, m: clock(r.at), lambda r, m: r.id, most=13),
+        Column("kind", lambda r, m: r.kind, most=18),
+        Column("node", lambda r, m: r.node, most=16),
+        Column("launcher", lambda r, m: "" if r.launcher is None else str(r.launcher), lambda r, m: r.launcher or 0,
+               True, 8),
+        Column("partition", lambda r, m: "" if r.partition is None else str(r.partition), lambda r, m: r.partition or 0,
+               True, 9, rank=2),
+        Column("text", lambda r, m: r.text, most=0),
+    ),
+    lambda m: ((event.id, event) for event in m.events),
+    newest_first=True,
+)  # fmt: skip
+
+TABLES = {table.name: table for table in (LAUNCHERS, PARTITIONS, NODES, EVENTS)}
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """``n10`` after ``n9``."""
+    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name) if part)
+
+
+def matcher(text: str) -> Callable[[str], bool]:
+    """What a filter lets pass: a regular expression; after ``!`` all others; after ``~`` the letters in their order.
+
+    Capital letters count only where the filter has some. FilterError.
+    """
+    inverted = text.startswith("!")
+    text = text.removeprefix("!")
+    if not text:
+        return lambda _: True
+    flags = re.IGNORECASE if text == text.lower() else 0
+    pattern = ".*?".join(map(re.escape, text[1:])) if text.startswith("~") else text
+    try:
+        search = re.compile(pattern, flags).search
+    except (re.error, OverflowError, RecursionError) as error:
+        raise FilterError(f"{text}: {error}") from None
+    return (lambda line: not search(line)) if inverted else (lambda line: bool(search(line)))
+
+
+class _Kept(NamedTuple):
+    row: Any
+    texts: tuple[str, ...]
+    line: str
+    passes: bool
+
+
+class Rows:
+    """A table's rows as they are shown: filtered, in order."""
+
+    def __init__(self, table: Table, machine: Machine) -> None:
+        self.table = table
+        self.order: list[int] = []  # ids
+        self.total = 0
+        self.sort = 0
+        self.reverse = table.newest_first
+        self.filter = ""
+        self.extra: list[tuple[int, Any]] = []  # rows that are not the machine's: launchers that have ended
+        self.widest: list[int] = [0] * len(table.columns)  # of all texts so far
+        self._machine = machine
+        self._matches: Callable[[str], bool] = lambda _: True
+        self._kept: dict[int, _Kept] = {}
+        self._filtered_anew = False  # the rows are those of another filter until they are refreshed
+
+    def set_filter(self, text: str) -> None:
+        """Another filter. FilterError, and then the one before stays."""
+        self._matches = matcher(text)
+        self.filter = text
+        self._filtered_anew = True
+
+    def refresh(self) -> None:
+        """Takes in what has changed in the machine."""
+        kept: dict[int, _Kept] = {}
+        before = {} if self._filtered_anew else self._kept
+        self._filtered_anew = False
+        for key, row in (*self.extra, *self.table.rows(self._machine)):
+            old = before.get(key)
+            kept[key] = old if old is not None and old.row is row else self._keep(row)
+        self._kept = kept
+        self.total = len(kept)
+        column = self.table.columns[self.sort]
+        key_of = column.key
+        machine = self._machine
+        passing = [key for key, one in kept.items() if one.passes]
+        if key_of is None:
+            at = self.sort
+            passing.sort(key=lambda key: (kept[key].texts[at], key), reverse=self.reverse)
+        else:
+            passing.sort(key=lambda key: (key_of(kept[key].row, machine), key), reverse=self.reverse)
+        self.order = passing
+
+    def _keep(self, row: Any) -> _Kept:
+        machine = self._machine
+        columns = self.table.columns
+        texts = tuple("" if column.moves else column.text(row, machine) for column in columns)
+        for i, text in enumerate(texts):
+            if len(text) > self.widest[i]:
+                self.widest[i] = len(text)
+        line = " ".join(filter(None, texts))
+        return _Kept(row, texts, line, self._matches(line))
+
+    def row(self, key: int) -> Any:
+        """The row of that id; KeyError."""
+        return self._kept[key].row
+
+    def texts(self, key: int) -> list[str]:
+        """What stands in its columns now. KeyError."""
+        kept, machine = self._kept[key], self._machine
+        columns = self.table.columns
+        return [column.text(kept.row, machine) if column.moves else kept.texts[i] for i, column in enumerate(columns)]
+
+    def widths(self, room: int) -> list[int]:
+        """How wide each column is in so much room, 0 where it is left out; gaps of two between them."""
+        columns = self.table.columns
+        natural = [
+            max(len(column.name), 9 if column.moves else min(column.most or _GROWN, self.widest[i]))
+            for i, column in enumerate(columns)
+        ]
+        shown = {i for i, column in enumerate(columns) if self.widest[i] or column.moves or i == self.sort}
+        for i in sorted(shown, key=lambda i: -columns[i].rank):
+            if sum(natural[i] + 2 for i in shown) - 2 <= room or not columns[i].rank:
+                break
+            shown.discard(i)
+        left = room - sum(natural[i] + 2 for i in shown) + 2
+        return [0 if i not in shown else natural[i] + (0 if column.most else left) for i, column in enumerate(columns)]
+
+
+def as_records(rows: Rows, keys: Sequence[int]) -> list[dict[str, Any]]:
+    """Rows as plain objects with all that is known of them, for export."""
+    records = []
+    for key in keys:
+        row = rows.row(key)
+        record = dict(row._asdict())
+        record.pop("ranks", None)
+        records.append(record)
+    return records
+
+
+def as_csv(rows: Rows, keys: Sequence[int]) -> str:
+    """The columns as CSV with a header. Texts that a spreadsheet would take for formulas get an apostrophe before."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in rows.table.columns])
+    for key in keys:
+        texts = rows.texts(key)
+        writer.writerow(["'" + text if text[:1] in ("=", "+", "-", "@", "\t") else text for text in texts])
+    return out.getvalue()
+
+
+def launcher_of(table: Table, row: Launcher | Partition | Node | Event) -> int | None:
+    """The launcher a row is or names."""
+    if table is LAUNCHERS:
+        return row.id
+    return row.launcher if isinstance(row, Event) else None
+
+
+def cells_of(table: Table, row: Any, machine: Machine) -> list[int]:
+    """The cells a row stands for: a launcher's, a partition's, a node's; an event's node or launcher."""
+    if table is PARTITIONS:
+        return [cell for cell, one in enumerate(machine.processors) if one.partition == row.id]
+    if table is NODES:
+        return list(machine.cells_of_node(row.id))
+    launcher = launcher_of(table, row)
+    if launcher is not None and launcher in machine.launchers:
+        return machine.cells_of_launcher(launcher)
+    if table is EVENTS and row.node:
+        return [cell for i, node in enumerate(machine.nodes) if node.name == row.node for cell in machine.node_cells(i)]
+    return []

@@ -1,0 +1,152 @@
+"""What stands below a map that does not need all the room: use over time, nodes with their launchers, events. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from rich.cells import cell_len, set_cell_size
+
+from console.tui.format import elapsed, several
+from console.tui.model.machine import Event, Machine, State, hue
+
+# How busy the machine was lately, as a line of bars or as a chart. Pure.
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " " + _BARS
+KEPT = 360
+
+
+class Usage:
+    """A share of busy processors for each second."""
+
+    def __init__(self) -> None:
+        self._shares: deque[float] = deque(maxlen=KEPT)
+
+    def add(self, busy: int, usable: int) -> None:
+        """What it is now."""
+        self._shares.append(busy / usable if usable else 0.0)
+
+    @property
+    def now(self) -> float | None:
+        """The last one; None before the first."""
+        return self._shares[-1] if self._shares else None
+
+    def seconds(self, width: int) -> int:
+        """How many of the last ``width`` are known."""
+        return min(width, len(self._shares))
+
+    def bars(self, width: int) -> str:
+        """The last ``width`` seconds; fewer where fewer are known. Nothing busy is the lowest bar."""
+        shares = list(self._shares)[-width:] if width else []
+        return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
+
+    def chart(self, width: int, height: int) -> list[str]:
+        """The same, ``height`` lines high from the top down, the newest second on the right."""
+        shares = list(self._shares)[-width:]
+        eighths = [round(8 * height * min(1.0, share)) for share in shares]
+        left = " " * (width - len(shares))
+        return [
+            left + "".join(_EIGHTHS[max(0, min(8, count - 8 * (height - 1 - y)))] for count in eighths)
+            for y in range(height)
+        ]
+
+
+#: A text and the name of its style; empty for the ordinary one.
+Part = tuple[str, str]
+Line = list[Part]
+LEAST = 6  # lines with less of which there is nothing worth telling
+_MOST_CHART = 14
+_WIDE = 70  # columns with which sentences fit
+_BROAD = 104  # and with which they leave room for who uses a node, or why nobody can
+_AXIS = 5  # columns for ``100% ``
+
+
+def lines(machine: Machine, usage: Usage, width: int, height: int) -> list[Line]:
+    """As much as that room has a place for."""
+    if height < LEAST or not machine.cells:
+        return []
+    told = _chart(usage, width, max(3, min(_MOST_CHART, height // 3)))
+    if machine.nodes_with_processors + 2 <= height - len(told):
+        nodes = [index for index in range(len(machine.nodes)) if machine.node_cells(index)]
+        told += [[], *_nodes(machine, nodes, width)]
+    left = height - len(told) - 1
+    if left > 0 and machine.events:
+        told += [[], *(_event(event, machine.now, width) for event in machine.events[: -left - 1 : -1])]
+    return [fitted(line, width) for line in told]
+
+
+def _chart(usage: Usage, width: int, height: int) -> list[Line]:
+    rows = usage.chart(width - _AXIS, height)
+    seconds = usage.seconds(width - _AXIS)
+    names = {0: "100%", height - 1: "0"}
+    found: list[Line] = [[(f"{names.get(y, ''):>4} ", "quiet"), (row, "bars")] for y, row in enumerate(rows)]
+    now = usage.now
+    end = f"in use now: {100 * now:.0f}%" if now is not None else ""
+    begin, last = width - seconds, width - len(end)  # the columns of the first bar and of the last words
+    since = f"{elapsed(seconds)} ago" if seconds else ""
+    if begin + len(since) >= last:
+        since, begin = "", last
+    return [*found, [(f"{'':{begin}}{since:<{last - begin}}{end}", "quiet")]]
+
+
+def _nodes(machine: Machine, nodes: list[int], width: int) -> list[Line]:
+    names = min(24, max(len(machine.nodes[index].name) for index in nodes))
+    states = max(len(machine.nodes[index].state) for index in nodes)
+    return [_node(machine, index, names, states, width) for index in nodes]
+
+
+def _node(machine: Machine, index: int, names: int, states: int, width: int) -> Line:
+    """Name, state, how much of it is in use, and by whom; or why nothing can be."""
+    node, cells = machine.nodes[index], machine.node_cells(index)
+    held = Counter(machine.processors[cell].launcher for cell in cells)
+    free = sum(machine.states[cell] in (State.FREE, State.SERVICE) for cell in cells)
+    busy = len(cells) - held[None]
+    gauge = 20 if width >= _BROAD else 8
+    full = round(gauge * busy / len(cells))
+    told = f"  {busy:>3} of {several(len(cells), 'processor')} in use, {free:>3} free  "
+    line: Line = [
+        (f"{node.name[:names]:<{names}}  ", ""),
+        (f"{node.state:<{states}}  ", "quiet" if node.state == "up" else "bad"),
+        ("━" * full, "bars"),
+        ("─" * (gauge - full), "quiet"),
+        (told if width >= _BROAD else f"  {busy:>3}/{len(cells)} ", "quiet"),
+    ]
+    if node.reason:
+        line.append((f"{node.reason}  ", "bad"))
+    holders = sorted((one, count) for one, count in held.items() if one is not None)
+    room = (width - sum(len(text) for text, _ in line)) // max(1, len(holders)) - 14 if width >= _BROAD else 0
+    for number, count in holders:
+        line += _holder(machine, number, count, room)
+    return line
+
+
+def _holder(machine: Machine, number: int, count: int, room: int) -> Line:
+    launcher = machine.launchers.get(number)
+    pending = launcher is not None and launcher.state == "pending"
+    badge = ("+", "pending") if pending else (machine.letter(number), f"hue-{hue(number)}")
+    if room < 8:
+        return [(f" {badge[0]} ", badge[1]), (" ", "")]
+    command = launcher.command if launcher is not None else ""
+    if len(command) > room:
+        command = command[: room - 1] + "…"
+    return [(f" {badge[0]} ", badge[1]), (f" {count}× {command}   ", "")]
+
+
+def _event(event: Event, now: float, width: int) -> Line:
+    ago = elapsed(max(0.0, now - event.at))
+    if width < _WIDE:
+        return [(f"{ago:>8} ", "quiet"), (event.text or event.kind, "")]
+    return [(f"{ago:>9} ago  ", "quiet"), (f"{event.kind:<18} ", ""), (event.text, "quiet")]
+
+
+def fitted(line: Line, width: int) -> Line:
+    """Cut where the room ends, with a sign that something is left out."""
+    kept: Line = []
+    room = width
+    for text, style in line:
+        if cell_len(text.rstrip()) > room:
+            return [*kept, (set_cell_size(text, room - 1) + "…", style)] if room > 1 else kept
+        kept.append((text, style))
+        room -= cell_len(text)
+    return kept

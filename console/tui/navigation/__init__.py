@@ -1,0 +1,1 @@
+"""Moving between screens: links, history, palette, completion."""

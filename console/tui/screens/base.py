@@ -1,0 +1,98 @@
+"""What all screens share: the bar above, the keys below, and how they reach the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from console.tui.actions.registry import bindings, changes
+from console.tui.terminal.compositor import PromptScreen
+from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+
+class Framed(PromptScreen):
+    """A screen between the bar and the footer."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (64, "-narrow"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
+    TITLE_FOR_HELP: ClassVar[str] = ""
+    #: Where actions of this screen are bound (console/tui/actions): its own place first, then its widgets'.
+    PLACES: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def console(self) -> ConsoleApp:
+        """The application, by its own type."""
+        return cast("ConsoleApp", self.app)
+
+    def facts(self) -> dict[str, str]:
+        """What is known here for the fields of the actions' command lines: ``launcher``, ``nodes`` …"""
+        return {}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing that changes anything while the console only reads; else as the screen says."""
+        if self.console.read_only and changes(self.PLACES[0], action):
+            return None
+        return self.possible(action, parameters)
+
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether the action can be done now: True, None (shown, but dim), or False (hidden)."""
+        del action, parameters
+        return True
+
+    def body(self) -> Iterable[Widget]:
+        """What stands between."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """Bar, body, footer."""
+        yield TopBar()
+        yield from self.body()
+        yield KeyBar()
+
+
+# A page of text over the screen: scrolled by keys, closed by escape.
+
+
+class Page(ModalScreen[None]):
+    """Lines under a title. The text has been cleaned."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("page")
+
+    def __init__(self, title: str, lines: list[str]) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+        self._dismissed = False
+
+    def compose(self) -> ComposeResult:
+        """One scrolling text."""
+        with Vertical(id="page") as frame:
+            set_title(frame, self._title)
+            set_subtitle(frame, "escape closes, y copies")
+            with VerticalScroll(id="page-text"):
+                yield Static(Content("\n".join(self._lines)))
+
+    def action_close(self) -> None:
+        """Closes the page, once."""
+        if not self._dismissed:
+            self._dismissed = True
+            self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        """Scrolls the page."""
+        self.query_one("#page-text").scroll_relative(y=lines, animate=False)
+
+    def action_copy(self) -> None:
+        """All of it into the clipboard."""
+        self.app.copy_to_clipboard("\n".join(self._lines))

@@ -1,0 +1,312 @@
+"""A line to type at the foot of the screen: an expression, a place to go to, a filter, a name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from agents.wire.errors import AgentError
+from console.launch.events.spool import spool_path
+from console.tui.actions.registry import bindings
+from console.tui.screens.base import Framed
+from console.tui.sources.spool import save
+from console.tui.widgets.bars import set_subtitle, set_title
+from console.tui.widgets.inputs import CleanInput
+from redmesh.text import counted
+
+if TYPE_CHECKING:
+    from console.tui.model.launch import Run
+    from console.tui.widgets.inputs import Prompt
+    from console.tui.widgets.output import OutputPane
+
+
+class Line(CleanInput):
+    """Where it is typed. Enter takes what stands there now, however soon more keys come; those are for what follows."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        screen = self.screen
+        if isinstance(screen, Entry) and (screen.answered or event.key == "enter"):
+            event.stop()
+            event.prevent_default()
+            if screen.answered:
+                self.app.simulate_key(event.key)
+            else:
+                screen.submit(self.value)
+            return
+        await super()._on_key(event)
+
+
+class Entry(ModalScreen[str | None]):
+    """What was typed, or None when it was given up.
+
+    ``told`` answers each letter with a line about what is typed so far, and may act on it; a line that begins with
+    ``!`` says that it cannot be taken. ``offers`` are the words it may go on with, the likeliest first.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+c", "give_up", "Give up", show=False, priority=True),
+        Binding("tab", "complete(1)", "Complete", show=False, priority=True),
+        Binding("shift+tab", "complete(-1)", "Complete", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    Entry { align: left bottom; background: transparent; }
+    Entry #entry { height: auto; width: 100%; background: $bar; padding: 0 1; }
+    Entry #entry-row { height: 1; }
+    Entry #entry-label { width: auto; color: $accent; text-style: bold; padding-right: 1; }
+    Entry Input { width: 1fr; background: $panel; }
+    Entry #entry-told { height: 1; color: $quiet; }
+    Entry #entry-told.-bad { color: $error; }
+    """
+
+    def __init__(
+        self,
+        label: str,
+        told: Callable[[str], str],
+        *,
+        value: str = "",
+        offers: Callable[[str], Sequence[str]] | None = None,
+        placeholder: str = "",
+    ) -> None:
+        super().__init__()
+        self._label, self._told, self._value = label, told, value
+        self._offers = offers
+        self._placeholder = placeholder
+        self._offered: list[str] = []  # what tab goes round through
+        self._nth = -1
+        self.answered = False
+
+    def compose(self) -> ComposeResult:
+        """The line, and what is said about it above."""
+        with Vertical(id="entry"):
+            yield Static(id="entry-told")
+            with Horizontal(id="entry-row"):
+                yield Label(Content(self._label), id="entry-label")
+                yield Line(self._value, placeholder=self._placeholder, compact=True, select_on_focus=bool(self._value))
+
+    def on_mount(self) -> None:
+        """Says what there is to say about the empty line."""
+        self.query_one(Input).cursor_blink = False
+        self._say(self._value)
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if not (self._offered and event.value == self._offered[self._nth]):
+            self._offered, self._nth = [], -1
+        self._say(event.value)
+
+    def _say(self, text: str) -> bool:
+        told = self._told(text)
+        bad = told.startswith("!")
+        offers = [] if self._offers is None or bad else list(self._offers(text))[:12]
+        words = told.removeprefix("!")
+        if offers:
+            words = f"{words}   tab: {'  '.join(offer.rpartition(' ')[2] for offer in offers)}".strip()
+        line = self.query_one("#entry-told", Static)
+        line.update(Content(words))
+        line.set_class(bad, "-bad")
+        return not bad
+
+    def action_complete(self, step: int) -> None:
+        """The next, or previous, of the words it may go on with."""
+        field = self.query_one(Input)
+        if not self._offered and self._offers is not None:
+            self._offered, self._nth = list(self._offers(field.value)), -1 if step > 0 else 0
+        if self._offered:
+            self._nth = (self._nth + step) % len(self._offered)
+            field.value = self._offered[self._nth]
+            field.cursor_position = len(field.value)
+
+    def submit(self, text: str) -> None:
+        """Takes it, where it can be taken."""
+        if self._say(text):
+            self._end(text)
+
+    def action_give_up(self) -> None:
+        """Leaves without an answer."""
+        self._end(None)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside it gives up."""
+        if event.widget is self:
+            self._end(None)
+
+    def _end(self, answer: str | None) -> None:
+        if not self.answered:
+            self.answered = True
+            self.dismiss(answer)
+
+
+# A list over the screen from which one thing is chosen.
+
+
+class Choosing(ModalScreen[Any]):
+    """Rows of title, explanation and value; typing narrows them. The value of the chosen one, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("choosing")
+    AUTO_FOCUS = "Input"
+
+    def __init__(
+        self, title: str, rows: list[tuple[str, str, Any]], forget: Callable[[str], bool] | None = None
+    ) -> None:
+        """``forget``: drops the row of a title for good, where it can (``delete``)."""
+        super().__init__()
+        self._title = title
+        self._rows = rows
+        self._shown = rows
+        self._forget = forget
+        self._dismissed = False
+
+    def compose(self) -> ComposeResult:
+        """A line to type into, the rows."""
+        with Vertical(id="choosing") as frame:
+            set_title(frame, self._title)
+            set_subtitle(frame, "enter takes it, escape closes" + (", delete forgets" if self._forget else ""))
+            yield CleanInput(placeholder="type to narrow the list", compact=True)
+            yield OptionList()
+
+    def on_mount(self) -> None:
+        """Shows all rows."""
+        self._show("")
+
+    def _show(self, words: str) -> None:
+        wanted = words.lower().split()
+        self._shown = [row for row in self._rows if all(word in f"{row[0]} {row[1]}".lower() for word in wanted)]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(
+            Option(Content.assemble((f"{title:<12} ", "$accent"), told)) for title, told, _ in self._shown
+        )
+        if self._shown:
+            options.highlighted = 0
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self._choose(self.query_one(OptionList).highlighted)
+
+    @on(OptionList.OptionSelected)
+    def _selected(self, event: OptionList.OptionSelected) -> None:
+        self._choose(event.option_index)
+
+    def _choose(self, index: int | None) -> None:
+        if index is not None and not self._dismissed and index < len(self._shown):
+            self._dismissed = True
+            self.dismiss(self._shown[index][2])
+
+    def action_move(self, step: int) -> None:
+        """The next row, or the one before, while the line keeps the focus."""
+        options = self.query_one(OptionList)
+        if self._shown:
+            options.highlighted = ((options.highlighted or 0) + step) % len(self._shown)
+
+    def action_forget(self) -> None:
+        """Drops the row for good."""
+        index = self.query_one(OptionList).highlighted
+        if self._forget is None or index is None or index >= len(self._shown):
+            return
+        row = self._shown[index]
+        if self._forget(row[0]):
+            self._rows.remove(row)
+            self._show(self.query_one(Input).value)
+
+    def action_close(self) -> None:
+        """Takes nothing."""
+        if not self._dismissed:
+            self._dismissed = True
+            self.dismiss(None)
+
+
+# A question before something that cannot be undone. Cancel is what Enter does.
+
+
+class Confirm(ModalScreen[bool]):
+    """True when the answer is yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", show=False),
+        Binding("n,escape,q", "answer(False)", "No", show=False),
+        Binding("left,right,h,l,tab", "other", "The other button", show=False),
+    ]
+    AUTO_FOCUS = "#cancel"
+
+    def __init__(self, question: str, consequence: str, yes: str) -> None:
+        super().__init__()
+        self._question = question
+        self._consequence = consequence
+        self._yes = yes
+        self._answered = False
+
+    def compose(self) -> ComposeResult:
+        """Question, what follows from it, two buttons."""
+        with Vertical(id="dialog"):
+            yield Static(Content(self._question), id="question")
+            yield Static(Content(self._consequence), id="consequence")
+            with Horizontal(id="answers"):
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button(Content(f"{self._yes} (y)"), id="yes", compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Answers."""
+        self.action_answer(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """Answers; the first answer counts, for keys may have been typed ahead."""
+        if not self._answered:
+            self._answered = True
+            self.dismiss(answer)
+
+    def action_other(self) -> None:
+        """Moves to the other button."""
+        self.focus_next()
+
+
+# Saving a launch's output: asks for a file's name, and before one is written over.
+
+
+class Saving(Framed):
+    """What the run view knows about files."""
+
+    _run: Run
+    _output: OutputPane
+    _prompt: Prompt
+
+    def action_save(self) -> None:
+        """Asks where to."""
+        self._prompt.ask("save", "save what is shown to", f"launch-{self._run.launcher}.out")
+
+    def save_to(self, path: str, *, overwrite: bool = False) -> None:
+        """Writes what the pane would show into a file, without holding the screen up."""
+        if path.strip():
+            self.run_worker(self._save(os.path.expanduser(path.strip()), overwrite), group="saving")
+
+    async def _save(self, path: str, overwrite: bool) -> None:
+        run = self._run
+        spool = spool_path(self.console.settings.state_dir, run.launcher)
+        keep = self._output.keeps()
+        lines = run.output.lines(0)
+        try:
+            count = await asyncio.to_thread(save, path, lines, spool, keep, overwrite=overwrite, labels=run.size > 1)
+        except FileExistsError:
+            question = Confirm(f"{path} exists. Write over it?", "What is in it is lost.", "Overwrite")
+            self.app.push_screen(question, lambda yes: self.save_to(path, overwrite=True) if yes else None)
+        except OSError as error:
+            self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
+        except AgentError as error:
+            self.notify(error.message, severity="error", markup=False)
+        else:
+            self.notify(f"{counted(count, 'line', form=',')} in {path}", markup=False)

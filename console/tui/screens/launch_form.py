@@ -1,0 +1,250 @@
+"""``n``: the launch form, with the yod line that does the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label, Static
+
+from console.tui.actions import launch_command
+from console.tui.actions.launch_command import FIELDS, Entry, Form, LaunchError
+from console.tui.actions.registry import bindings
+from console.tui.format import several
+from console.tui.model.machine import State
+from console.tui.navigation.completion import PathSuggester
+from console.tui.navigation.presets import Presets, config_directory
+from console.tui.screens.base import Framed, Page
+from console.tui.screens.dialogs import Choosing
+from console.tui.widgets.bars import set_subtitle
+from console.tui.widgets.inputs import Choice, CleanInput, Prompt
+
+
+class Field(CleanInput):
+    """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("field")
+
+
+class LaunchScreen(Framed):
+    """A form whose every field is one of yod's words."""
+
+    TITLE_FOR_HELP = "launch"
+    AUTO_FOCUS = "#command"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
+    PLACES = ("launch", "field", "choice")
+
+    def body(self) -> Iterable[Widget]:
+        """Fields, the line, and what is wrong with it."""
+        form = VerticalScroll(*map(_row, FIELDS), id="form", can_focus=False)
+        form.border_title = "new launch"
+        line = Static(id="yod-line")
+        line.border_title = "the same in a shell"
+        yield Vertical(form, line, Static(id="launch-note"), id="launch-body")
+        yield Prompt(id="prompt")
+
+    def on_mount(self) -> None:
+        """Shows the line for the empty form."""
+        self.busy = False
+        self._presets = Presets(self.console.settings.state_dir, config_directory())
+        self.console.machine_changed.subscribe(self, lambda _: self._update())
+        self._update()
+
+    def fill_in(self, where: str, size: int) -> None:
+        """Takes processors chosen on the map."""
+        self.query_one("#where", Input).value = where
+        self.query_one("#size", Input).value = str(size)
+
+    def form(self) -> Form:
+        """What is filled in now."""
+        found: Form = {}
+        for entry in FIELDS:
+            widget = self.query_one(f"#{entry.id}")
+            if isinstance(widget, Choice):
+                if widget.index:
+                    found[entry.id] = widget.value
+            elif isinstance(widget, Input) and widget.value:
+                found[entry.id] = widget.value
+        return found
+
+    def fill(self, form: Form) -> None:
+        """Puts a form of before into the fields."""
+        for entry in FIELDS:
+            widget = self.query_one(f"#{entry.id}")
+            value = form.get(entry.id, "")
+            if isinstance(widget, Choice):
+                words = [word for word, _ in entry.choices]
+                widget.index = words.index(value) if value in words else 0
+            elif isinstance(widget, Input):
+                widget.value = value
+        self._update()
+
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    def _changed(self) -> None:
+        self._note("")
+        self._update()
+
+    def _update(self) -> None:
+        if not self.is_current:
+            return
+        self.query_one("#yod-line", Static).update(Content(launch_command.yod_line(self.form())))
+        machine = self.console.machine
+        free = machine.counts()[State.FREE]
+        box = self.query_one("#form")
+        set_subtitle(box, f"{free:,} of {several(machine.cells, 'processor')} free")
+
+    def _note(self, text: str, *, bad: bool = False) -> None:
+        note = self.query_one("#launch-note", Static)
+        note.update(Content(text))
+        note.set_class(bad, "-bad")
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_launch()
+
+    def action_launch(self) -> None:
+        """Starts it, once every field has taken in what was typed."""
+        if not self.busy and self.console.may_change():
+            self.run_worker(self._launch_when_typed(), exclusive=True)
+
+    async def _typed_form(self) -> Form | None:
+        """The form once the fields have taken in what was typed; None, and why, when something is wrong with it."""
+        while any(field.message_queue_size for field in self.query(Field)):
+            await asyncio.sleep(0.005)
+        form = self.form()
+        where, wrong = launch_command.problem(form)
+        if wrong:
+            self._note(wrong, bad=True)
+            self.query_one(f"#{where}").focus()
+            return None
+        return form
+
+    async def _launch_when_typed(self) -> None:
+        form = await self._typed_form()
+        if form is None:
+            return
+        self.busy = True
+        self._note("starting …")
+        self.console.starting += 1
+        try:
+            launcher = await launch_command.launch(form)
+        except LaunchError as error:
+            self._note(_told(error), bad=True)
+        except OSError as error:
+            self._note(f"yod could not be started: {error.strerror}", bad=True)
+        else:
+            self._note("")
+            self._remember(launcher, form)
+            self.console.attach(launcher, command=form["command"], size=int(form.get("size") or 1))
+        finally:
+            self.busy = False
+            self.console.starting -= 1
+
+    def _remember(self, launcher: int, form: Form) -> None:
+        try:
+            self._presets.launched(launcher, form)
+        except OSError as error:
+            self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
+
+    def action_preview(self) -> None:
+        """Asks where the ranks would go."""
+        self.run_worker(self._preview(), exclusive=True)
+
+    async def _preview(self) -> None:
+        form = await self._typed_form()
+        if form is None:
+            return
+        self._note("asking …")
+        try:
+            lines = await launch_command.dry_run(form)
+        except LaunchError as error:
+            self._note(_told(error), bad=True)
+        except OSError as error:
+            self._note(f"yod could not be started: {error.strerror}", bad=True)
+        else:
+            self._note("")
+            self.app.push_screen(Page("where the ranks would go", lines))
+
+    def action_presets(self) -> None:
+        """Offers launches of before, and those with a name."""
+        named = self._presets.named
+        rows = [(f"★ {name}", launch_command.yod_line(form), form) for name, form in sorted(named.items())]
+        rows += [(str(number), launch_command.yod_line(form), form) for number, form in self._presets.history]
+        if not rows:
+            self._note("nothing was launched from here before, and nothing has a name yet")
+            return
+
+        def chosen(form: Form | None) -> None:
+            if form is not None:
+                self.fill(form)
+
+        def forget(title: str) -> bool:
+            if title.startswith("★ "):
+                self._presets.name(title[2:], None)
+            return title.startswith("★ ")
+
+        self.app.push_screen(Choosing("launches of before", rows, forget), chosen)
+
+    def action_name(self) -> None:
+        """Asks for a name for this form."""
+        self.query_one(Prompt).ask("name", "keep this form as", placeholder="a name")
+
+    @on(Prompt.Answered)
+    def _named(self, event: Prompt.Answered) -> None:
+        name = event.value.strip()
+        if not name:
+            return
+        try:
+            self._presets.name(name, self.form())
+        except OSError as error:
+            self.query_one(Prompt).complain(error.strerror or str(error))
+            return
+        self._close_prompt()
+        self._note(f"kept as {name}; ctrl+o offers it")
+
+    @on(Prompt.Left)
+    def _close_prompt(self) -> None:
+        self.query_one(Prompt).remove_class("-open")
+        self.query_one("#command").focus()
+
+    def action_copy(self) -> None:
+        """The yod line into the clipboard."""
+        self.app.copy_to_clipboard(launch_command.yod_line(self.form()))
+
+    def action_clear(self) -> None:
+        """An empty form."""
+        self.fill({})
+        self.query_one("#command").focus()
+
+    def action_back(self) -> None:
+        """Closes the prompt, or goes back to the map."""
+        if self.query_one(Prompt).is_open:
+            self._close_prompt()
+        else:
+            self.console.action_show("mesh")
+
+
+def _told(error: LaunchError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _row(entry: Entry) -> Widget:
+    if entry.choices:
+        field: Widget = Choice(tuple(word for word, _ in entry.choices), id=entry.id)
+    else:
+        suggester = PathSuggester(commands=entry.id == "command") if entry.paths else None
+        field = Field(
+            placeholder=entry.hint,
+            id=entry.id,
+            compact=True,
+            restrict="[0-9]*" if entry.id == "size" else None,
+            suggester=suggester,
+        )
+    return Horizontal(Label(entry.label, classes="field-name"), field, classes="field")

@@ -1,0 +1,1 @@
+"""Where the console's data come from: database, running launches, nodes, recordings."""

@@ -1,0 +1,167 @@
+"""The one seam to the database: a thread of its own reads, the event loop gets pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from console.tui.model.machine import MOST_EVENTS, Event, Launcher, Node, Partition, Picture, Processor
+from db.views.viewer import Viewer
+from redmesh.sanitise import clean
+
+FIRST_EVENTS = 1_000  # those read at the start
+_clean = functools.lru_cache(1024)(clean)  # for texts that thousands of rows have alike, most of them empty
+
+
+class Translator:
+    """Rows of the database to the console's, every text of them cleaned for the terminal."""
+
+    def __init__(self) -> None:
+        self._counter = -1
+        self._mesh = ""
+        self._batch_jobs: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+
+    def same(self, now: float) -> Picture:
+        """Nothing has changed but the time."""
+        return Picture(False, self._counter, now, self._mesh, [], [], [], [])
+
+    def picture(self, reading: Any, events: list[Any]) -> Picture:
+        """What a reading brought."""
+        self._counter, self._mesh = reading.counter, clean(reading.mesh.name or "")
+        if reading.whole:
+            self._batch_jobs, self._names = {}, {}
+        for row in reading.partitions:
+            self._batch_jobs[row.id] = clean(row.batch_job or "")
+            if row.ended_at is not None:
+                del self._batch_jobs[row.id]
+        nodes = [_node(row) for row in reading.nodes]
+        self._names.update((node.id, node.name) for node in nodes)
+        return Picture(
+            reading.whole,
+            reading.counter,
+            reading.now,
+            self._mesh,
+            nodes,
+            [
+                Processor(
+                    row.id,
+                    row.node,
+                    row.slot,
+                    row.alloc_mode,
+                    _clean(row.reserved_for or ""),
+                    row.partition,
+                    row.launcher,
+                )
+                for row in reading.processors
+            ],
+            [self.launcher(row) for row in reading.launchers if row.ended_at is None],
+            [row.id for row in reading.launchers if row.ended_at is not None],
+            [_partition(row) for row in reading.partitions if row.ended_at is None],
+            [row.id for row in reading.partitions if row.ended_at is not None],
+            reading.mesh.topology or "",
+            [self._event(row) for row in events],
+        )
+
+    def launcher(self, row: Any) -> Launcher:
+        """A row of ``launcher``."""
+        return Launcher(
+            row.id,
+            clean(row.user or ""),
+            row.uid,
+            clean(row.command or ""),
+            row.size,
+            row.state,
+            self._names.get(row.login_processor, str(row.login_processor)),
+            row.pid,
+            row.partition,
+            self._batch_jobs.get(row.partition, ""),
+            row.created_at,
+            row.started_at,
+            row.pending_until or 0.0,
+            row.ranks or "",
+            row.processors or "",
+            row.ended_at,
+            row.exit_status,
+            clean(row.reason or ""),
+        )
+
+    def _event(self, row: Any) -> Event:
+        node = "" if row.node is None else self._names.get(row.node, str(row.node))
+        return Event(row.id, row.at, clean(row.kind), node, row.launcher, row.partition, clean(row.text or ""))
+
+
+class MachineReader:
+    """Reads the machine by its change counter. Errors: db.errors.StoreError."""
+
+    def __init__(self, url: str, login: str = "") -> None:
+        self._viewer = Viewer(url, login)
+        # one thread: a connection is used by one at a time, and a slow database never queues up work
+        self._thread = ThreadPoolExecutor(1, "database")
+        self._counter: int | None = None
+        self._now = 0.0
+        self._now_read_at = 0.0
+        self._last_event: int | None = None
+        self._translator = Translator()
+
+    async def read(self) -> Picture:
+        """What changed since the last call; everything on the first, and after the database was away."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+
+    async def history(self, limit: int) -> list[Launcher]:
+        """Launchers that have ended, the last one first."""
+        rows = await asyncio.get_running_loop().run_in_executor(self._thread, self._viewer.history, limit)
+        return [self._translator.launcher(row) for row in rows]
+
+    def close(self) -> None:
+        """Lets go of the database, without waiting for one that does not answer."""
+        self._thread.submit(self._viewer.close)
+        self._thread.shutdown(wait=False)
+
+    def _read(self) -> Picture:
+        try:
+            if self._counter is not None and self._viewer.counter() == self._counter:
+                return self._translator.same(self._now + time.monotonic() - self._now_read_at)
+            reading = self._viewer.read(self._counter)
+            after = None if reading.whole else self._last_event
+            events = self._viewer.events(after, FIRST_EVENTS if after is None else MOST_EVENTS)
+        except Exception:
+            self._counter = None  # after a gap all is read anew: it may be another database
+            raise
+        self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
+        if events:
+            self._last_event = events[-1].id
+        return self._translator.picture(reading, events)
+
+
+def _partition(row: Any) -> Partition:
+    return Partition(
+        row.id,
+        clean(row.user or ""),
+        row.uid,
+        clean(row.batch_job or ""),
+        row.size,
+        row.processors or "",
+        row.created_at,
+        row.max_in_use,
+        bool(row.batch_job_error),
+    )
+
+
+def _node(row: Any) -> Node:
+    return Node(
+        row.id,
+        clean(row.name),
+        row.role,
+        row.state,
+        _clean(row.reason or ""),
+        clean(row.address or ""),
+        _clean(row.agent or ""),
+        row.incarnation or 0,
+        row.state_at or 0.0,
+        _clean(row.by or ""),
+        row.side or 1,
+    )

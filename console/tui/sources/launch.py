@@ -1,0 +1,156 @@
+"""Watching one launch: its stream feeds its :class:`Run` whether or not anybody looks at it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from agents.wire import control, frames, messages
+from agents.wire.errors import AgentError
+from console.launch.daemons.connect import yod_socket
+from console.launch.events.spool import is_held, spool_path
+from console.tui.model.launch import Phase, Run
+from console.tui.sources.spool import Archive
+from console.tui.sources.yod import AttachError, Attachment, Pace
+from redmesh.sanitise import clean
+
+_BACK_S = 5.0  # one whose socket was removed makes it again (console/launch/attach/client.py)
+_SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
+_PIECE = 64 << 10  # as much as is read from a socket before keys are looked at again
+
+
+class Watch:
+    """A run and where it is fed from: yod's observers' socket, then the spool for what came when yod had gone.
+
+    ``trouble`` says why there is neither; ``archive`` has the lines that memory no longer holds.
+    """
+
+    def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
+        self.run = run
+        self.trouble = ""
+        self.saw_it_run = False  # since we came: its end is news
+        self.bad_exits_told = 0  # announcements of the run that a note was made of
+        self._socket = yod_socket(run_dir, run.launcher)
+        self._spool = spool_path(state_dir, run.launcher)
+        self._attachment: Attachment | None = None
+        self._spooled = False  # the stream is the spool's, byte for byte
+        self._past = 0  # bytes of the stream that were there when we came
+        self.archive = Archive(self._spool)
+        self._received = 0  # bytes of the stream: where the spool goes on
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """Feeds the run until its stream ends; ``changed`` is called with its phase, and when ranks exit badly."""
+        self.run.restart()
+        self.trouble = ""
+        self._received = 0
+        self.archive.clear()
+        self._spooled = os.path.exists(self._spool)
+        self._past = os.path.getsize(self._spool) if self._spooled else 0
+        if self._spooled:
+            self.archive.reached(0, self.run.output)
+        try:
+            try:
+                await self._follow_socket(changed)
+            except AttachError as error:
+                if not os.path.exists(self._spool):
+                    self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
+            if self.run.phase is not Phase.ENDED:
+                await self._follow_spool(changed)
+        except AgentError as error:
+            self.trouble = clean(error.message)
+        finally:
+            self.run.disconnected()
+            changed()
+
+    async def _follow_socket(self, changed: Callable[[], None]) -> None:
+        attachment = self._attachment = Attachment(self._socket, self.run.launcher)
+        try:
+            await self._open(attachment)
+            pace = Pace()
+            while batch := await attachment.batch():
+                self._feed(batch, changed)
+                await pace.rest()
+        finally:
+            attachment.close()
+            self._attachment = None
+
+    async def _open(self, attachment: Attachment) -> None:
+        runs = is_held(self._spool)
+        deadline = time.monotonic() + (_BACK_S if runs else _SOCKET_S)
+        while True:
+            try:
+                return await attachment.open()
+            except AttachError:
+                if (os.path.exists(self._spool) and not runs) or time.monotonic() > deadline:
+                    raise
+            await Pace.nap()
+
+    async def _follow_spool(self, changed: Callable[[], None]) -> None:
+        """The rest of a detached launch that is over, or whose end and our reading crossed."""
+        try:
+            file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            decoder, pace = frames.Decoder(), Pace()
+            while data := os.pread(file, _PIECE, self._received + decoder.pending):
+                self._feed(decoder.feed(data), changed)
+                await pace.rest()
+        finally:
+            os.close(file)
+
+    def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
+        self.saw_it_run = self.saw_it_run or (self.run.live and self._attachment is not None)
+        before = (self.run.phase, self.run.held, self.run.bad_exits)
+        self._stamp()
+        for kind, payload in batch:
+            self._take(kind, payload)
+        if before != (self.run.phase, self.run.held, self.run.bad_exits):
+            changed()
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        run = self.run
+        if kind in (frames.STDOUT, frames.STDERR):
+            rank, data = frames.split_output(payload)
+            run.output.feed(rank, kind, data)
+        elif kind == frames.CONTROL:
+            message = control.decode(payload)
+            if message.get("op") == "hello":
+                messages.check_hello(message)
+                return
+            if message.get("event") == "moved":  # the spool was written anew: counted from here
+                self._received = int(message["offset"])
+                self.archive.clear()
+                return
+            run.take(message)
+        self._received += frames.HEADER_SIZE + len(payload)
+        if self._spooled:
+            self.archive.reached(self._received, run.output)
+
+    def _stamp(self) -> None:
+        """Lines that were written before we came have no time."""
+        self.run.output.now = time.time() if self._received >= self._past else 0.0
+
+    def _attached(self) -> Attachment:
+        if self._attachment is None:
+            raise AttachError(f"launcher {self.run.launcher} is out of reach", "it may have ended")
+        return self._attachment
+
+    async def signal(self, number: int, ranks: list[int] | None) -> None:
+        """Sends a signal through yod. AttachError when it is out of reach."""
+        await self._attached().signal(number, ranks)
+
+    async def input(self, text: str | None) -> None:
+        """Sends text to the ranks' standard input; None ends it. AttachError when yod is out of reach."""
+        attachment = self._attached()
+        await (attachment.end_input() if text is None else attachment.input(text))
+
+    async def release(self) -> None:
+        """Lets held ranks run. AttachError when yod is out of reach."""
+        await self._attached().release()
+
+    def close(self) -> None:
+        """Lets go; the launch goes on."""
+        if self._attachment is not None:
+            self._attachment.close()

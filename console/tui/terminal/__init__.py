@@ -1,0 +1,1 @@
+"""The terminal under the console: themes, clipboard, suspending, the browser."""

@@ -1,0 +1,174 @@
+"""What a crash of the console leaves: a terminal as it was, a report in the state directory, a line that names it.
+
+Faults that Python sees end the application in order (ConsoleApp does it). For all others (a segmentation fault,
+``kill -9``, no memory) a guard waits: a process that notices the console's end and puts the terminal back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import platform
+import re
+import signal
+import termios
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from redmesh.sanitise import clean
+from redmesh.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Reports that are kept: a console that crashes at every start does not fill the disk.
+KEPT = 10
+_PREFIX = "console-crash-"
+#: Undoes what Textual's driver and its widgets switch on: bracketed paste, reports of size, mouse and focus, the
+#: keyboard protocol, colours, the alternate screen; wraps lines and shows the cursor.
+_RESET = (
+    b"\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2026l"
+    b"\x1b[<u\x1b[0m\x1b[?1049l\x1b[?7h\x1b[?25h\r"
+)
+_DONE = b"done"
+_PASSWORD = re.compile(r"(\b[\w+]+://[^\s:/@]*:)[^\s@]+@")
+_COOKIE = re.compile(r"\b[0-9a-fA-F]{16,}\b")  # no id, pid or address (0x…) looks like that
+_SECRET_NAMES = ("COOKIE", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "_KEY")
+
+
+def write_report(state_dir: str, what: str, error: BaseException | None) -> str:
+    """Write a report; how people are told where it is, or why there is none. ``what``: one line about the crash."""
+    stack = "".join(traceback.format_exception(error)) if error is not None else ""
+    return write_text(state_dir, what, stack)
+
+
+def write_text(state_dir: str, what: str, stack: str) -> str:
+    """The same, of a stack as text."""
+    name = time.strftime(f"{_PREFIX}%Y%m%d-%H%M%S-{os.getpid()}.txt")
+    path = os.path.join(state_dir, name)
+    text = "\n".join([
+        f"mesh console {VERSION}: {without_secrets(what)}",
+        time.strftime("at %Y-%m-%d %H:%M:%S %z"),
+        f"Python {platform.python_version()}, Textual {_version('textual')}, Rich {_version('rich')}",
+        f"{platform.platform()}, TERM={os.environ.get('TERM', '')}",
+        "",
+        without_secrets(stack) or "No traceback: the process ended without a word (killed, or no memory left).",
+        "",
+    ])  # fmt: skip
+    try:
+        os.makedirs(state_dir, mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(file, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(text)
+        _remove_old(state_dir)
+    except OSError as failed:
+        return f"no report: {path} cannot be written: {failed.strerror}"
+    return f"the report is in {path}"
+
+
+def without_secrets(text: str) -> str:
+    """``text`` without passwords, cookies and what the environment has of their kind."""
+    for name, value in os.environ.items():
+        if len(value) >= 6 and any(word in name.upper() for word in _SECRET_NAMES):
+            text = text.replace(value, "***")
+    return _COOKIE.sub("***", _PASSWORD.sub(r"\1***@", text))
+
+
+def fault(what: str) -> str:
+    """What is said of an error that nobody caught."""
+    return f"a fault of the console itself: {what}"
+
+
+def told(what: str, where: str) -> str:
+    """The one line that people get."""
+    return clean(f"mesh console: {without_secrets(what)} ({where})")
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _remove_old(state_dir: str) -> None:
+    found = sorted(name for name in os.listdir(state_dir) if name.startswith(_PREFIX))
+    for name in found[:-KEPT]:
+        os.unlink(os.path.join(state_dir, name))
+
+
+class TerminalGuard:
+    """Puts the terminal back when the console dies of what Python does not see. ``stand_down`` when it has ended well.
+
+    The guard is a process of its own, forked before there are any threads. It is told of the end by a pipe, into
+    which the stack of a fatal signal is written too.
+    """
+
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
+        try:
+            self._before: list[Any] | None = termios.tcgetattr(0)
+        except termios.error:
+            self._before = None
+        reader, self._line = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.close(self._line)
+                self._watch(reader)
+            finally:
+                os._exit(0)
+        os.close(reader)
+        faulthandler.enable(self._line, all_threads=True)
+
+    def stand_down(self) -> None:
+        """The terminal is as it was; the guard goes."""
+        if self._line < 0:
+            return
+        faulthandler.disable()
+        line, self._line = self._line, -1
+        with contextlib.suppress(OSError):
+            os.write(line, _DONE)
+        with contextlib.suppress(OSError):
+            os.close(line)
+            os.waitpid(self._pid, 0)
+
+    def put_back(self) -> None:
+        """Make the terminal what it was before the console."""
+        put_back(0, 2, self._before)
+
+    def _watch(self, reader: int) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH,
+                       signal.SIGTTOU, signal.SIGTTIN, signal.SIGPIPE):  # fmt: skip
+            signal.signal(number, signal.SIG_IGN)
+        # nothing else of the console's may stay open here: others notice its end by its descriptors
+        line = fcntl.fcntl(reader, fcntl.F_DUPFD, 100)
+        os.closerange(3, line)
+        os.closerange(line + 1, 1 << 16)
+        said = b""
+        while piece := os.read(line, 65536):
+            said += piece
+        if said.endswith(_DONE):
+            return
+        put_back(0, 2, self._before)
+        stack = said.decode("utf-8", "replace")
+        first = stack.partition("\n")[0]
+        what = fault(first) if first else "the console was killed; its terminal was put back"
+        with contextlib.suppress(OSError):
+            line_of_text = told(what, write_text(self._state_dir, what, stack))
+            os.write(2, line_of_text.encode("utf-8", "replace") + b"\r\n")
+
+
+def put_back(terminal: int, output: int, before: Sequence[Any] | None) -> None:
+    """Undo what an application on the whole screen did to the terminal. One that is gone is left alone."""
+    with contextlib.suppress(OSError, termios.error):
+        # a shell that has the terminal again may have made it its own: only what is still raw is put back
+        if before is not None and not termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO):
+            termios.tcsetattr(terminal, termios.TCSANOW, list(before))
+    with contextlib.suppress(OSError):
+        os.write(output, _RESET)

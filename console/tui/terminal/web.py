@@ -1,0 +1,153 @@
+"""The console in a browser: textual-serve behind a token, on the loopback interface alone.
+
+textual-serve has no authentication of its own, and whoever reaches it launches programs as the one who serves. So every
+route, the websocket's too, asks for a cookie that only the address with the token gives out; and for this very host
+name, so that no page elsewhere can have a browser talk to us under a name of its own (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import shlex
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from textual_serve.server import Server
+
+from console.errors import ConsoleError
+from redmesh.start_command import start_command
+
+HOST = "127.0.0.1"
+_MOST_VISITORS = 8
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class GuardedServer(Server):
+    """Serves one command to whoever has the token."""
+
+    def __init__(self, command: str, port: int) -> None:
+        super().__init__(command, host=HOST, port=port, title="Redmesh")
+        self.token = secrets.token_urlsafe(24)
+        self._visit = secrets.token_urlsafe(24)  # what the cookie holds: the token itself stays out of it
+        self._cookie = f"redmesh-{port}"
+        self._visitors = 0
+
+    @property
+    def address(self) -> str:
+        """What is opened in the browser."""
+        return f"{self.public_url}/?token={self.token}"
+
+    def initialize_logging(self) -> None:
+        """Only what is wrong, and never an address: it may have the token in it."""
+        logging.basicConfig(level=logging.ERROR, format="mesh serve: %(message)s", stream=sys.stderr)
+        logging.getLogger("aiohttp.access").disabled = True
+
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+        app.middlewares.append(self._guard())
+        return app
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Nothing: where it is is said when it listens."""
+
+    def serve(self, debug: bool = False) -> None:
+        """Serves until ^C or SIGTERM. OSError when the port is taken."""
+        self.debug = debug
+        self.initialize_logging()
+        web.run_app(self._make_app(), host=self.host, port=self.port, access_log=None, print=self._say)
+
+    def _say(self, *_: object) -> None:
+        print(self.address, flush=True)
+        print("mesh serve: open this in a browser on this machine; ^C ends it", file=sys.stderr, flush=True)
+
+    def _guard(self) -> Middleware:
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            refused = self._refusal(request)
+            if refused:
+                return web.Response(status=403, text=f"{refused}\n", headers=_HEADERS)
+            if not self._known(request):
+                return self._welcome(request)
+            if request.path == "/ws":
+                return await self._one_more(request, handler)
+            response = await handler(request)
+            if not response.prepared:
+                response.headers.update(_HEADERS)
+                response.headers["Content-Security-Policy"] = self._policy
+            return response
+
+        return guard
+
+    def _refusal(self, request: web.Request) -> str:
+        """Why the request is none of ours; empty when it may be."""
+        here = f"{HOST}:{self.port}"
+        if request.headers.get("Host", "") != here:
+            return f"this is http://{here} and nothing else"
+        origin = request.headers.get("Origin")
+        if origin is None and request.path == "/ws":
+            return "a websocket needs an origin"
+        if origin is not None and origin != f"http://{here}":
+            return "requests of other pages are refused"
+        if request.method not in ("GET", "HEAD"):
+            return "there is nothing to be written here"
+        return ""
+
+    def _known(self, request: web.Request) -> bool:
+        return hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._visit.encode())
+
+    def _welcome(self, request: web.Request) -> web.Response:
+        given = request.query.get("token", "")
+        if request.path != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
+            return web.Response(
+                status=403, text="the address that mesh serve printed has a token in it\n", headers=_HEADERS
+            )
+        # to an address without the token, which stays out of the history
+        response = web.Response(status=303, headers={**_HEADERS, "Location": "/"})
+        response.set_cookie(self._cookie, self._visit, httponly=True, samesite="Strict", path="/")
+        return response
+
+    async def _one_more(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._visitors >= _MOST_VISITORS:
+            return web.Response(status=503, text=f"{_MOST_VISITORS} consoles are open already\n", headers=_HEADERS)
+        self._visitors += 1
+        try:
+            return await handler(request)
+        finally:
+            self._visitors -= 1
+
+    @property
+    def _policy(self) -> str:
+        here = f"{HOST}:{self.port}"
+        return (
+            "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'self'"
+            f" 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src ws://{here} http://{here};"
+            " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        )
+
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def serve_console(port: int, *, config: str, read_only: bool) -> int:
+    """Serves until ^C or SIGTERM; the exit status. ConsoleError when the port is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise ConsoleError(f"port {port}: {error.strerror}", "mesh serve --port N takes another") from None
+    words = start_command("console.cli.mesh.command")
+    words += ["--config", config] if config else []
+    words += ["console", *(["--read-only"] if read_only else [])]
+    GuardedServer(f"exec {shlex.join(words)}", port).serve()
+    return 0

@@ -1,0 +1,216 @@
+"""The line at the top: where one is, what else is open, how the machine does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from textual import events
+from textual.content import Content
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.style import Style
+from textual.widget import Widget
+
+from console.tui.format import elapsed
+from console.tui.model.launch import Phase
+from console.tui.model.machine import State
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+_UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
+_MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
+
+
+class TopBar(Widget):
+    """Tabs that can be clicked, and the state of the machine and of the picture of it."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "top-bar--brand",
+        "top-bar--tab",
+        "top-bar--here",
+        "top-bar--good",
+        "top-bar--bad",
+        "top-bar--quiet",
+        "top-bar--bars",
+    }
+
+    @property
+    def console(self) -> ConsoleApp:
+        """The application, by its own type."""
+        return cast("ConsoleApp", self.app)
+
+    def on_mount(self) -> None:
+        """Follows the machine, the runs and the mode."""
+        self.console.machine_changed.subscribe(self, lambda _: self.refresh())
+        self.console.runs_changed.subscribe(self, lambda _: self.refresh())
+        self.console.mode_change_signal.subscribe(self, lambda _: self.refresh())
+
+    def render(self) -> Content:
+        """Brand, tabs, and on the right the state."""
+        right = self._state()
+        left = Content.assemble((" Redmesh ", self.get_visual_style("top-bar--brand")))
+        room = self.size.width - left.cell_length - right.cell_length
+        tabs = self._tabs()
+        here = next((i for i, (name, _) in enumerate(tabs) if name == self.console.current_mode), 0)
+        # where there is no room for all, the ones furthest from where one is go first
+        while len(tabs) > 1 and sum(len(title) + 2 for _, title in tabs) > room:
+            drop = 2 if here > 2 or (here == len(tabs) - 1 and len(tabs) > 3) else len(tabs) - 1
+            if tabs[drop][0] == self.console.current_mode:
+                break
+            del tabs[drop]
+            here -= drop < here
+        for name, title in tabs:
+            style = self.get_visual_style("top-bar--here" if name == self.console.current_mode else "top-bar--tab")
+            meta = Style.from_meta({"@click": f"app.show({name!r})"})
+            left = left.append(Content.styled(f" {title} ", style + meta))
+        gap = max(1, self.size.width - left.cell_length - right.cell_length)
+        return left.append(" " * gap).append(right)
+
+    def _tabs(self) -> list[tuple[str, str]]:
+        table = self.console.navigator.table
+        tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
+        for launcher, run in self.console.runs.items():
+            mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
+            name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
+            tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
+        return tabs
+
+    def _state(self) -> Content:
+        console = self.console
+        quiet, bad = self.get_visual_style("top-bar--quiet"), self.get_visual_style("top-bar--bad")
+        if console.trouble:
+            age = console.picture_age_s()
+            text = "no picture yet" if age is None else f"picture is {elapsed(age)} old"
+            return Content.assemble((f" {text} ", bad))
+        if console.replaying:
+            return Content.assemble((f" {console.where_told()} ", self.get_visual_style("top-bar--here")))
+        counts = console.machine.counts()
+        bars = console.usage.bars(max(0, min(30, (self.size.width - 84) // 2)))
+        usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
+        only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
+        return Content.assemble(
+            only,
+            (f" use {bars}  ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
+            (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
+            ("● ", self.get_visual_style("top-bar--good")),
+        )
+
+
+# The line at the foot: what can be done now, and by which key.
+#
+# Drawn as one line: Textual's footer makes a widget of each key, all anew whenever one of them changes, and lays the
+# screen out again; that cost more than the map.
+
+
+_NEVER_LEFT_OUT = frozenset(("app.help", "app.quit"))  # how to learn the rest, and how to get out
+
+
+class _Item(NamedTuple):
+    shown: str
+    label: str
+    key: str
+    possible: bool
+    stays: bool  # also where there is not room for all
+
+
+class KeyBar(Widget):
+    """Follows the screen's bindings; a click on a key is the key."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"key-bar--key", "key-bar--label", "key-bar--dim"}
+    DEFAULT_CSS = """
+    KeyBar { dock: bottom; height: 1; background: $footer-background; }
+    KeyBar .key-bar--key { color: $footer-key-foreground; text-style: bold; }
+    KeyBar .key-bar--label { color: $footer-description-foreground; }
+    KeyBar .key-bar--dim { color: $quiet; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: list[_Item] = []
+        self._shown: list[tuple[_Item, int]] = []  # what there was room for, and the column where it ends
+
+    def on_mount(self) -> None:
+        """Follows."""
+        self.screen.bindings_updated_signal.subscribe(self, self._updated)
+        self.call_after_refresh(self._updated, self.screen)
+
+    def _updated(self, screen: Screen[object]) -> None:
+        if not screen.is_mounted:
+            return
+        items: dict[object, _Item] = {}
+        for _, binding, enabled, _tip in screen.active_bindings.values():
+            if not binding.show:
+                continue
+            shown = self.app.get_key_display(binding)
+            group = binding.group
+            name = group if group is not None else binding.action
+            before = items.get(name)
+            if before is None:
+                label = group.description if group is not None else binding.description
+                items[name] = _Item(shown, label, binding.key, enabled, binding.id in _NEVER_LEFT_OUT)
+            elif group is not None:
+                items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
+        if list(items.values()) != self._items:
+            self._items = list(items.values())
+            self.refresh()
+
+    def render(self) -> Content:
+        """As many as there is room for, further apart where there is more of it."""
+        items = list(self._items)
+        for gap in (2, 1):
+            line = self._line(items, gap)
+            if line.cell_length <= self.size.width + gap:
+                return line
+        for item in [item for item in reversed(items) if not item.stays]:
+            items.remove(item)  # a word cut in half says nothing
+            line = self._line(items, 1)
+            if line.cell_length <= self.size.width + 1:
+                break
+        return line
+
+    def _line(self, items: list[_Item], gap: int) -> Content:
+        key_style, label_style = self.get_visual_style("key-bar--key"), self.get_visual_style("key-bar--label")
+        dim = self.get_visual_style("key-bar--dim")
+        line = Content(" ")
+        self._shown = []
+        for item in items:
+            styles = (key_style, label_style) if item.possible else (dim, dim)
+            part = Content.assemble((item.shown, styles[0]), (f" {item.label}", styles[1]))
+            line = line.append(part).append(" " * gap)
+            self._shown.append((item, line.cell_length))
+        return line
+
+    def on_click(self, event: events.Click) -> None:
+        """Presses the key."""
+        for item, end in self._shown:
+            if event.x < end:
+                if item.possible:
+                    self.app.simulate_key(item.key)
+                return
+
+
+# Titles of frames: plain text, never markup, and drawn only when they change, and then alone.
+#
+# Textual draws all of a widget again for another title.
+
+
+def set_title(widget: Widget, text: str) -> None:
+    """The title in the frame's upper edge."""
+    title = Content(text)
+    if widget.border_title != title.markup:
+        widget._border_title = title
+        _redraw_edge(widget, 0)
+
+
+def set_subtitle(widget: Widget, text: str) -> None:
+    """The title in the frame's lower edge."""
+    title = Content(text)
+    if widget.border_subtitle != title.markup:
+        widget._border_subtitle = title
+        _redraw_edge(widget, widget.outer_size.height - 1)
+
+
+def _redraw_edge(widget: Widget, y: int) -> None:
+    left, top = widget.content_offset
+    widget.refresh(Region(-left, y - top, widget.outer_size.width, 1))

@@ -1,0 +1,292 @@
+"""Cells in labelled blocks with a cursor: what the map and the grid of ranks have in common."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from console.tui.actions.registry import bindings
+from console.tui.map.layout import Block, Layout, Lines, Stretch
+
+
+class CellGrid(ScrollView, can_focus=True):
+    """Draws cells by line and repaints only where something changed. A subclass says what the cells are."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "cell-grid--label",
+        "cell-grid--label-down",
+        "cell-grid--label-here",
+        "cell-grid--cursor",
+        "cell-grid--cursor-blurred",
+    }
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("cells")
+
+    HALVES = True  # whether a block may take two lines
+    cursor = reactive(0, repaint=False)
+    #: What is said where there are no cells.
+    message = reactive("")
+
+    class Moved(Message):
+        """The cursor stands on another cell, or the cell changed."""
+
+        def __init__(self, grid: CellGrid, cell: int) -> None:
+            super().__init__()
+            self.grid = grid
+            self.cell = cell
+
+        @property
+        def control(self) -> CellGrid:
+            """Whose cursor it is."""
+            return self.grid
+
+    class Chosen(Message):
+        """Enter, or a second click, on a cell."""
+
+        def __init__(self, grid: CellGrid, cell: int) -> None:
+            super().__init__()
+            self.grid = grid
+            self.cell = cell
+
+        @property
+        def control(self) -> CellGrid:
+            """Where it happened."""
+            return self.grid
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._layout: Lines = Layout([], 80, 24)
+        self._strips: dict[int, Strip] = {}
+        self._styles: dict[str, Style] = {}
+        self._marked: dict[tuple[Style, str], Style] = {}
+
+    # what a subclass says
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        raise NotImplementedError
+
+    def blocks(self) -> list[Block]:
+        """The cells in labelled runs."""
+        raise NotImplementedError
+
+    def appearance(self, cell: int) -> tuple[str, str]:
+        """What stands in the cell (at most as long as a tile is wide), and the name of its style."""
+        raise NotImplementedError
+
+    def lay_out(self, width: int, height: int) -> Lines:
+        """Where the cells stand in that room."""
+        return Layout(self.blocks(), width, height, halves=self.HALVES)
+
+    def mark(self, cell: int) -> str:
+        """The name of a style laid over the cell's own; empty for none."""
+        del cell
+        return ""
+
+    def look(self, cell: int) -> tuple[str, str, str]:
+        """Glyph, style and mark together."""
+        return (*self.appearance(cell), self.mark(cell))
+
+    def label_style(self, first: int) -> str:
+        """The name of the style for the label of the block that begins with that cell (-1: of no block)."""
+        raise NotImplementedError
+
+    # what the screen tells it
+
+    def room(self) -> Size:
+        """What cells may be laid out in."""
+        return self.scrollable_content_region.size
+
+    def rebuild(self) -> None:
+        """There are other cells than before, or other room: lay everything out anew."""
+        size = self.room()
+        self._layout = self.lay_out(size.width, size.height)
+        self._strips.clear()
+        self.virtual_size = Size(self._layout.width, len(self._layout.lines))
+        if self.cells:
+            self.cursor = min(self.cursor, self.cells - 1)
+        self.refresh()
+        self.post_message(self.Moved(self, self.cursor))
+
+    def repaint(self, cells: set[int]) -> None:
+        """These cells changed; nothing else is drawn again."""
+        width, height = self._layout.density.tile, self._layout.density.height
+        scroll_x, scroll_y = self.scroll_offset
+        regions = []
+        lines: set[int] = set()
+        for cell in cells:
+            if cell not in self._layout:
+                continue
+            x, y = self._layout.place(cell)
+            for line in range(y, y + height):
+                self._strips.pop(line, None)
+            if len(cells) <= 256:
+                regions.append(Region(x - scroll_x, y - scroll_y, width, height))
+            else:
+                lines.add(y)
+        regions += [Region(0, y - scroll_y, self.size.width, height) for y in lines]
+        visible = [region for region in regions if -height < region.y < self.size.height]
+        if visible:
+            self.refresh(*visible)
+        if self.cursor in cells:
+            self.post_message(self.Moved(self, self.cursor))
+
+    # cursor
+
+    def action_move(self, where: str) -> None:
+        """Moves the cursor: left, right, up, down, first, last, page_up, page_down."""
+        cell = self.cursor
+        if cell not in self._layout or not self.cells:
+            return
+        last = self.cells - 1
+        if where in ("up", "down"):
+            cell = self._layout.vertical(cell, 1 if where == "down" else -1)
+        elif where in ("page_up", "page_down"):
+            for _ in range(max(1, self.size.height - 1)):
+                cell = self._layout.vertical(cell, 1 if where == "page_down" else -1)
+        else:
+            cell = {"left": max(0, cell - 1), "right": min(last, cell + 1), "first": 0, "last": last}[where]
+        self.cursor = cell
+
+    def action_choose(self) -> None:
+        """Acts on the cell under the cursor."""
+        if self.cells:
+            self.post_message(self.Chosen(self, self.cursor))
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        """Repaints both cells and keeps the cursor in sight."""
+        if after not in self._layout:  # it appears with the next rebuild
+            return
+        self._refresh_line_of(before)
+        self._refresh_line_of(after)
+        x, y = self._layout.place(after)
+        self.scroll_to_region(Region(x, y, self._layout.density.tile, self._layout.density.height), animate=False)
+        self.post_message(self.Moved(self, after))
+
+    def _refresh_line_of(self, cell: int) -> None:
+        if cell in self._layout:
+            y, height = self._layout.place(cell)[1], self._layout.density.height
+            for line in range(y, y + height):
+                self._strips.pop(line, None)
+            self.refresh_lines(y, height)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor; a second on the same cell acts."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        cell = self._layout.at(offset.x + self.scroll_offset.x, offset.y + self.scroll_offset.y)
+        if cell is not None:
+            self.cursor = cell
+            if event.chain == 2:
+                self.post_message(self.Chosen(self, cell))
+
+    def on_focus(self) -> None:
+        self._refresh_line_of(self.cursor)
+
+    def on_blur(self) -> None:
+        self._refresh_line_of(self.cursor)
+
+    def on_resize(self) -> None:
+        self.rebuild()
+
+    # drawing
+
+    def notify_style_update(self) -> None:
+        """Another theme: every prebuilt style is out of date."""
+        super().notify_style_update()
+        self._styles.clear()
+        self._marked.clear()
+        self._strips.clear()
+
+    def _style(self, name: str) -> Style:
+        style = self._styles.get(name)
+        if style is None:
+            style = self._styles[name] = self.get_component_rich_style(f"cell-grid--{name}")
+        return style
+
+    @property
+    def _base(self) -> Style:
+        """The widget's own style, worked out once: it goes up through all ancestors."""
+        style = self._styles.get("")
+        if style is None:
+            style = self._styles[""] = self.rich_style
+        return style
+
+    def _over(self, style: Style, mark: str) -> Style:
+        both = self._marked.get((style, mark))
+        if both is None:
+            over = self.get_component_rich_style(f"cell-grid--{mark}", partial=True)
+            both = self._marked[style, mark] = style + over
+        return both
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one visible line, from the cache where nothing changed."""
+        scroll_x, scroll_y = self.scroll_offset
+        line = y + scroll_y
+        if not self.cells:
+            words = textwrap.wrap(self.message, max(10, self.size.width - 2))
+            text = words[y - 1] if 0 < y <= len(words) else ""
+            return Strip([Segment(text, self._style("label"))]).crop_extend(0, self.size.width, self._base)
+        strip = self._strips.get(line)
+        if strip is None:
+            if line >= len(self._layout.lines):
+                return Strip.blank(self.size.width, self._base)
+            strip = self._strips[line] = self._draw(self._layout.lines[line])
+        return strip.crop_extend(scroll_x, scroll_x + self.size.width, self._base)
+
+    def _draw(self, line: list[Stretch]) -> Strip:
+        blank = self._base
+        segments: list[Segment] = []
+        x = 0
+        for stretch in line:
+            if stretch.label_x > x:
+                segments.append(Segment(" " * (stretch.label_x - x), blank))
+            if stretch.label:
+                segments.append(Segment(stretch.label, self._style(self.label_style(stretch.first))))
+            x = stretch.label_x + len(stretch.label)
+            segments.append(Segment(" " * (stretch.x - x), blank))
+            segments += self._cells(stretch)
+            step = self._layout.density.tile + self._layout.density.gap
+            x = stretch.x + max(0, stretch.cells * step - self._layout.density.gap)
+        return Strip([segment for segment in segments if segment.text], x)
+
+    def _cells(self, stretch: Stretch) -> list[Segment]:
+        density, blank = self._layout.density, self._base
+        segments: list[Segment] = []
+        text, style = "", blank
+        cursor = self.cursor
+        for cell in range(stretch.first, stretch.first + stretch.cells):
+            glyph, name, mark = self.look(cell)
+            tile_style = self._style(name)
+            if mark:
+                tile_style = self._over(tile_style, mark)
+            tile = glyph.center(density.tile) if not stretch.part else " " * density.tile
+            if cell == cursor:
+                name = "cell-grid--cursor" if self.has_focus else "cell-grid--cursor-blurred"
+                tile_style += self.get_component_rich_style(name, partial=True)
+                if density.tile >= 3 and not stretch.part:
+                    tile = f"[{glyph.center(density.tile - 2)}]"
+            if density.gap:
+                segments.append(Segment(tile, tile_style))
+                segments.append(Segment(" " * density.gap, blank))
+            elif tile_style is style:
+                text += tile
+            else:
+                segments.append(Segment(text, style))
+                text, style = tile, tile_style
+        segments.append(Segment(text, style))
+        if density.gap and len(segments) > 1:
+            del segments[-2:]  # no gap behind the last
+        return segments

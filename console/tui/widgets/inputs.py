@@ -1,0 +1,196 @@
+"""A line at the bottom of a screen that asks for something: a filter, what to look for, a file's name."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.suggester import Suggester
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from console.tui.actions.registry import bindings
+from redmesh.sanitise import clean
+
+# A line to type into that takes nothing a terminal would act on, pasted or filled in.
+
+
+class CleanInput(Input):
+    """Textual's own draws what was pasted as it is."""
+
+    def validate_value(self, value: str) -> str:
+        """Control characters as pictures."""
+        return clean(value)
+
+
+class _Line(CleanInput):
+    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
+
+    def action_leave(self) -> None:
+        """Closes the prompt without an answer."""
+        parent = self.parent
+        if isinstance(parent, Prompt):
+            parent.leave()
+
+    def action_end_input(self) -> None:
+        """Ends what is typed into: only standard input has an end."""
+        parent = self.parent
+        if isinstance(parent, Prompt):
+            parent.post_message(Prompt.Ended(parent.kind))
+
+
+class Prompt(Horizontal):
+    """Hidden until it asks. ``kind`` is what it asks for."""
+
+    class Answered(Message):
+        """Enter was pressed."""
+
+        def __init__(self, kind: str, value: str) -> None:
+            super().__init__()
+            self.kind, self.value = kind, value
+
+    class Typed(Message):
+        """The answer so far."""
+
+        def __init__(self, kind: str, value: str) -> None:
+            super().__init__()
+            self.kind, self.value = kind, value
+
+    class Left(Message):
+        """It was closed without an answer."""
+
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.kind = kind
+
+    class Ended(Message):
+        """^D."""
+
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.kind = kind
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.kind = ""
+        self._line = _Line(compact=True)
+        self._asks = Label()
+        self._note = Label(classes="prompt-note")
+        self._keeps_open = False
+
+    def compose(self) -> ComposeResult:
+        """Name, line, what is wrong with it."""
+        yield self._asks
+        yield self._line
+        yield self._note
+
+    def ask(
+        self,
+        kind: str,
+        name: str,
+        value: str = "",
+        placeholder: str = "",
+        *,
+        keeps_open: bool = False,
+        suggester: Suggester | None = None,
+    ) -> None:
+        """Opens it. ``keeps_open``: an answer empties the line instead of closing the prompt."""
+        self.kind, self._keeps_open = kind, keeps_open
+        self._asks.update(Content(f" {name} "))
+        self._line.suggester = suggester
+        with self._line.prevent(Input.Changed):
+            self._line.value = value
+        self._line.placeholder = placeholder
+        self._line.cursor_position = len(value)
+        self.complain("")
+        self.add_class("-open")
+        self._line.focus()
+
+    def complain(self, text: str) -> None:
+        """What is wrong with the answer so far."""
+        self._note.update(Content(text))
+        self._note.display = bool(text)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it asks now."""
+        return self.has_class("-open")
+
+    def close(self) -> None:
+        """Hides it."""
+        self.remove_class("-open")
+        self.screen.set_focus(None)
+
+    def leave(self) -> None:
+        """Closes it without an answer."""
+        self.close()
+        self.post_message(self.Left(self.kind))
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.post_message(self.Typed(self.kind, event.value))
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._keeps_open:
+            self._line.value = ""
+        self.post_message(self.Answered(self.kind, event.value))
+
+
+# One of a few words, chosen on one line.
+
+
+class Choice(Widget, can_focus=True):
+    """Left, right or space choose; what is chosen stands out and is marked."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"choice--chosen", "choice--other"}
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("choice")
+
+    index = reactive(0)
+
+    class Changed(Message):
+        """Another word is chosen."""
+
+    def __init__(self, words: tuple[str, ...], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._words = words
+
+    @property
+    def value(self) -> str:
+        """The word chosen."""
+        return self._words[self.index]
+
+    def action_step(self, step: int) -> None:
+        """The next word, or the one before; round at the end."""
+        self.index = (self.index + step) % len(self._words)
+
+    def watch_index(self) -> None:
+        """Says so."""
+        self.post_message(self.Changed())
+
+    def on_click(self, event: events.Click) -> None:
+        """Chooses the word that was clicked."""
+        x = 0
+        for index, word in enumerate(self._words):
+            x += len(word) + 4
+            if event.x < x:
+                self.index = index
+                return
+
+    def render(self) -> Content:
+        """All words; ``(•)`` before the chosen one, so that it can be told without colour."""
+        parts = []
+        for index, word in enumerate(self._words):
+            style = self.get_visual_style("choice--chosen" if index == self.index else "choice--other")
+            parts.append(Content.styled(f"{'●' if index == self.index else '○'} {word}", style))
+            parts.append(Content("  "))
+        return Content("").join(parts)

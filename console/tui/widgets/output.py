@@ -1,0 +1,308 @@
+"""What the ranks write, drawn from the bounded buffer: only the lines in sight cost anything."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import time
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection as Selected
+from textual.strip import Strip
+
+from console.tui.actions.registry import bindings
+from console.tui.model.filter import Filter, Selection
+from console.tui.model.gather import Gathered
+from console.tui.model.launch import Run
+from console.tui.model.machine import HUES
+from console.tui.model.output import NOTE, STDERR, Line
+from console.tui.sources.spool import Archive, Everything
+
+_WIDEST_WHO = 14  # columns for the ranks of gathered lines
+_LOOKED_AT = 200_000  # lines a search goes through before it asks to be told again
+
+
+class Rows(Protocol):
+    """Where the lines shown come from."""
+
+    def refresh(self) -> None:
+        """Takes in what arrived since."""
+
+    def __len__(self) -> int: ...
+
+    def number(self, index: int) -> int:
+        """The line's number: what stays the same while others are dropped."""
+
+    def line(self, index: int) -> Line:
+        """The line."""
+
+    def who(self, index: int) -> str:
+        """Whose it is."""
+
+
+class OutputPane(ScrollView, can_focus=True):
+    """Lines of all ranks or of some; follows the end until somebody scrolls up."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "output-pane--stderr",
+        "output-pane--note",
+        "output-pane--rule",
+        "output-pane--match",
+        "output-pane--hit",
+        *(f"output-pane--rank-{number}" for number in range(HUES)),
+    }
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("output")
+
+    following = reactive(True, repaint=False)
+    #: The ranks whose lines are shown; None: all.
+    scope: reactive[frozenset[int] | None] = reactive(None, repaint=False)
+    wanted: reactive[Filter] = reactive(Filter(), repaint=False)
+    gathered = reactive(False, repaint=False)
+    stamps = reactive(False, repaint=False)
+    search: reactive[re.Pattern[str] | None] = reactive(None)
+
+    class Changed(Message):
+        """What is shown, or whether it follows, changed: the title has to say so."""
+
+    def __init__(self, run: Run, archive: Archive, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._run = run
+        self._archive = archive
+        self._rows: Rows = Everything(run.output, archive)
+        self._moving = False
+        self._drawn = (-1, -1, -1)
+        self._hit: int | None = None  # the number of the line that was found last
+        self._styles: dict[str, Style] = {}
+
+    def __len__(self) -> int:
+        """Lines that can be shown now."""
+        return len(self._rows)
+
+    def update_output(self) -> None:
+        """Draws what arrived since the last call."""
+        output = self._run.output
+        state = (output.end, self._run.size, output.generation)
+        if state == self._drawn:
+            return
+        self._drawn = state
+        top = self._top_number()
+        self._rows.refresh()
+        self._place(top)
+
+    def _top_number(self) -> int | None:
+        row = self.scroll_offset.y
+        return self._rows.number(row) if 0 <= row < len(self._rows) else None
+
+    def _place(self, top: int | None) -> None:
+        """Goes to the end, or keeps the line that stood at the top where it was."""
+        self._moving = True
+        self.virtual_size = Size(self._margin + self._run.output.longest, len(self._rows))
+        if self.following:
+            # forced: the scroll bar, which would have to be there, appears with the next layout only
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
+        elif top is not None:
+            self.scroll_to(y=self._row_of(top), animate=False, immediate=True, force=True)
+        self._moving = False
+        self.refresh()
+
+    def _row_of(self, number: int) -> int:
+        rows = self._rows
+        return bisect.bisect_left(range(len(rows)), number, key=rows.number)
+
+    @property
+    def _who_width(self) -> int:
+        width = max(3, len(str(max(0, self._run.size - 1))))
+        return max(width, min(_WIDEST_WHO, 2 * width + 1)) if self.gathered else width
+
+    @property
+    def _margin(self) -> int:
+        return self._who_width + 3 + (9 if self.stamps else 0)
+
+    # what is shown
+
+    def keeps(self) -> Callable[[Line], bool] | None:
+        """The test that lines have to pass to be shown; None when all are."""
+        wanted = self.wanted
+        if self.scope is not None:
+            ranks = self.scope if wanted.ranks is None else wanted.ranks & self.scope
+            wanted = wanted._replace(ranks=ranks)
+        return wanted.keeps(self._run.nodes)
+
+    def _choose_rows(self) -> None:
+        top = self._top_number()
+        keep = self.keeps()
+        output = self._run.output
+        if self.gathered:
+            self._rows = Gathered(output, keep)
+        elif keep is not None:
+            self._rows = Selection(output, keep)
+        else:
+            self._rows = Everything(output, self._archive)
+        self._rows.refresh()
+        self._place(top)
+        self.post_message(self.Changed())
+
+    def watch_scope(self) -> None:
+        """Shows these ranks' lines alone, or everybody's."""
+        self._choose_rows()
+
+    def watch_wanted(self) -> None:
+        """Shows what passes the filter."""
+        self._choose_rows()
+
+    def watch_gathered(self) -> None:
+        """Equal lines in one row, or each by itself."""
+        self._choose_rows()
+
+    def watch_stamps(self) -> None:
+        """With times, or without."""
+        self._place(self._top_number())
+
+    def watch_following(self) -> None:
+        """The title says whether we follow."""
+        self.post_message(self.Changed())
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolling up stops following, reaching the end takes it up again."""
+        super().watch_scroll_y(old_value, new_value)
+        if not self._moving:
+            self.following = round(new_value) >= self.max_scroll_y
+
+    def action_follow(self) -> None:
+        """Goes to the end and stays there."""
+        self.following = True
+        self._place(None)
+
+    def action_pause(self) -> None:
+        """Stops following, or takes it up again."""
+        if self.following:
+            self.following = False
+        else:
+            self.action_follow()
+
+    def on_resize(self) -> None:
+        self._place(self._top_number())
+
+    # searching
+
+    def find(self, step: int) -> str:
+        """Goes to the next line that matches ``search`` (1), or to the one before (-1); why not, if there is none."""
+        rows, search = self._rows, self.search
+        if search is None or not len(rows):
+            return "nothing to look for"
+        start = self._row_of(self._hit) + step if self._hit is not None else self._row_of(self._top_number() or 0)
+        if self._hit is None and step < 0:
+            start = min(len(rows) - 1, self.scroll_offset.y + self.size.height - 1)
+        stop = len(rows) if step > 0 else -1
+        for looked, row in enumerate(range(start, stop, step)):
+            if looked == _LOOKED_AT:
+                self._hit = rows.number(row)
+                return f"not in the {_LOOKED_AT:,} lines looked through; again goes on"
+            try:
+                found = search.search(rows.line(row).text)
+            except IndexError:
+                continue
+            if found:
+                self._go_to(row)
+                return ""
+        return "no more matches below" if step > 0 else "no more matches above"
+
+    def _go_to(self, row: int) -> None:
+        self._hit = self._rows.number(row)
+        self.following = False
+        top, height = self.scroll_offset.y, max(1, self.size.height)
+        if not top <= row < top + height:
+            self._moving = True
+            self.scroll_to(y=max(0, row - height // 3), animate=False, immediate=True, force=True)
+            self._moving = False
+        self.refresh()
+
+    def watch_search(self) -> None:
+        """Another thing to look for: from here on."""
+        self._hit = None
+
+    # drawing
+
+    def notify_style_update(self) -> None:
+        """Another theme: every prebuilt style is out of date."""
+        super().notify_style_update()
+        self._styles.clear()
+
+    def _look(self, name: str) -> Style:
+        style = self._styles.get(name)
+        if style is None:
+            style = self._styles[name] = self.rich_style + self.get_component_rich_style(
+                f"output-pane--{name}", partial=True
+            )
+        return style
+
+    def visible_text(self) -> str:
+        """The lines in sight, whole."""
+        first = self.scroll_offset.y
+        lines = []
+        for row in range(first, min(len(self._rows), first + self.size.height)):
+            try:
+                lines.append(self._rows.line(row).text)
+            except IndexError:
+                continue
+        return "\n".join(lines)
+
+    def get_selection(self, selection: Selected) -> tuple[str, str] | None:
+        """What was marked with the mouse, as it stands on the screen."""
+        text = "\n".join(strip.text.rstrip() for strip in map(self.render_line, range(self.size.height)))
+        return selection.extract(text), "\n"
+
+    def render_line(self, y: int) -> Strip:
+        """One visible line: when, whose, a rule, what it wrote."""
+        scroll_x, scroll_y = self.scroll_offset
+        row, width, blank = y + scroll_y, self.size.width, self.rich_style
+        if row >= len(self._rows):
+            return Strip.blank(width, blank)
+        try:
+            line, who = self._rows.line(row), self._rows.who(row)
+        except IndexError:  # dropped since the last refresh; the next one is under way
+            return Strip.blank(width, blank)
+        margin = self._draw_margin(line, who)
+        room = max(0, width - margin.cell_length)
+        text = Strip(self._draw_text(line, self._rows.number(row)))
+        strip = Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])
+        return strip.apply_offsets(0, y)
+
+    def _draw_margin(self, line: Line, who: str) -> Strip:
+        hue = "note" if line.stream == NOTE else f"rank-{line.rank % HUES}"
+        room = self._who_width
+        if len(who) > room:
+            who = who[: room - 1] + "…"
+        segments = [
+            Segment(who.rjust(room), self._look(hue)),
+            Segment(" │ " if line.stream not in (STDERR, NOTE) else " ┊ ", self._look("rule")),
+        ]
+        if self.stamps:
+            stamp = time.strftime("%H:%M:%S", time.localtime(line.at)) if line.at else "earlier "
+            segments.insert(0, Segment(f"{stamp} ", self._look("rule")))
+        return Strip(segments)
+
+    def _draw_text(self, line: Line, number: int) -> list[Segment]:
+        kind = {STDERR: "stderr", NOTE: "note"}.get(line.stream)
+        style = self._look(kind) if kind else self.rich_style
+        if self.search is None:
+            return [Segment(line.text, style)]
+        mark = style + self.get_component_rich_style(
+            "output-pane--hit" if number == self._hit else "output-pane--match", partial=True
+        )
+        segments, at = [], 0
+        for match in self.search.finditer(line.text):
+            if match.end() > match.start():
+                segments += [Segment(line.text[at : match.start()], style), Segment(match[0], mark)]
+                at = match.end()
+        segments.append(Segment(line.text[at:], style))
+        return [segment for segment in segments if segment.text]

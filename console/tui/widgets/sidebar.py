@@ -1,0 +1,130 @@
+"""The room that a small machine's map leaves: use over time, nodes, events."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import BindingType
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from console.tui.actions.registry import bindings
+from console.tui.format import elapsed
+from console.tui.model.machine import HUES, Launcher, Machine, hue
+from console.tui.model.usage import LEAST, Line, Usage, lines
+from console.tui.widgets.bars import set_title
+from console.tui.widgets.lines import LineList
+
+_EDGES = 2
+
+
+class Activity(Widget):
+    """Draws :mod:`console.tui.model.usage`; only lines that change are painted again."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "activity--quiet",
+        "activity--bad",
+        "activity--bars",
+        "launcher-list--pending",
+        *(f"launcher-list--hue-{number}" for number in range(HUES)),
+    }
+
+    def __init__(self, machine: Machine, usage: Usage, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._machine, self._usage = machine, usage
+        self._lines: list[Line] = []
+        self._styles: dict[str, Style] = {}
+
+    def take_room(self, height: int) -> None:
+        """So many lines are left below the map; too few are left empty."""
+        self.display = height >= LEAST + _EDGES
+        self.styles.height = max(1, height)
+
+    def update_activity(self) -> None:
+        """Tells what is so now."""
+        if not self.display:
+            return
+        set_title(self, "lately")
+        width, height = self.size
+        before = self._lines
+        self._lines = lines(self._machine, self._usage, width, height)
+        pairs = zip_longest(before, self._lines)
+        changed = [Region(0, y, width, 1) for y, (old, new) in enumerate(pairs) if old != new]
+        if changed:
+            self.refresh(*changed)
+
+    def on_resize(self) -> None:
+        self.update_activity()
+
+    def notify_style_update(self) -> None:
+        """Another theme: every style is out of date."""
+        super().notify_style_update()
+        self._styles.clear()
+
+    def _style(self, name: str) -> Style:
+        style = self._styles.get(name)
+        if style is None:
+            base = self.rich_style
+            group = "launcher-list" if name.startswith(("hue", "pending")) else "activity"
+            over = self.get_component_rich_style(f"{group}--{name}", partial=True) if name else Style.null()
+            style = self._styles[name] = base + over
+        return style
+
+    def render_line(self, y: int) -> Strip:
+        """One line of it."""
+        line = self._lines[y] if y < len(self._lines) else []
+        segments = [Segment(text, self._style(style)) for text, style in line]
+        return Strip(segments).adjust_cell_length(self.size.width, self._style(""))
+
+
+# The live launchers, beside the map.
+
+
+class LauncherList(LineList):
+    """Letter, number, user, processors, time and command of every live launcher."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *(f"launcher-list--hue-{number}" for number in range(HUES)),
+        "launcher-list--pending",
+    }
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launchers")
+    EMPTY = "nothing runs; n launches a program"
+
+    def __init__(self, machine: Machine, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._machine = machine
+        self._launchers: dict[int, Launcher] = {}  # those listed: the machine's may have gone before a line is painted
+
+    def update_launchers(self) -> None:
+        """Shows the launchers the machine has now."""
+        self._launchers = dict(self._machine.launchers)
+        self.set_keys(sorted(self._launchers))
+
+    def draw(self, key: int, width: int, base: Style) -> list[Segment]:
+        """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
+        launcher = self._launchers[key]
+        quiet = base + self.look("line-list--quiet")
+        if launcher.state == "pending":
+            badge, style = "+", self.look("launcher-list--pending")
+        else:
+            badge = self._machine.letter(key)
+            style = self.look(f"launcher-list--hue-{hue(key)}")
+        time = elapsed(launcher.elapsed_s(self._machine.now))
+        left = f" {key:<3} "
+        user = f" {set_cell_size(launcher.user, 8)}" if width >= 46 else ""
+        right = f"{launcher.size:>5}{user} {time:>7} "
+        room = max(6, width - 3 - len(left) - len(right))
+        command = launcher.command
+        if cell_len(command) > room:
+            command = set_cell_size(command, room - 1) + "…"
+        return [
+            Segment(f" {badge} ", style),
+            Segment(left, quiet),
+            Segment(set_cell_size(command, room), base),
+            Segment(right, quiet),
+        ]

@@ -1,0 +1,265 @@
+"""A table drawn by line: ten thousand rows cost what is on the screen."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from console.tui.actions.registry import bindings
+from console.tui.model.tables import Rows
+
+_GAP = 2
+_ABOVE = 1  # the line of the columns' names
+
+#: Words of a state's column that stand out; the style's name.
+MARKS = {"down": "bad", "drained": "bad", "suspect": "warn", "draining": "warn", "pending": "warn", "yes": "bad"}
+
+
+class TableView(ScrollView, can_focus=True):
+    """The rows of a :class:`Rows`, a cursor that stays on its row, and marks."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "table--head", "table--sorted", "table--cursor", "table--cursor-blurred", "table--marked", "table--bad",
+        "table--warn", "table--quiet",
+    }  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("lines"), *bindings("rows")]
+    DEFAULT_CSS = """
+    TableView {
+        border: round $edge; border-title-color: $foreground; border-title-style: bold; border-subtitle-color: $quiet;
+        background: $background; scrollbar-size: 1 1; scrollbar-color: $edge; scrollbar-background: $background;
+        overflow-x: hidden; overflow-y: auto; height: 1fr; width: 1fr;
+    }
+    TableView:focus { border: round $accent; border-title-color: $accent; }
+    TableView .table--head { color: $quiet; background: $bar; text-style: bold; }
+    TableView .table--sorted { color: $accent; background: $bar; text-style: bold; }
+    TableView .table--cursor { background: $select; text-style: bold; }
+    TableView .table--cursor-blurred { background: $panel; }
+    TableView .table--marked { color: $accent; text-style: bold; }
+    TableView .table--bad { color: $error; text-style: bold; }
+    TableView .table--warn { color: $warning; }
+    TableView .table--quiet { color: $quiet; }
+    """
+
+    cursor = reactive(0, repaint=False)
+
+    class Moved(Message):
+        """The cursor stands on another row, or the marks are others."""
+
+    class Chosen(Message):
+        """Enter, or a second click."""
+
+    class HeadClicked(Message):
+        """A click on a column's name."""
+
+        def __init__(self, column: int) -> None:
+            super().__init__()
+            self.column = column
+
+    def __init__(self, rows: Rows, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows = rows
+        self.marked: set[int] = set()
+        self.empty = ""
+        self._key: int | None = None  # the row under the cursor, whatever comes and goes
+        self._strips: dict[tuple[int, bool, bool], tuple[tuple[str, ...], Strip]] = {}
+        self._widths: list[int] = []
+
+    # what the screen tells it
+
+    def update_rows(self) -> None:
+        """Takes in what has changed."""
+        rows = self.rows
+        rows.refresh()
+        widths = rows.widths(max(10, self.scrollable_content_region.width - 2))
+        if widths != self._widths:
+            self._widths = widths
+            self._strips.clear()
+        there = set(rows.order)
+        self.marked &= there
+        size = Size(0, len(rows.order) + _ABOVE)
+        if size != self.virtual_size:
+            self.virtual_size = size
+        before = self._key
+        row = rows.order.index(before) if before in there else min(self.cursor, max(0, len(rows.order) - 1))
+        self.set_reactive(TableView.cursor, row)
+        self._key = self.key
+        self._refresh_changed()
+        if self._key != before:
+            self.post_message(self.Moved())
+
+    def _refresh_changed(self) -> None:
+        """Repaints the visible lines whose text is another than the one drawn."""
+        top, height = self.scroll_offset.y, self.size.height
+        drawn = [self._texts(y + top - _ABOVE) for y in range(_ABOVE, height)]
+        old: list[tuple[int | None, tuple[str, ...]]] = getattr(self, "_drawn", [])
+        changed = [y + _ABOVE for y in range(len(drawn)) if y >= len(old) or old[y] != drawn[y]]
+        self._drawn = drawn
+        if len(changed) > height // 2:
+            self.refresh()
+            return
+        for y in changed:
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def _texts(self, index: int) -> tuple[int | None, tuple[str, ...]]:
+        order = self.rows.order
+        if not 0 <= index < len(order):
+            return None, ()
+        return order[index], tuple(self.rows.texts(order[index]))
+
+    @property
+    def key(self) -> int | None:
+        """The id of the row under the cursor."""
+        order = self.rows.order
+        return order[self.cursor] if 0 <= self.cursor < len(order) else None
+
+    @property
+    def chosen(self) -> list[int]:
+        """The rows marked, in their order; without any the one under the cursor."""
+        if self.marked:
+            return [key for key in self.rows.order if key in self.marked]
+        return [] if self.key is None else [self.key]
+
+    def go_to(self, key: int) -> bool:
+        """Puts the cursor on a row; False when it is not shown."""
+        if key not in self.rows.order:
+            return False
+        self.cursor = self.rows.order.index(key)
+        return True
+
+    def mark(self, keys: set[int]) -> None:
+        """Marks exactly these."""
+        self.marked = keys
+        self.refresh()
+        self.post_message(self.Moved())
+
+    # cursor
+
+    def action_move(self, step: int) -> None:
+        """Moves the cursor by so many rows."""
+        if self.rows.order:
+            self.cursor = max(0, min(len(self.rows.order) - 1, self.cursor + step))
+
+    def action_page(self, step: int) -> None:
+        """Moves it by a screen."""
+        self.action_move(step * max(1, self.size.height - 2))
+
+    def action_choose(self) -> None:
+        """Acts on the row under the cursor."""
+        if self.key is not None:
+            self.post_message(self.Chosen())
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        """Repaints both rows and keeps the cursor in sight."""
+        self._key = self.key
+        for row in (before, after):
+            y = row + _ABOVE - self.scroll_offset.y
+            if 0 < y < self.size.height:
+                self.refresh(Region(0, y, self.size.width, 1))
+        top, height = self.scroll_offset.y, self.size.height - _ABOVE
+        if after < top:
+            self.scroll_to(y=after, animate=False, force=True, immediate=True)
+        elif after >= top + height:
+            self.scroll_to(y=after - height + 1, animate=False, force=True, immediate=True)
+        self.post_message(self.Moved())
+
+    def on_click(self, event: events.Click) -> None:
+        """On a name: sorts. On a row: the cursor; a second click acts."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        if offset.y == 0:
+            at = 2
+            for column, width in enumerate(self._widths):
+                at += width + _GAP if width else 0
+                if width and offset.x < at:
+                    self.post_message(self.HeadClicked(column))
+                    return
+            return
+        row = offset.y - _ABOVE + self.scroll_offset.y
+        if row < len(self.rows.order):
+            self.cursor = row
+            if event.chain == 2:
+                self.action_choose()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self._drawn = []
+        self.update_rows()
+
+    # drawing
+
+    def notify_style_update(self) -> None:
+        """Another theme."""
+        super().notify_style_update()
+        self._strips.clear()
+
+    def _look(self, name: str) -> Style:
+        return self.get_component_rich_style(f"table--{name}", partial=True)
+
+    def render_line(self, y: int) -> Strip:
+        """The names of the columns, then the rows in sight."""
+        width, base = self.size.width, self.rich_style
+        if y == 0:
+            return self._head(base).crop_extend(0, width, base)
+        index = y - _ABOVE + self.scroll_offset.y
+        order = self.rows.order
+        if index >= len(order):
+            text = f"  {self.empty}" if index == 0 else ""
+            return Strip([Segment(text, base + self._look("quiet"))]).crop_extend(0, width, base)
+        key = order[index]
+        return self._row(key, index == self.cursor, base).crop_extend(0, width, base)
+
+    def _head(self, base: Style) -> Strip:
+        rows, segments = self.rows, [Segment("  ", self._look("head"))]
+        for i, column in enumerate(rows.table.columns):
+            width = self._widths[i] if i < len(self._widths) else 0
+            if not width:
+                continue
+            arrow = ("▾" if rows.reverse else "▴") if i == rows.sort else ""
+            name = column.name + arrow if cell_len(column.name + arrow) <= width else column.name
+            text = name.rjust(width) if column.right else name.ljust(width)
+            style = self._look("sorted" if i == rows.sort else "head")
+            segments += [Segment(text, style), Segment(" " * _GAP, self._look("head"))]
+        segments.append(Segment(" " * self.size.width, self._look("head")))
+        return Strip(segments)
+
+    def _row(self, key: int, here: bool, base: Style) -> Strip:
+        rows = self.rows
+        texts = tuple(rows.texts(key))
+        marked = key in self.marked
+        kept = self._strips.get((key, here and self.has_focus, marked)) if not here else None
+        if kept is not None and kept[0] == texts:
+            return kept[1]
+        if here:
+            base = base + self._look("cursor" if self.has_focus else "cursor-blurred")
+        segments = [Segment("● " if marked else "  ", base + self._look("marked"))]
+        for column, width, text in zip(rows.table.columns, self._widths, texts, strict=True):
+            if not width:
+                continue
+            style = base + self._look(MARKS[text]) if text in MARKS and column.most else base
+            if cell_len(text) > width:
+                text = set_cell_size(text, width - 1) + "…"
+            text = text.rjust(width) if column.right else set_cell_size(text, width)
+            segments += [Segment(text, style + self._look("marked") if marked else style), Segment(" " * _GAP, base)]
+        segments.append(Segment(" " * self.size.width, base))
+        strip = Strip(segments)
+        if not here:
+            if len(self._strips) > 2_000:
+                self._strips.clear()
+            self._strips[key, False, marked] = (texts, strip)
+        return strip

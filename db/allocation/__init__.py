@@ -1,0 +1,1 @@
+"""Allocation of processors: placement input, reservations, the waiting queue, release."""

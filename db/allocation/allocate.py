@@ -1,0 +1,503 @@
+"""Processors for a launcher: given, started, given back. Each function is one transaction.
+
+Which processors is decided from the cached picture outside the lock. Inside it the picture is brought up to
+date, which costs only what changed meanwhile, and a decision that no longer holds is made again. Where other CPAs keep
+overtaking, it is made there alone, until nobody has for once: two decisions would cost all of them more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from db import cookies
+from db.allocation import load_file
+from db.allocation import shape as shaping
+from db.allocation.devices import amounts, by_name, devices_in_use, lowest, take_devices
+from db.allocation.free import Idle, Machine, Placed, first
+from db.allocation.free_ids import FreeIds
+from db.allocation.waiting_requests import in_front
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
+from db.store.ranges import fold, unfold
+from db.store.store import Row, Statement, Store, Transaction
+from redmesh.text import counted
+
+#: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
+Choose = Callable[[Sequence[int], int], Sequence[int] | None]
+
+PENDING_S = 60.0
+NOT_YOURS = "this request key belongs to somebody else's request"
+HOPEFUL = 10_000  # requests of which is kept that they could be met
+ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
+
+
+class Demand(NamedTuple):
+    """What a launcher asks for.
+
+    ``size`` processors, or as many as are free down to ``at_least`` (overcommit); ``wanted``: only those ids, taken in
+    that order; ``partition`` and ``cookie``: inside a partition of the batch system. ``resources`` are needed on every
+    node, e.g. ``{"gpu": 1}``. ``shape``: what is asked for beyond a number.
+    """
+
+    request_key: str
+    uid: int
+    user: str
+    login: str
+    pid: int
+    pid_started: int
+    command: str
+    size: int
+    at_least: int = 0
+    wanted: Sequence[int] | None = None
+    exclude: Sequence[int] = ()
+    partition: int | None = None
+    cookie: str | None = None
+    resources: Mapping[str, int] = {}
+    shape: shaping.Shape | None = None
+    pending_s: float = PENDING_S
+    nice: bool = False  # gives way to others (db/allocation/preemption.py)
+
+
+class Allocation(NamedTuple):
+    """What a launcher got. ``again``: its request had been granted before, and only the cookie is new."""
+
+    launcher: int
+    cookie: str
+    partition: int
+    processors: list[int]
+    nodes: list[Placed]
+    pending_s: float
+    again: bool
+    devices: Mapping[str, Mapping[str, list[int]]] = {}  # of each resource, by the node's name
+
+
+class Live(NamedTuple):
+    """A launcher that has not ended."""
+
+    launcher: int
+    pid: int
+    pid_started: int
+    partition: int
+    uid: int
+    user: str
+    state: str
+    processors: list[int]
+
+    @classmethod
+    def from_row(cls, row: Row) -> Live:
+        """A row whose last column is the folded list."""
+        return cls(row[0], row[1], row[2], row[3], row[4], row[5], row[6], unfold(row[7]))
+
+
+class Ended(NamedTuple):
+    """What ended. ``news``: it had not ended before. ``partition_too``: its interactive partition went with it."""
+
+    launcher: int
+    partition: int
+    processors: list[int]
+    news: bool
+    partition_too: bool = False
+    resources: bool = False
+
+
+def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Allocation:
+    """Processors, pending, with a partition of their own or inside the one named.
+
+    NotEnough (also when earlier requests wait), Invalid, Denied (cookie), Expired (the partition is gone, or the
+    request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
+    """
+    _check(demand)
+    plan = None if machine.overtaken else _plan(store, machine, demand, choose)
+    stamp = 0
+
+    def work(t: Transaction) -> Allocation:
+        nonlocal stamp
+        granted, nodes_changed_at = _look(t, demand)
+        ids = plan
+        if machine.is_current(t):
+            machine.overtaken = False
+        else:
+            machine.refresh_inside(t, nodes_changed_at, t.answers[1] if len(t.answers) > 1 else None)
+            if ids is not None and (demand.shape is not None or not _are_in(ids, candidates(machine, demand))):
+                ids, machine.overtaken = None, True
+        if granted is not None:
+            return _grant_again(t, machine, demand, granted)
+        if demand.partition is not None:
+            _check_right(t, demand)
+        stamp = t.stamp
+        return _take(t, machine, demand, ids or decide(machine, demand, choose))
+
+    try:
+        allocation = store.run(work, [_question(demand), *machine.question()])
+    except TakenBesides:
+        machine.forget()  # so that the next one sees what is
+        raise
+    if stamp and not allocation.devices:
+        machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
+    return allocation
+
+
+def _plan(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Sequence[int] | None:
+    """The decision outside the lock.
+
+    None where only the transaction can tell: the request was granted before, so that its own processors may be those
+    that are missing, or it is for a partition that it may have no right to, which is said first.
+    """
+    machine.refresh(store)
+    try:
+        return decide(machine, demand, choose)
+    except NotEnough:
+        known = "SELECT id FROM launcher WHERE request_key = ?"
+        if demand.partition is not None or store.read(known, (demand.request_key,)):
+            return None
+        raise
+
+
+def _check(demand: Demand) -> None:
+    if demand.size < 1 or demand.at_least > demand.size:
+        raise Invalid(f"{demand.size} processors cannot be allocated", "ask for at least 1")
+    if len(demand.request_key) != 32 or not set(demand.request_key) <= set("0123456789abcdef"):
+        raise Invalid("a request key is 32 hexadecimal digits")
+    if any(type(amount) is not int or amount < 1 for amount in demand.resources.values()):
+        raise Invalid("of a resource at least 1 is asked for")
+
+
+def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
+    """The free ids that this request may get, in the order wanted, else ascending."""
+    side = machine.side_of(demand.login) if demand.login else None
+    if demand.partition is not None:
+        free: Sequence[int] = machine.free_in(demand.partition)
+        if side is not None and machine.side_of_partition(demand.partition) not in (None, side):
+            raise Denied(f"partition {demand.partition} is on another side of the machine than {demand.login}")
+    else:
+        free = machine.free(demand.user, service=names_processors(demand), side=side)
+    if demand.wanted is not None:
+        there = set(free)
+        free = [one for one in demand.wanted if one in there]
+    if demand.exclude:
+        out = set(demand.exclude)
+        free = [one for one in free if one not in out]
+    if demand.resources:
+        free = machine.with_resources(free, demand.resources)
+    return free
+
+
+def names_processors(demand: Demand) -> bool:
+    """Whether it, or a line of it, has a list."""
+    segments = demand.shape.segments if demand.shape is not None else ()
+    return demand.wanted is not None or any(segment.wanted is not None for segment in segments)
+
+
+def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
+    """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
+    try:
+        return _decide(machine, demand, choose)
+    except NotEnough as error:
+        if error.never or demand.request_key in machine.hopeful:
+            raise
+        hint = _beyond(machine, demand) or _never(machine, demand, choose)
+        if not hint:
+            if len(machine.hopeful) == HOPEFUL:
+                machine.hopeful.clear()
+            machine.hopeful.add(demand.request_key)  # who waits asks again and again
+            raise
+        raise NotEnough(error.message, hint, free=error.free, never=True) from None
+
+
+def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
+    """Whether there is enough for this request in a picture of what may be, asked as in ``_never``."""
+    try:
+        _decide(machine, demand, getattr(choose, "idle", first))
+    except NotEnough:
+        return False
+    return True
+
+
+def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
+    if demand.login and machine.leaving(demand.login):
+        raise NotEnough(
+            f"{demand.login} is about to change sides of the machine, so nothing new starts from there",
+            "try again when the switches are set, or wait with --wait-for-nodes",
+        )
+    free = candidates(machine, demand)
+    if demand.shape is not None:
+        return _shaped(machine, demand, demand.shape, free, choose)
+    count = demand.size
+    if demand.at_least and demand.at_least <= len(free) < count:
+        count = len(free)
+    if count > len(free):
+        raise _not_enough(machine, demand, len(free))
+    chosen = free[:count] if demand.wanted is not None else choose(free, count)
+    if chosen is None:
+        raise _not_enough(machine, demand, len(free))
+    if len(chosen) != count or len(set(chosen)) != count or not _are_in(chosen, free):
+        raise StoreError("the placement chose processors that are not free", "use another placement")
+    return machine.by_node(chosen)
+
+
+def _shaped(
+    machine: Machine, demand: Demand, shape: shaping.Shape, free: Sequence[int], choose: Choose
+) -> Sequence[int]:
+    shape = shape._replace(side=machine.side_of(demand.login) if demand.login else None)
+    shaping.check(machine, shape)
+    if shape.segments:
+        return load_file.decide(machine, shape, free, choose)
+    tasks, listed = demand.size // shape.each, demand.wanted is not None
+    return shaping.decide(machine, shape, free, tasks, choose, listed=listed, at_least=demand.at_least)
+
+
+def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
+    """Why no waiting will help: what the machine would have for this request were it idle. Empty where it will.
+
+    A placement that may say no to free processors has an ``idle``, which tells whether it would; others never do.
+    """
+    try:
+        _decide(Idle(machine), demand, getattr(choose, "idle", first))
+    except NotEnough as error:
+        if error.never:
+            return error.hint
+        if error.left:
+            return f"this mesh never has as much: with nothing running there is {error.left}"
+        where = _where(machine, demand) or " for you"
+        if not error.free:
+            return f"there is none{where}, also when nothing runs"
+        shared = "" if demand.at_least else f"; --overcommit shares {'it' if error.free == 1 else 'them'}"
+        return f"there {'is' if error.free == 1 else 'are'} {error.free}{where} at most{shared}"
+    return ""
+
+
+def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:
+    return free.has_all(ids) if isinstance(free, FreeIds) else set(ids).issubset(free)
+
+
+def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
+    asked = demand.at_least or demand.size
+    fewer = "ask for fewer, or " if asked > 1 else ""
+    are = "is" if free == 1 else "are"
+    message = f"{counted(asked, 'processor')} asked for, {free} {are} free{_where(machine, demand)}"
+    return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
+
+
+def _where(machine: Machine, demand: Demand) -> str:
+    """Where this request looks for processors, as far as that is not the whole machine."""
+    if demand.partition is not None:
+        return f" in partition {demand.partition}"
+    if demand.wanted is not None:
+        return " of the service processors" if all(map(machine.is_service, demand.wanted)) else " of those listed"
+    return " beside those excluded" if demand.exclude else ""
+
+
+def _beyond(machine: Machine, demand: Demand) -> str:
+    named = [(demand.at_least or demand.size, demand.wanted)]
+    if demand.shape is not None:
+        named += [(segment.tasks * demand.shape.each, segment.wanted) for segment in demand.shape.segments]
+    return shaping.beyond(machine, demand.login, named)
+
+
+def _question(demand: Demand) -> Statement:
+    return (
+        "SELECT (SELECT id FROM launcher WHERE request_key = ?), (SELECT MIN(id) FROM waiting),"
+        " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
+        (demand.request_key,),
+    )
+
+
+def _same(partition: int | None) -> tuple[str, list[int]]:
+    return ("IS NULL", []) if partition is None else ("= ?", [partition])
+
+
+def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
+    """The launcher this request was granted before, and the counter of the last change of a node.
+
+    NotEnough when other requests wait in front of it.
+    """
+    granted, anybody, node_changed, resource_changed = t.answers[0][0]
+    if anybody is not None:
+        _look_at_line(t, demand, granted)
+    return granted, max(node_changed or 0, resource_changed or 0)
+
+
+def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
+    same, params = _same(demand.partition)
+    row = t.row(
+        f"SELECT (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
+        " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?)",
+        (*params, demand.request_key, demand.request_key),
+    )
+    assert row is not None
+    head, mine, whose = row
+    if mine is not None and whose != demand.uid:
+        raise Denied(NOT_YOURS, "draw a new one")
+    if granted is None and head is not None and head != mine:
+        count = in_front(t.rows, demand.login, demand.partition, mine)
+        if count:
+            raise NotEnough(
+                f"{counted(count, 'request')} that came before {'is' if count == 1 else 'are'} waiting for processors",
+                "wait as well",
+                waiting=count,
+            )
+    if mine is not None:
+        t.write("DELETE FROM waiting WHERE id = ?", (mine,))
+
+
+def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
+    row = t.row(
+        "SELECT uid, state, pending_until, `partition`, processors, resources FROM launcher WHERE id = ?", (launcher,)
+    )
+    assert row is not None
+    uid, state, pending_until, partition, processors, resources = row
+    if uid != demand.uid:
+        raise Denied(NOT_YOURS, "draw a new one")
+    if state == "ended" or (state == "pending" and pending_until <= t.now):
+        raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
+    cookie = cookies.make()
+    t.write("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
+    ids = unfold(processors)
+    devices = by_name(machine.nodes_of(ids), json.loads(resources))
+    return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
+
+
+def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
+    """Writes the rows of an allocation of exactly these processors."""
+    launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
+    folded, login = fold(ids), machine.node_id(demand.login)
+    if demand.partition is None:
+        partition, t.next_partition = t.next_partition, t.next_partition + 1
+        guard = "`partition` IS NULL"
+        whose = (demand.request_key, demand.user, demand.uid)
+        insert_partition(
+            t, partition, *whose, ids, batch_job=None, max_in_use=len(ids), folded=folded, login_processor=login
+        )
+    else:
+        partition = demand.partition
+        guard = f"`partition` = {int(partition)}"
+        _keep_books(t, partition, machine.in_use(partition) + len(ids))
+    runs = machine.runs_of(ids)
+    nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
+    devices = take_devices(t, nodes, demand)
+    cookie = cookies.make()
+    placed = {
+        "id": launcher,
+        "cookie": cookies.digest(cookie),
+        "partition": partition,
+        "login_processor": login,
+        "size": len(ids),
+        "processors": folded,
+        "root": nodes[0].name,
+        "resources": json.dumps(devices, sort_keys=True),
+    }
+    t.insert("launcher", {**placed, **_asked(t, demand)})
+    claim(t, ids, guard, partition, launcher)  # the last: its count is looked at together with the commit
+    named = by_name(nodes, devices)
+    return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
+
+
+def _asked(t: Transaction, demand: Demand) -> dict[str, object]:
+    """What the row of a new launcher has from its request, whatever it got."""
+    return {
+        "pid": demand.pid,
+        "pid_started": demand.pid_started,
+        "user": demand.user,
+        "uid": demand.uid,
+        "command": demand.command,
+        "state": "pending",
+        "created_at": t.now,
+        "pending_until": t.now + demand.pending_s,
+        "abnormal": False,
+        "reason": "",
+        "request_key": demand.request_key,
+        "nice": demand.nice,
+    }
+
+
+def insert_partition(
+    t: Transaction,
+    partition: int,
+    key: str,
+    user: str,
+    uid: int,
+    ids: Sequence[int],
+    *,
+    batch_job: str | None,
+    max_in_use: int = 0,
+    folded: str | None = None,
+    login_processor: int | None = None,
+) -> tuple[str, str]:
+    """A partition's row; its administration and allocation cookies."""
+    admin, allocation = cookies.make(), cookies.make()
+    values = {
+        "id": partition,
+        "admin_cookie": cookies.digest(admin),
+        "allocation_cookie": cookies.digest(allocation),
+        "user": user,
+        "uid": uid,
+        "batch_job": batch_job,
+        "size": len(ids),
+        "processors": fold(ids) if folded is None else folded,
+        "created_at": t.now,
+        "max_in_use": max_in_use,
+        "batch_job_error": False,
+        "request_key": key,
+        "login_processor": login_processor,
+    }
+    t.insert("partition", values)
+    return admin, allocation
+
+
+def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launcher: int | None) -> None:
+    """Gives processors to a partition and a launcher, if nobody has them: the guard and its row count say so."""
+    t.change_exactly(
+        ids,
+        "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?",
+        (partition, launcher, t.stamp),
+        f"launcher IS NULL AND {guard}",
+        TakenBesides(
+            f"some of {counted(len(ids), 'processor')} were taken by somebody who did not lock the mesh",
+            "see that nothing but CPAs writes to the system database",
+        ),
+    )
+
+
+def _check_right(t: Transaction, demand: Demand) -> None:
+    """The right to allocate inside a partition. Expired, Denied."""
+    _check_row(demand, t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,)))
+
+
+def _check_row(demand: Demand, row: Row | None) -> None:
+    if row is None:
+        raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
+    if not cookies.fits(demand.cookie, row[0]):
+        raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
+    if row[1] is not None:
+        raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
+
+
+def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
+    """The most processors of a partition that were in use at once."""
+    t.write(
+        "UPDATE `partition` SET max_in_use = CASE WHEN max_in_use < ? THEN ? ELSE max_in_use END, changed = ?"
+        " WHERE id = ?",
+        (in_use, in_use, t.stamp, partition),
+    )
+
+
+def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
+    """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
+    machine.refresh(store)
+    if demand.partition is not None:
+        rows = store.read("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
+        _check_row(demand, rows[0] if rows else None)
+    waiting = in_front(store.read, demand.login, demand.partition)
+    if waiting:
+        before = counted(waiting, "request waits", "requests wait")
+        raise NotEnough(f"{before} for processors before it", "wait as well", waiting=waiting)
+    ids = decide(machine, demand, choose)
+    nodes = machine.nodes_of(ids)
+    devices: dict[str, dict[str, list[int]]] = {}
+    taken = devices_in_use(store.read)
+    for node, wanted in amounts(nodes, demand).items():
+        for name, amount in wanted.items():
+            total = machine.left_on(node, name) + len(taken.get((str(node), name), ()))
+            devices.setdefault(str(node), {})[name] = lowest(total, taken.get((str(node), name), set()), amount)
+    return machine.runs_of(ids), by_name(nodes, devices)

@@ -1,0 +1,73 @@
+"""GPUs and what else nodes have a number of: counted, and named, in the transaction that gives processors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from db.allocation.free import Placed
+from db.errors import NotEnough, StoreError
+from db.store.store import Row, Transaction
+
+if TYPE_CHECKING:
+    from db.allocation.allocate import Demand
+
+
+def amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]]:
+    """What every node has to give: what is asked of each node, and of each task there."""
+    found = {}
+    for placed in nodes:
+        there = dict(demand.resources)
+        if demand.shape is not None:
+            tasks = len(placed.processors) // demand.shape.each
+            for name, amount in demand.shape.per_task.items():
+                there[name] = there.get(name, 0) + amount * tasks
+        found[placed.id] = there
+    return found
+
+
+def take_devices(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dict[str, dict[str, list[int]]]:
+    """Counts resources on every node, and says which devices: by node id, to be given back as they are."""
+    if not demand.resources and (demand.shape is None or not demand.shape.per_task):
+        return {}
+    devices: dict[str, dict[str, list[int]]] = {}
+    taken = devices_in_use(t.rows)
+    for placed in nodes:
+        for name, amount in amounts([placed], demand)[placed.id].items():
+            if not t.change(
+                "UPDATE node_resource SET in_use = in_use + ?, changed = ?"
+                " WHERE node = ? AND name = ? AND in_use + ? <= total",
+                (amount, t.stamp, placed.id, name, amount),
+            ):
+                raise NotEnough(f"{placed.name} has no {amount} {name} left", "ask for fewer, or wait")
+            row = t.row("SELECT total FROM node_resource WHERE node = ? AND name = ?", (placed.id, name))
+            assert row is not None
+            mine = lowest(row[0], taken.get((str(placed.id), name), set()), amount)
+            devices.setdefault(str(placed.id), {})[name] = mine
+    return devices
+
+
+def devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], set[int]]:
+    """The devices that launchers have, by node id and resource."""
+    taken: dict[tuple[str, str], set[int]] = {}
+    for (text,) in rows("SELECT resources FROM launcher WHERE ended_at IS NULL AND resources <> '{}'"):
+        for node, held in json.loads(text).items():
+            for name, devices in held.items():
+                taken.setdefault((node, name), set()).update(devices)
+    return taken
+
+
+def lowest(total: int, taken: set[int], amount: int) -> list[int]:
+    """The first so many of ``total`` that nobody has. StoreError when the books say otherwise."""
+    free = [device for device in range(total) if device not in taken]
+    if len(free) < amount:
+        raise StoreError(
+            "the books of a resource do not agree with its launchers", "mesh down, mesh up makes them anew"
+        )
+    return free[:amount]
+
+
+def by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
+    """The same by the nodes' names."""
+    return {placed.name: devices[str(placed.id)] for placed in nodes if str(placed.id) in devices}

@@ -1,0 +1,533 @@
+"""A CPA's picture of the machine: what is free for whom, kept up to date by reading only what changed.
+
+It is a cache. A decision made from it outside the lock is checked inside (db.allocation.allocate), where it is
+brought up to the lock's instant first, so it cannot be wrong there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from db.allocation.free_ids import FreeIds, FreeLists, Key, Use
+from db.errors import Invalid
+from db.machine.nodes import FIRST_GRANTED
+from db.machine.sides import DRAINED_FOR_SIDES
+from db.store.ranges import may_be_cut
+from db.store.store import Row, Statement, Store, Transaction
+
+Read = Callable[..., list[Row]]
+UP, DRAINING = "up", "draining"
+#: Processors that changed, alike ones together: a few rows where each had one of its own.
+_CHANGED = (
+    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
+    " GROUP BY alloc_mode, reserved_for, `partition`, launcher"
+)
+_NODES_CHANGED_AT = "(SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)"
+NAMED_IN_AN_ERROR = 5
+
+
+class Placed(NamedTuple):
+    """The processors a launcher has on one node, in rank order."""
+
+    id: int
+    name: str
+    address: str
+    processors: list[int]
+
+
+def as_messages(placed: Iterable[Placed]) -> list[dict[str, Any]]:
+    """As a reply names them. All at once: on a machine of a processor a node there are as many as processors."""
+    return [
+        {"id": node, "name": name, "address": address, "processors": processors}
+        for node, name, address, processors in placed
+    ]
+
+
+class _Node(NamedTuple):
+    name: str
+    role: str
+    address: str
+    state: str
+    side: int
+    reason: str
+
+
+#: Its alloc mode, and the user it is reserved for.
+Mode = tuple[str, str | None]
+#: Who has a processor: partition and launcher. One object for all that a launcher has.
+Holder = tuple[int | None, int | None]
+NOBODY: Holder = (None, None)
+
+
+class _Grown(Exception):
+    """What changed cannot be taken in: processors that were not there before (db.machine.nodes_bulk), or a list that
+    was cut."""
+
+
+class Machine:
+    """Nodes, processors and what is free, as of change counter ``counter``."""
+
+    def __init__(self) -> None:
+        self.regrouped = 0  # goes up when nodes may have changed sides: the topology is another then
+        self.forget()
+
+    def forget(self) -> None:
+        """Reads everything anew the next time."""
+        self.regrouped += 1
+        self.overtaken = False  # others took what was chosen outside the lock
+        self.boot_id = ""
+        self.counter = -1
+        self._nodes: dict[int, _Node] = {}
+        self._ids_by_name: dict[str, int] = {}
+        self._on_node: dict[int, list[int]] = {}
+        self._node_of: dict[int, int] = {}
+        self._mode: dict[int, Mode] = {}
+        self._holder: dict[int, Holder] = {}
+        self._key: dict[int, Key | None] = {}  # where it is when nobody has it; None: nowhere, its node is not up
+        self._free = FreeLists()
+        self._members: dict[int, set[int]] = {}
+        self._left: dict[int, dict[str, int]] = {}
+        self._totals: dict[int, dict[str, int]] = {}
+        self._draining: set[int] = set()
+        self._granted: set[int] = set()  # login processors that may be revoked
+        self.hopeful: set[str] = set()  # requests (by key) that an idle machine could meet: as long as it is the same
+
+    # -- keeping up ------------------------------------------------------------------------------------------------
+
+    def refresh(self, store: Store) -> None:
+        """Brings the picture up to now, outside every lock."""
+        probe: Statement = (f"SELECT boot_id, counter, {_NODES_CHANGED_AT} FROM mesh WHERE id = 1", ())
+        found = store.read_together([probe, *self.question()])
+        boot_id, counter, *nodes_changed_at = found[0][0]
+        # rows read after the counter may be newer than it: they are read once more the next time
+        changed = found[1] if len(found) > 1 else None
+        self._catch_up(store.read, boot_id, counter, max(0, *(at or 0 for at in nodes_changed_at)), changed)
+
+    def question(self) -> list[Statement]:
+        """What ``refresh_inside`` wants to have asked together with the lock; nothing before the first reading."""
+        return [(_CHANGED, (self.counter,))] if self.counter >= 0 else []
+
+    def refresh_inside(
+        self, t: Transaction, nodes_changed_at: int | None = None, changed: Sequence[Row] | None = None
+    ) -> None:
+        """Brings the picture up to the instant of a transaction that has changed nothing yet.
+
+        ``nodes_changed_at``: the highest ``changed`` of a node or resource; ``changed``: the answer to ``question``;
+        where they are known.
+        """
+        self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at, changed)
+
+    def is_current(self, t: Transaction) -> bool:
+        return self.counter == t.counter and self.boot_id == t.boot_id
+
+    def _catch_up(
+        self,
+        read: Read,
+        boot_id: str,
+        counter: int,
+        nodes_changed_at: int | None = None,
+        changed: Sequence[Row] | None = None,
+    ) -> None:
+        if boot_id != self.boot_id or counter < self.counter:
+            self.forget()
+        elif counter == self.counter:
+            return
+        since = self.counter
+        if nodes_changed_at is None or nodes_changed_at > since:
+            self._catch_up_nodes(read, since)
+        if since < 0:
+            self._read_all(read)
+        else:
+            try:
+                for row in read(_CHANGED, (since,)) if changed is None else changed:
+                    self._take_in(*row)
+            except _Grown:
+                self.forget()
+                self._catch_up_nodes(read, -1)
+                self._read_all(read)
+        self.boot_id, self.counter = boot_id, counter
+
+    def _read_all(self, read: Read) -> None:
+        rows = read("SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor ORDER BY id")
+        held: dict[Holder, list[int]] = {}
+        for one, node, mode, reserved_for, partition, launcher in rows:
+            self._on_node.setdefault(node, []).append(one)
+            self._node_of[one] = node
+            self._mode[one] = (mode, reserved_for)
+            self._holder[one] = NOBODY
+            self._key[one] = key = self._key_on(self._nodes[node], one)
+            if partition is not None or launcher is not None:
+                held.setdefault((partition, launcher), []).append(one)
+            if key is not None:
+                self._free.add(key, (one,))
+        for holder, ids in held.items():
+            self._hand(ids, holder)
+
+    def _take_in(
+        self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
+    ) -> None:
+        """Processors that are like this now. _Grown when one of them is new, or not all are told."""
+        if may_be_cut(ids):
+            raise _Grown
+        these, now = list(map(int, ids.split(","))), (mode, reserved_for)
+        if any(one not in self._mode for one in these):
+            raise _Grown
+        for one in [one for one in these if self._mode[one] != now]:
+            self.hopeful.clear()
+            self._mode[one] = now
+            self._file(one, self._key_on(self._nodes[self._node_of[one]], one))
+        self._hand(these, (partition, launcher))
+
+    def _catch_up_nodes(self, read: Read, since: int) -> None:
+        self.hopeful.clear()
+        for row in read("SELECT id, name, role, address, state, side, reason FROM node WHERE changed > ?", (since,)):
+            before = self._nodes.get(row[0])
+            self._nodes[row[0]] = after = _Node._make(row[1:])
+            self._ids_by_name[after.name] = row[0]
+            if row[0] >= FIRST_GRANTED:
+                self._granted.add(row[0])
+            (self._draining.add if after.state == DRAINING else self._draining.discard)(row[0])
+            if before is not None and before.side != after.side:
+                self.regrouped += 1
+            if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
+                for one in self._on_node.get(row[0], ()):
+                    self._file(one, self._key_on(after, one))
+        self._forget_revoked(read)
+        for node, name, total, in_use in read(
+            "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
+        ):
+            self._left.setdefault(node, {})[name] = total - in_use
+            self._totals.setdefault(node, {})[name] = total
+
+    def _forget_revoked(self, read: Read) -> None:
+        if not self._granted:
+            return
+        there = {row[0] for row in read("SELECT id FROM node WHERE id >= ?", (FIRST_GRANTED,))}
+        for gone in self._granted - there:
+            node = self._nodes.pop(gone)
+            if self._ids_by_name.get(node.name) == gone:  # it may be one again, under another id
+                del self._ids_by_name[node.name]
+        self._granted &= there
+
+    def assigned(self, ids: Sequence[int], partition: int | None, launcher: int | None, stamp: int) -> None:
+        """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
+
+        Nothing is taken in when the picture is not the one right before it: it catches up by reading.
+        """
+        if self.counter != stamp - 1:
+            return
+        self._hand(ids, (partition, launcher))
+        self.counter = stamp
+
+    def _hand(self, ids: Sequence[int], holder: Holder) -> None:
+        """These are the holder's now. They mostly were one holder's before, and all is done to them together."""
+        before = set(map(self._holder.__getitem__, ids))
+        for former in before:
+            if former != holder:
+                these = ids if len(before) == 1 else [one for one in ids if self._holder[one] == former]
+                self._pass_on(these, former, holder)
+        self._holder.update(dict.fromkeys(ids, holder))
+
+    def _pass_on(self, ids: Sequence[int], former: Holder, holder: Holder) -> None:
+        if NOBODY in (former, holder):
+            move = self._free.remove if former == NOBODY else self._free.add
+            keys = set(map(self._key.__getitem__, ids))
+            for key in keys:
+                if key is not None:
+                    move(key, ids if len(keys) == 1 else [one for one in ids if self._key[one] == key])
+        left, joined = former[0], holder[0]
+        if left == joined:
+            return
+        if left is not None:
+            members = self._members[left]
+            members.difference_update(ids)
+            if not members:
+                del self._members[left]
+        if joined is not None:
+            self._members.setdefault(joined, set()).update(ids)
+
+    def _file(self, one: int, key: Key | None) -> None:
+        """This is where a processor is from now on, when nobody has it."""
+        before, self._key[one] = self._key[one], key
+        if self._holder[one] == NOBODY and before != key:
+            if before is not None:
+                self._free.remove(before, (one,))
+            if key is not None:
+                self._free.add(key, (one,))
+
+    def _key_on(self, node: _Node, one: int) -> Key | None:
+        return (self._use_on(node, one), node.side) if node.state == UP else None
+
+    def _use_on(self, node: _Node, one: int) -> Use:
+        return (node.role, *self._mode[one])
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def free(
+        self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
+    ) -> FreeIds:
+        """Ids, ascending, that ``user`` may be given now.
+
+        ``batch``: for the batch system, which alone gets processors of mode batch; ``interactive``: those of mode
+        interactive; ``service``: those of service nodes too; ``side``: of one side of the machine alone.
+        """
+        return self._free.of(_uses(user, batch, interactive, service), side)
+
+    def reachable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> list[int]:
+        """What ``user`` could ever be given, were nothing running and every node up."""
+        uses = _uses(user, batch, True, service)
+        return [one for one in self._node_of if self._fits(one, uses, side)]
+
+    def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
+        """Whether ``user`` could be given this processor, were nothing running; its node is up."""
+        if one not in self._node_of or self._nodes[self._node_of[one]].state != UP:
+            return False
+        return self._fits(one, _uses(user, False, True, service), side)
+
+    def _fits(self, one: int, uses: Collection[Use], side: int | None) -> bool:
+        node = self._nodes[self._node_of[one]]
+        return self._use_on(node, one) in uses and side in (None, node.side)
+
+    def side_of(self, node: str) -> int:
+        """The side of the machine that a node is on. Invalid."""
+        return self._nodes[self.node_id(node)].side
+
+    def leaving(self, login: str) -> bool:
+        """Whether that login processor is to change sides as soon as nothing stands in the way. Invalid."""
+        return self._nodes[self.node_id(login)].reason == DRAINED_FOR_SIDES
+
+    def side_of_processor(self, one: int) -> int:
+        """The side of the machine that a processor is on."""
+        return self._nodes[self._node_of[one]].side
+
+    def sides(self) -> int:
+        """How many sides the machine has."""
+        return len({node.side for node in self._nodes.values()})
+
+    def knows(self, login: str) -> bool:
+        """Whether the mesh has a login processor of that name."""
+        node = self._nodes.get(self._ids_by_name.get(login, -1))
+        return node is not None and node.role == "login"
+
+    def is_here(self, name: str) -> bool:
+        """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""
+        number = self.node_id(name)
+        node = self._nodes[number]
+        return (
+            number not in self._granted
+            and node.role in ("service", "login")
+            and not node.address.startswith(("tls:", "udp:"))
+        )
+
+    def side_of_partition(self, partition: int) -> int | None:
+        """The side that a partition's processors are on; None when it has none."""
+        for one in self._members.get(partition, ()):
+            return self._nodes[self._node_of[one]].side
+        return None
+
+    def free_in(self, partition: int) -> list[int]:
+        """Ids, ascending, in a partition that no launcher has and whose node is up."""
+        return sorted(
+            one
+            for one in self._members.get(partition, ())
+            if self._holder[one][1] is None and self._nodes[self._node_of[one]].state == UP
+        )
+
+    def in_use(self, partition: int) -> int:
+        """How many processors of a partition launchers have."""
+        return sum(self._holder[one][1] is not None for one in self._members.get(partition, ()))
+
+    def all_in(self, partition: int) -> Collection[int]:
+        """All processors of a partition."""
+        return self._members.get(partition, ())
+
+    def with_resources(self, ids: Sequence[int], resources: Mapping[str, int]) -> list[int]:
+        """Those ids whose node has that much of every resource left. Invalid for one that no node has."""
+        for name in resources:
+            if not any(name in left for left in self._left.values()):
+                raise Invalid(f"no node of this mesh has a resource {name!r}")
+        fit = {
+            node
+            for node in self._nodes
+            if all(self.left_on(node, name) >= amount for name, amount in resources.items())
+        }
+        return [one for one in ids if self._node_of[one] in fit]
+
+    def node_of(self, one: int) -> int:
+        """The id of the node that a processor is on."""
+        return self._node_of[one]
+
+    def left_on(self, node: int, name: str) -> int:
+        """How much of a resource nobody has on a node."""
+        return self._left.get(node, {}).get(name, 0)
+
+    def total_of(self, name: str, side: int | None = None) -> int:
+        """How much of a resource all nodes have, those of one side or of all."""
+        return sum(
+            totals.get(name, 0)
+            for node, totals in self._totals.items()
+            if side is None or self._nodes[node].side == side
+        )
+
+    def is_service(self, one: int) -> bool:
+        """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
+        return self.serves(self._node_of[one])
+
+    def serves(self, node: int) -> bool:
+        """Whether that is a service node."""
+        return self._nodes[node].role == "service"
+
+    def service(self) -> list[int]:
+        """Every processor of service nodes. Invalid when there is none."""
+        found = [one for node, ids in self._on_node.items() if self._nodes[node].role == "service" for one in ids]
+        if not found:
+            raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
+        return found
+
+    def drains(self) -> bool:
+        """Whether a node is draining."""
+        return bool(self._draining)
+
+    def runs_of(self, ids: Iterable[int]) -> list[Placed]:
+        """The nodes of these processors run by run: a node that occurs again after another has another entry."""
+        runs: list[Placed] = []
+        node_of, make, last = self._node_of, tuple.__new__, -1
+        there: list[int] = []
+        for one in ids:
+            node = node_of[one]
+            if node != last:
+                last, row, there = node, self._nodes[node], []
+                runs.append(make(Placed, (node, row.name, row.address, there)))
+            there.append(one)
+        return runs
+
+    def nodes_of(self, ids: Iterable[int]) -> list[Placed]:
+        """The nodes of these processors, in the order in which they first occur."""
+        placed: dict[int, Placed] = {}
+        for one in ids:
+            node = self._node_of[one]
+            if node not in placed:
+                row = self._nodes[node]
+                placed[node] = Placed(node, row.name, row.address, [])
+            placed[node].processors.append(one)
+        return list(placed.values())
+
+    def by_node(self, ids: Sequence[int]) -> list[int]:
+        """The same processors, those of a node together, nodes in the order in which they first occur."""
+        if len(set(map(self._node_of.__getitem__, ids))) == len(ids):
+            return list(ids)  # a node a processor
+        together: dict[int, list[int]] = {}
+        for one in ids:
+            together.setdefault(self._node_of[one], []).append(one)
+        return [one for those in together.values() for one in those]
+
+    def members(self) -> list[tuple[str, list[int]]]:
+        """Every node that has processors, with them."""
+        return [(self._nodes[node].name, sorted(ids)) for node, ids in sorted(self._on_node.items())]
+
+    def node_id(self, name: str) -> int:
+        """Invalid, naming it, when there is no such node."""
+        found = self._ids_by_name.get(name)
+        if found is None:
+            raise Invalid(f"there is no node {name[:80]!r} in this mesh", "showmesh shows those there are")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def resolve(self, wanted: Any) -> list[int] | None:
+        """The ids of a ``wanted`` or ``exclude`` of docs/protocol.md, in its order, each once; None for null.
+
+        Invalid, naming what does not exist.
+        """
+        if wanted is None:
+            return None
+        if not isinstance(wanted, dict):
+            raise Invalid("a list of processors is an object with processors and nodes")
+        ids: dict[int, None] = {}
+        for part in _list(wanted, "processors"):
+            for one in self._range(part):
+                ids[one] = None
+        for name in _list(wanted, "nodes"):
+            if not isinstance(name, str):
+                raise Invalid("a node is named by a string")
+            on_node = self._on_node.get(self.node_id(name))
+            if not on_node:
+                raise Invalid(f"node {name} has no processors", "showmesh shows which have")
+            ids.update(dict.fromkeys(sorted(on_node)))
+        if wanted.get("service"):
+            ids.update(dict.fromkeys(sorted(self.service())))
+        return list(ids)
+
+    def _range(self, part: Any) -> Iterable[int]:
+        whole = isinstance(part, (list, tuple)) and len(part) == 2 and all(type(one) is int for one in part)
+        if not whole or part[0] > part[1]:
+            raise Invalid("a range of processors is [first, last]")
+        first, last = part
+        if last - first < len(self._node_of):
+            missing = [one for one in range(first, last + 1) if one not in self._node_of]
+        else:  # longer than the machine, so something in it is missing
+            missing = [one for one in (first, last) if one not in self._node_of] or [last]
+        if missing:
+            named = ", ".join(map(str, missing[:NAMED_IN_AN_ERROR])) + (
+                " …" if len(missing) > NAMED_IN_AN_ERROR else ""
+            )
+            raise Invalid(f"there is no processor {named} in this mesh", "showmesh shows those there are")
+        return range(first, last + 1)
+
+
+def _list(wanted: Mapping[str, Any], key: str) -> list[Any]:
+    value = wanted.get(key, [])
+    if not isinstance(value, list):
+        raise Invalid(f"{key} is a list")
+    return value
+
+
+def _uses(user: str, batch: bool, interactive: bool, service: bool) -> set[Use]:
+    modes = [mode for mode, there in (("interactive", interactive), ("batch", batch)) if there]
+    roles = ("compute", "service") if service else ("compute",)
+    return {(role, mode, whose) for role in roles for mode in modes for whose in (None, user)}
+
+
+# The machine as it would be were nothing running and every node up: what a request could ever be given.
+#
+# A request that finds too little is decided once more on this. Whoever is refused there too is told so at once, however
+# long it would wait; whoever is not may wait. Nodes that are down, drained or failed count as there, as with Slurm and
+# Flux: somebody is expected to mend them. Who may have what (modes, reservations, sides, service nodes) counts as it
+# is.
+
+
+class Idle(Machine):
+    """The same picture, asked the same questions: for one decision, while the picture stands."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        vars(self).update(vars(machine))
+
+    def free(
+        self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
+    ) -> FreeIds:
+        """What ``user`` could be given."""
+        ids = self.reachable(user, batch, service, side)
+        flags = bytearray(max(ids, default=-1) + 1)
+        for one in ids:
+            flags[one] = 1
+        return FreeIds(bytes(flags))
+
+    def leaving(self, login: str) -> bool:
+        """Never: a change of sides ends, or is given up."""
+        return False
+
+    def free_in(self, partition: int) -> list[int]:
+        """All processors of a partition."""
+        return sorted(self.all_in(partition))
+
+    def left_on(self, node: int, name: str) -> int:
+        """How much of a resource a node has."""
+        return self._totals.get(node, {}).get(name, 0)
+
+
+def first(free: Sequence[int], count: int) -> Sequence[int]:
+    """A choice where it only matters whether there are so many."""
+    return free[:count]

@@ -1,0 +1,108 @@
+"""The free ids of a machine, by what they may be used for: as flags, so that a change costs what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress
+from operator import or_
+from typing import overload
+
+#: To whom a processor may be given: role of its node, alloc mode, user it is reserved for.
+Use = tuple[str, str, str | None]
+#: The same, and the side of the machine that its node is on (db/machine/sides.py).
+Key = tuple[Use, int]
+
+
+class FreeIds(Sequence[int]):
+    """Ids, ascending, and the same as flags: a byte for every id, 1 for those that are in. Never changed.
+
+    The list is made when it is first wanted: placements along a curve look at the flags alone.
+    """
+
+    __slots__ = ("_ids", "flags")
+
+    def __init__(self, flags: bytes) -> None:
+        self.flags = flags
+        self._ids: list[int] | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids as a list."""
+        if self._ids is None:
+            self._ids = list(compress(range(len(self.flags)), self.flags))
+        return self._ids
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        return self.ids[at]
+
+    def __len__(self) -> int:
+        return self.flags.count(1)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
+
+    def __contains__(self, one: object) -> bool:
+        return isinstance(one, int) and 0 <= one < len(self.flags) and bool(self.flags[one])
+
+    def __eq__(self, other: object) -> bool:
+        return self.ids == (other.ids if isinstance(other, FreeIds) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.ids)
+
+    def has_all(self, ids: Iterable[int]) -> bool:
+        """Whether all of these are among them."""
+        return has_all(self.flags, ids)
+
+
+class FreeLists:
+    """Which ids are free, for each key."""
+
+    def __init__(self) -> None:
+        self._flags: dict[Key, bytearray] = {}
+        self._lists: dict[Key, FreeIds] = {}
+
+    def add(self, key: Key, ids: Sequence[int]) -> None:
+        """These are free now."""
+        flags = self._flags.setdefault(key, bytearray())
+        most = max(ids, default=-1)
+        if most >= len(flags):
+            flags.extend(bytes(most + 1 - len(flags)))
+        for one in ids:
+            flags[one] = 1
+        self._lists.pop(key, None)
+
+    def remove(self, key: Key, ids: Sequence[int]) -> None:
+        """These are free no longer."""
+        flags = self._flags[key]
+        for one in ids:
+            flags[one] = 0
+        self._lists.pop(key, None)
+
+    def of(self, uses: Collection[Use], side: int | None) -> FreeIds:
+        """The ids that are free for any of these uses, on one side of the machine or (None) on all."""
+        keys = [key for key in self._flags if key[0] in uses and side in (None, key[1])]
+        if len(keys) == 1:
+            found = self._lists.get(keys[0])
+            if found is None:
+                found = self._lists[keys[0]] = FreeIds(bytes(self._flags[keys[0]]))
+            return found
+        size = max((len(self._flags[key]) for key in keys), default=0)
+        flags = bytes(size)
+        for key in keys:
+            flags = bytes(map(or_, flags, self._flags[key].ljust(size, b"\0")))
+        return FreeIds(flags)
+
+
+def has_all(flags: bytes | bytearray, ids: Iterable[int]) -> bool:
+    """Whether the flags of all these ids are set."""
+    try:
+        return all(map(flags.__getitem__, ids))
+    except IndexError:
+        return False

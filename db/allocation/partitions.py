@@ -1,0 +1,182 @@
+"""Partitions of the batch system: made for a job, destroyed when its script exits. One function, one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from db import cookies
+from db.allocation.allocate import Choose, claim, insert_partition
+from db.allocation.finish import end_inside
+from db.allocation.free import Machine, Placed
+from db.allocation.waiting_requests import in_front
+from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
+from db.store.ranges import conditions, unfold
+from db.store.store import Store, Transaction
+from redmesh.text import counted
+
+DESTROYED = "its partition was destroyed"
+
+
+class PartitionDemand(NamedTuple):
+    """What the batch system asks for; that the caller is the batch system is the caller's to check.
+
+    ``user`` and ``uid`` are the partition's owner's. ``size`` processors; ``wanted``: only those ids, in that order.
+    """
+
+    request_key: str
+    batch_job: str
+    user: str
+    uid: int
+    size: int
+    wanted: Sequence[int] | None = None
+    exclude: Sequence[int] = ()
+    login: str = ""  # the login processor it is asked for on: its side's processors alone
+
+
+class Created(NamedTuple):
+    """A partition, and the two cookies that are told once."""
+
+    partition: int
+    admin_cookie: str
+    allocation_cookie: str
+    processors: list[int]
+    nodes: list[Placed]
+    again: bool
+
+
+class PartitionInUse(StoreError):
+    """Launchers still run in it, and force was not used."""
+
+    code = "unavailable"
+
+
+def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choose) -> Created:
+    """A partition for a batch job, out of the processors of modes batch and interactive.
+
+    Those of mode interactive are left alone while interactive requests wait: nobody overtakes them. NotEnough, Invalid,
+    Denied (the key is another job's), Expired (made before under this key, and destroyed), DatabaseUnavailable.
+    """
+    if demand.size < 1:
+        raise Invalid(f"a partition of {counted(demand.size, 'processor')} cannot be made", "ask for at least 1")
+    if not demand.batch_job:
+        raise Invalid("a partition needs a batch job's id")
+    stamp = 0
+
+    def work(t: Transaction) -> Created:
+        nonlocal stamp
+        machine.refresh_inside(t)
+        row = t.row("SELECT id FROM `partition` WHERE request_key = ?", (demand.request_key,))
+        if row is not None:
+            return _create_again(t, machine, demand, row[0])
+        ids = _decide(t, machine, demand, choose)
+        partition, t.next_partition = t.next_partition, t.next_partition + 1
+        admin, allocation = insert_partition(
+            t,
+            partition,
+            demand.request_key,
+            demand.user,
+            demand.uid,
+            ids,
+            batch_job=demand.batch_job,
+            login_processor=machine.node_id(demand.login) if demand.login else None,
+        )
+        claim(t, ids, "`partition` IS NULL", partition, None)
+        stamp = t.stamp
+        return Created(partition, admin, allocation, list(ids), machine.nodes_of(ids), False)
+
+    try:
+        created = store.run(work)
+    except TakenBesides:
+        machine.forget()  # so that the next one sees what is
+        raise
+    if stamp:
+        machine.assigned(created.processors, created.partition, None, stamp)
+    return created
+
+
+def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: Choose) -> list[int]:
+    waiting = in_front(t.rows, demand.login)
+    side, listed = machine.side_of(demand.login) if demand.login else None, demand.wanted is not None
+    free: Sequence[int] = machine.free(demand.user, batch=True, interactive=not waiting, service=listed, side=side)
+    if demand.wanted is not None:
+        there = set(free)
+        free = [one for one in demand.wanted if one in there]
+    if demand.exclude:
+        out = set(demand.exclude)
+        free = [one for one in free if one not in out]
+    chosen = None
+    if demand.size <= len(free):
+        chosen = free[: demand.size] if demand.wanted is not None else choose(free, demand.size)
+    if chosen is None:
+        raise NotEnough(
+            f"{counted(demand.size, 'processor')} asked for, {len(free)} {'is' if len(free) == 1 else 'are'} free",
+            f"{counted(waiting, 'interactive request is', 'interactive requests are')} waiting for processors"
+            if waiting
+            else "ask for fewer, or wait",
+            free=len(free),
+            waiting=waiting,
+            never=demand.size > len(machine.reachable(demand.user, batch=True, service=listed, side=side)),
+        )
+    if len(chosen) != demand.size or len(set(chosen)) != demand.size or not set(chosen).issubset(free):
+        raise StoreError("the placement chose processors that are not free", "use another placement")
+    return machine.by_node(chosen)
+
+
+def _create_again(t: Transaction, machine: Machine, demand: PartitionDemand, partition: int) -> Created:
+    row = t.row("SELECT `user`, batch_job, ended_at, processors FROM `partition` WHERE id = ?", (partition,))
+    assert row is not None
+    user, batch_job, ended_at, processors = row
+    if (user, batch_job) != (demand.user, demand.batch_job):
+        raise Denied("this request key belongs to another request", "draw a new one")
+    if ended_at is not None:
+        raise Expired(f"partition {partition} has been destroyed", "make another, with a new request key")
+    admin, allocation = cookies.make(), cookies.make()
+    t.change(
+        "UPDATE `partition` SET admin_cookie = ?, allocation_cookie = ?, changed = ? WHERE id = ?",
+        (cookies.digest(admin), cookies.digest(allocation), t.stamp, partition),
+    )
+    ids = unfold(processors)
+    return Created(partition, admin, allocation, ids, machine.nodes_of(ids), True)
+
+
+def destroy(store: Store, partition: int, cookie: str | None, force: bool = False) -> list[int]:
+    """Destroys a partition; the launchers that were ended with it. May be repeated.
+
+    ``cookie``: the administration cookie, or None when the caller has checked an administrator's right. With ``force``
+    launchers in it are ended abnormally: clean up after them first (``ending.launchers_in``). PartitionInUse, Denied,
+    Expired (nothing is known of it).
+    """
+
+    def work(t: Transaction) -> list[int]:
+        row = t.row("SELECT admin_cookie, ended_at, processors FROM `partition` WHERE id = ?", (partition,))
+        if row is None:
+            raise Expired(f"there is no partition {partition}", "mesh partition list shows those there are")
+        if cookie is not None and not cookies.fits(cookie, row[0]):
+            raise Denied(f"the administration cookie of partition {partition} is another")
+        if row[1] is not None:
+            return []
+        live = [
+            found[0]
+            for found in t.rows("SELECT id FROM launcher WHERE `partition` = ? AND ended_at IS NULL", (partition,))
+        ]
+        if live and not force:
+            raise PartitionInUse(
+                f"partition {partition} still runs launcher {', '.join(map(str, live[:5]))}",
+                "wait for it, end it, or use --force",
+            )
+        for launcher in live:
+            end_inside(t, launcher, DESTROYED)
+        for condition in conditions(unfold(row[2])):
+            t.change(
+                "UPDATE processor SET `partition` = NULL, launcher = NULL, changed = ?"
+                f" WHERE {condition} AND `partition` = ?",
+                (t.stamp, partition),
+            )
+        t.change(
+            "UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ? AND ended_at IS NULL",
+            (t.now, t.stamp, partition),
+        )
+        return live
+
+    return store.run(work)

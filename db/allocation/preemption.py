@@ -1,0 +1,176 @@
+"""Launchers of low priority give way: which of them end so that a request finds its processors. One transaction.
+
+None is told to end in vain: either those that can go make room for the whole request, or none goes.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from db.allocation.allocate import Choose, Demand, candidates, could_be_met, names_processors
+from db.allocation.free import Machine
+from db.allocation.free_ids import FreeIds
+from db.store.ranges import unfold
+from db.store.store import Store, Transaction
+from redmesh.text import counted
+
+
+class Nice(NamedTuple):
+    """A launcher of low priority. ``end_by``: it has been told to end until then; None: it has not.
+
+    ``devices``: which it has, by node id and name.
+    """
+
+    launcher: int
+    end_by: float | None
+    processors: list[int]
+    devices: Mapping[str, Mapping[str, Sequence[int]]] = {}
+
+
+class Vacated(Machine):
+    """The picture as it will be when these launchers have ended: for one decision, while the picture stands."""
+
+    def __init__(self, machine: Machine, ending: Sequence[Nice]) -> None:
+        super().__init__()
+        vars(self).update(vars(machine))
+        self._ending = ending
+
+    def free(
+        self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
+    ) -> FreeIds:
+        """What ``user`` may be given then."""
+        flags = bytearray(super().free(user, batch, interactive, service, side).flags)
+        for one in (one for launcher in self._ending for one in launcher.processors):
+            if self.may_have(one, user, service, side):
+                flags.extend(bytes(max(0, one + 1 - len(flags))))
+                flags[one] = 1
+        return FreeIds(bytes(flags))
+
+    def left_on(self, node: int, name: str) -> int:
+        """How much of a resource nobody has on a node then."""
+        back = (len(one.devices.get(str(node), {}).get(name, ())) for one in self._ending)
+        return super().left_on(node, name) + sum(back)
+
+
+#: How often is asked who could stay after all: on ten thousand processors each costs milliseconds.
+QUESTIONS = 100
+_NICE = (
+    "SELECT l.id, l.end_by, l.processors, l.resources FROM launcher l JOIN `partition` p ON p.id = l.`partition`"
+    " WHERE l.nice = 1 AND l.ended_at IS NULL AND p.batch_job IS NULL ORDER BY l.id DESC"
+)
+
+
+def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list[Nice]:
+    """Those that are to end now, the youngest first: with what ends already ``enough``, none of them needless; pure."""
+    going = [one for one in nice if one.end_by is not None]
+    others = [one for one in nice if one.end_by is None]
+    if not others or enough(going) or not enough(going + others):
+        return []
+    count = bisect_left(range(len(others)), True, lo=1, key=lambda few: enough(going + others[:few]))
+    left = iter(range(QUESTIONS))
+    return _needed(lambda ending: next(left, None) is not None and enough(ending), going, others[:count], asked=True)
+
+
+def _needed(
+    enough: Callable[[Sequence[Nice]], bool], given: list[Nice], among: list[Nice], *, asked: bool
+) -> list[Nice]:
+    """A part of ``among`` that is enough with ``given``, and no less would be: by halves, for most may be needless.
+
+    ``asked``: it is known that ``given`` alone is not.
+    """
+    if not among or (not asked and enough(given)):
+        return []
+    if len(among) == 1:
+        return among
+    young, old = among[: len(among) // 2], among[len(among) // 2 :]
+    of_old = _needed(enough, given + young, old, asked=False)
+    return _needed(enough, given + of_old, young, asked=not of_old) + of_old
+
+
+def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int:
+    """How many processors that the request could take launchers of low priority have, where they would go for it."""
+    if demand.partition is not None or demand.nice:
+        return 0
+    machine.refresh(store)
+    nice = _read(store.read(_NICE))
+    if not nice or not could_be_met(Vacated(machine, nice), demand, choose):
+        return 0
+    useful = _useful(machine, demand)
+    return sum(useful(one.processors) for one in nice)
+
+
+def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, choose: Choose) -> list[Nice]:
+    """Every launcher that is to end for this request or another: written down, not told yet.
+
+    A request inside a batch partition, or of low priority itself, has nobody end.
+    """
+    if demand.partition is not None or demand.nice:
+        return []
+    machine.refresh(store)
+    seen = _read(store.read(_NICE))
+    picked = _pick(machine, demand, seen, choose)
+    if not picked:
+        return [one for one in seen if one.end_by is not None]
+
+    def work(t: Transaction) -> list[Nice]:
+        nice, chosen = seen, picked
+        if not machine.is_current(t):  # nothing may have moved since, and then nothing is asked under the lock
+            machine.refresh_inside(t)
+            nice = _read(t.rows(_NICE))
+            chosen = _pick(machine, demand, nice, choose)
+        for one in chosen:
+            until = t.now + grace_s
+            much = counted(demand.size, "processor")
+            t.change(
+                "UPDATE launcher SET end_by = ?, reason = ?, changed = ? WHERE id = ?",
+                (until, f"gave way to {demand.user}, who waited for {much}", t.stamp, one.launcher),
+            )
+            text = f"launcher {one.launcher} gives way to {demand.user}, who waits for {much}"
+            t.event("gives_way", text, launcher=one.launcher)
+        going = {one.launcher for one in chosen}
+        return [
+            one._replace(end_by=t.now + grace_s) if one.launcher in going else one
+            for one in nice
+            if one.launcher in going or one.end_by is not None
+        ]
+
+    return store.run(work)
+
+
+def _pick(machine: Machine, demand: Demand, nice: Sequence[Nice], choose: Choose) -> list[Nice]:
+    useful = _useful(machine, demand)
+    devices = demand.resources or (demand.shape is not None and demand.shape.per_task)
+    those = [one for one in nice if devices or useful(one.processors)]
+    there = len(candidates(machine, demand._replace(resources={})))  # who ends may leave the devices
+    counts = {one.launcher: useful(one.processors) for one in those}
+
+    def enough(ending: Sequence[Nice]) -> bool:
+        if there + sum(counts[one.launcher] for one in ending) < (demand.at_least or demand.size):
+            return False  # quickly told
+        return could_be_met(Vacated(machine, ending), demand, choose)
+
+    return pick(enough, those)
+
+
+def _read(rows: Sequence[Sequence[object]]) -> list[Nice]:
+    return [Nice(row[0], row[1], unfold(row[2]), json.loads(row[3])) for row in rows]  # type: ignore[arg-type]
+
+
+def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
+    out = set(demand.exclude)
+    listed = None if demand.wanted is None else set(demand.wanted)
+    side = machine.side_of(demand.login) if demand.login else None
+    service = names_processors(demand)
+
+    def useful(ids: Sequence[int]) -> int:
+        return sum(
+            one not in out
+            and (listed is None or one in listed)
+            and machine.may_have(one, demand.user, service=service, side=side)
+            for one in ids
+        )
+
+    return useful

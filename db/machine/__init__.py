@@ -1,0 +1,1 @@
+"""Nodes, processors, sides and login processors of the machine, and their states."""

@@ -1,0 +1,343 @@
+"""Sides: the pieces of a machine of cabinets between open switch columns (row A10). One function, one transaction.
+
+Which switches are open stands in ``mesh.topology``; every node's side follows from it and stands in its row, so that
+an allocation finds the processors of one side alone. Nothing that runs may ever span two sides.
+
+A side goes on through a change where the larger part of it stays together (``changed_columns``). Only the nodes of
+other columns change sides: they must be idle, and their PCTs wipe them before anybody uses them on their new side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from db.errors import Invalid, StoreError
+from db.machine.node_states import GIVEN_UP
+from db.store.ranges import conditions, fold
+from db.store.store import Store, Transaction
+from db.topology import Mesh, from_json
+from redmesh.text import counted
+
+#: Nodes that are drained until a switch may move have this reason.
+DRAINED_FOR_SIDES = "a side of the machine is to change"
+#: What is said of nodes that changed sides, until their PCTs have wiped them.
+TO_BE_WIPED = "changed sides, to be wiped by its PCT"
+NAMED_IN_AN_ERROR = 3
+_UNWIPED = "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
+
+
+class InUse(StoreError):
+    """Something runs that the new sides would cut, or show to others."""
+
+    code = "unavailable"
+
+
+class Place(NamedTuple):
+    """A node that changed sides, and where its PCT listens."""
+
+    id: int
+    name: str
+    address: str
+
+
+class _Stretch(NamedTuple):
+    """Neighbouring columns that are on one side before a change and on one side after it."""
+
+    before: int  # the number of that side
+    after: int
+    columns: range
+    users: bool  # whether people can log in there
+    size: int  # in processors
+
+
+class _Node(NamedTuple):
+    id: int
+    name: str
+    address: str
+    state: str
+    role: str
+    column: int
+    lives: bool  # it has registered, and that life is not given up
+
+
+def mesh_of(text: str | None) -> Mesh:
+    """The mesh in a ``topology`` column. Invalid when the machine has no cabinets."""
+    topology = from_json(text)
+    if not isinstance(topology, Mesh):
+        raise Invalid("this machine has no switches", "describe its cabinets in [topology]")
+    return topology
+
+
+def sides_of(mesh: Mesh, nodes: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """The side of every node, by its id, from its processors' ids; one without any stands at column 0."""
+    return {node: mesh.side_of_column(column_of(mesh, processors)) for node, processors in nodes.items()}
+
+
+def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
+    """The cabinet column of a node with these processors; 0 for one without any that the topology knows."""
+    known = [one for one in processors[:1] if one < mesh.size]
+    return mesh.place(known[0])[0] if known else 0
+
+
+def set_open(
+    store: Store,
+    names: Sequence[str],
+    by: str,
+    *,
+    closed: Sequence[str] | None = None,
+    drain: bool = False,
+    wipe_both: bool = False,
+) -> list[Place]:
+    """Opens exactly these switches, or with ``closed`` opens these and closes those; the nodes to be wiped.
+
+    Those are the nodes that changed sides (``changed_columns``, which ``wipe_both`` is for), and those that still have
+    to be wiped from an earlier change. InUse while a partition spans the cut or has processors on such a node; with
+    ``drain`` those columns then get nothing new, and who logs in there gets nothing, until the switches could be set.
+    Invalid, TopologyError.
+    """
+    try:
+        return store.run(lambda t: _set_open(t, names, closed, by, wipe_both))
+    except InUse:
+        if drain:
+            store.run(lambda t: _drain(t, names, closed, by, wipe_both))
+        raise
+
+
+def _changed(mesh: Mesh, names: Sequence[str], closed: Sequence[str] | None) -> Mesh:
+    if closed is None:
+        return mesh.with_open(tuple(names))
+    mesh.with_open(tuple(closed))  # TopologyError for one that is none
+    return mesh.with_open(tuple((mesh.open | set(names)) - set(closed)))
+
+
+def _set_open(
+    t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool
+) -> list[Place]:
+    mesh = mesh_of(_topology(t))
+    new = _changed(mesh, names, closed)
+    _undrain(t, by)  # what was drained for this begins anew like the others
+    if new.open == mesh.open:
+        return _unwiped(t)
+    nodes = _nodes(t, mesh)
+    columns = changed_columns(mesh, new, wipe_both)
+    _refuse(t, new, columns, nodes)
+    by_side: dict[int, list[int]] = {}
+    for node in nodes.values():
+        by_side.setdefault(new.side_of_column(node.column), []).append(node.id)
+    for side, ids in by_side.items():
+        for condition in conditions(ids):
+            t.change(f"UPDATE node SET side = ?, changed = ? WHERE {condition} AND side <> ?", (side, t.stamp, side))
+    t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
+    shown = ", ".join(sorted(new.open)) or "none"
+    t.event("sides", f"open switches: {shown}, by {by}; {counted(len(new.sides), 'side')}")
+    moved = [node for node in nodes.values() if node.column in columns]
+    _come_near(t, mesh, new, moved)
+    there = [node for node in moved if node.role != "login" and node.lives]
+    drained = {node.id for node in there if node.state in ("draining", "drained")}
+    # one that is down may come back with what it has
+    _begin_anew(t, [node.id for node in there if node.id not in drained], by)
+    for condition in conditions(drained):
+        # an administrator's drain stays; until its PCT has begun a new life there is none that could be resumed
+        t.change(
+            f"UPDATE node SET agent = ?, incarnation = incarnation + 1, changed = ? WHERE {condition}",
+            (TO_BE_WIPED, t.stamp),
+        )
+    places = {node.id: Place(node.id, node.name, node.address) for node in there}
+    return list((places | {place.id: place for place in _unwiped(t)}).values())
+
+
+def _unwiped(t: Transaction) -> list[Place]:
+    return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, TO_BE_WIPED, GIVEN_UP))]
+
+
+def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) -> None:
+    """Others come within reach of nodes that changed sides: what was before stays theirs alone to see.
+
+    Of two nodes that come together at least one has changed sides, and a viewer looks at both.
+    """
+    before, after = users_of(mesh), users_of(new)
+    ids = [node.id for node in moved if after[node.column] - before[node.column]]
+    for condition in conditions(ids):
+        t.change(f"UPDATE node SET side_from = ? WHERE {condition}", (t.stamp,))
+    t.trimmed_to = t.stamp  # what a viewer holds is another side's now: all read anew
+
+
+def _begin_anew(t: Transaction, ids: Sequence[int], by: str) -> None:
+    """They are down until their PCTs have wiped them and begun a new life; news of the earlier one is late from now."""
+    for condition in conditions(ids):
+        t.change(
+            "UPDATE node SET state = 'down', reason = ?, `by` = ?, state_at = ?, incarnation = incarnation + 1,"
+            f" changed = ? WHERE {condition}",
+            (TO_BE_WIPED, by, t.now, t.stamp),
+        )
+
+
+def _topology(t: Transaction) -> str | None:
+    row = t.row("SELECT topology FROM mesh WHERE id = 1")
+    assert row is not None
+    return row[0]  # type: ignore[no-any-return]
+
+
+def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
+    first: dict[int, int] = {row[0]: row[1] for row in t.rows("SELECT node, MIN(id) FROM processor GROUP BY node")}
+    rows = t.rows(
+        f"SELECT id, name, address, state, role, boot_id <> '' AND incarnation < {GIVEN_UP} AND address <> '' FROM node"
+    )
+    columns = {row[0]: column_of(mesh, [first[row[0]]] if row[0] in first else []) for row in rows}
+    return {row[0]: _Node._make((*row[:5], columns[row[0]], bool(row[5]))) for row in rows}
+
+
+def users_of(mesh: Mesh) -> dict[int, frozenset[int]]:
+    """For every cabinet column, the columns whose users reach it: of service, and the first, where login stands."""
+    found = {}
+    for side in mesh.sides:
+        service = frozenset(column for column in (0, *mesh.service_columns) if column in side)
+        found.update(dict.fromkeys(range(side.first, side.last + 1), service))
+    return found
+
+
+def changed_columns(mesh: Mesh, new: Mesh, wipe_both: bool = False) -> set[int]:
+    """The columns whose nodes change sides.
+
+    A side's larger part keeps the side: of a side that is cut, the larger piece; of sides that are joined, the larger
+    of them. A piece where people log in comes before one without: whoever has no users there keeps no side that has
+    users. ``wipe_both``: besides, every column that users reach who did not before, the larger part's too.
+    """
+    stretches = _stretches(mesh, new)
+    kept = _kept(stretches)
+    changed = {column for stretch in stretches if stretch not in kept for column in stretch.columns}
+    if wipe_both:
+        before, after = users_of(mesh), users_of(new)
+        changed |= {column for column in before if after[column] - before[column]}
+    return changed
+
+
+def _stretches(mesh: Mesh, new: Mesh) -> list[_Stretch]:
+    there = sorted({0, *mesh.service_columns})
+    found = []
+    for (before, after), group in groupby(
+        range(mesh.columns), lambda column: (mesh.side_of_column(column), new.side_of_column(column))
+    ):
+        one = list(group)
+        columns = range(one[0], one[-1] + 1)
+        users = any(column in columns for column in there)
+        found.append(_Stretch(before, after, columns, users, sum(map(mesh.size_of_column, columns))))
+    return found
+
+
+def _kept(stretches: Sequence[_Stretch]) -> tuple[_Stretch, ...]:
+    """The stretches that keep their sides: one a side, before and after; as many processors as possible."""
+    with_users = {stretch.after for stretch in stretches if stretch.users}
+    # the best that ends with each stretch: stretches of one side follow each other, so only the last one can clash
+    best: list[tuple[tuple[int, int], tuple[_Stretch, ...]]] = [((0, 0), ())]
+    for stretch in stretches:
+        if not stretch.users and stretch.after in with_users:
+            continue  # other people reach it from now on
+        (users, size), chosen = max(
+            (one for one in best if not one[1] or _apart(one[1][-1], stretch)), key=lambda one: one[0]
+        )
+        best.append(((users + stretch.size * stretch.users, size + stretch.size), (*chosen, stretch)))
+    return max(best, key=lambda one: one[0])[1]
+
+
+def _apart(one: _Stretch, other: _Stretch) -> bool:
+    return one.before != other.before and one.after != other.after
+
+
+def _refuse(t: Transaction, new: Mesh, changed: Collection[int], nodes: Mapping[int, _Node]) -> None:
+    """InUse, naming partitions, unless everything that runs stays whole, and nothing runs on nodes to be wiped."""
+    columns: dict[int, set[int]] = {}
+    for partition, node in t.rows("SELECT DISTINCT `partition`, node FROM processor WHERE `partition` IS NOT NULL"):
+        columns.setdefault(partition, set()).add(nodes[node].column)
+    logins: dict[int, set[int]] = {}
+    for partition, login in t.rows("SELECT `partition`, login_processor FROM launcher WHERE ended_at IS NULL"):
+        logins.setdefault(partition, set()).add(nodes[login].column)
+    cut: list[int] = []
+    wiped: list[int] = []
+    for partition, where in sorted(columns.items()):
+        pieces = {new.side_of_column(column) for column in where | logins.get(partition, set())}
+        if len(pieces) > 1:
+            cut.append(partition)
+        elif any(column in changed for column in where):
+            wiped.append(partition)
+    if cut:
+        raise InUse(f"{_named(cut)} would be cut in two", "wait for it, end it, or use --wait")
+    if wiped:  # what its nodes hold goes, and so would what runs
+        raise InUse(f"{_named(wiped)} would be wiped with its nodes", "wait for it, end it, or use --wait")
+
+
+def _named(partitions: Sequence[int]) -> str:
+    few = ", ".join(map(str, partitions[:NAMED_IN_AN_ERROR])) + (" …" if len(partitions) > NAMED_IN_AN_ERROR else "")
+    return f"partition {few}" if len(partitions) == 1 else f"{len(partitions)} partitions ({few})"
+
+
+def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, by: str, wipe_both: bool) -> None:
+    mesh = mesh_of(_topology(t))
+    changed = changed_columns(mesh, _changed(mesh, names, closed), wipe_both)
+    there = [node for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
+    drained = [node.id for node in there if node.role != "login"]
+    for condition in conditions(drained):
+        t.change(
+            f"UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ? WHERE {condition}",
+            (DRAINED_FOR_SIDES, by, t.now, t.stamp),
+        )
+    for condition in conditions(node.id for node in there if node.role == "login"):
+        # a launch of theirs on the part that stays would stand in the way as well (db.allocation.free: leaving)
+        t.change(f"UPDATE node SET reason = ?, changed = ? WHERE {condition}", (DRAINED_FOR_SIDES, t.stamp))
+    if drained:
+        t.event("sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
+
+
+def _undrain(t: Transaction, by: str) -> None:
+    for state, guard in (("up", f"boot_id <> '' AND incarnation < {GIVEN_UP}"), ("down", "1 = 1")):
+        t.change(
+            "UPDATE node SET state = ?, reason = '', `by` = ?, state_at = ?, changed = ?"
+            f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",
+            (state, "" if state == "up" else by, t.now, t.stamp, DRAINED_FOR_SIDES),
+        )
+    t.change("UPDATE node SET reason = '', changed = ? WHERE reason = ?", (t.stamp, DRAINED_FOR_SIDES))
+
+
+def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str, Any] | None:
+    """A topology that is defined anew with the switches open that were: a boot closes nothing behind anybody's back."""
+    if section is None or section.get("kind") != Mesh.kind or not before:
+        return None if section is None else dict(section)
+    old = json.loads(before)
+    if old.get("kind") != Mesh.kind:  # it was described as a cluster, whose switches are others
+        return dict(section)
+    there = {switch["name"] for switch in section.get("switches", [])}
+    was = {switch["name"] for switch in old.get("switches", [])}
+    # one that is new in the description is as the description has it
+    still = {name for name in old.get("open", []) if name in there}
+    new = {name for name in section.get("open", []) if name not in was}
+    return {**section, "open": sorted(still | new)}
+
+
+def shown(mesh: Mesh, nodes: Iterable[Any], processors: Mapping[int, Sequence[int]]) -> list[dict[str, Any]]:
+    """Every side for people: its columns, and of those that are seen its processors (folded) and who logs in there."""
+    found: list[dict[str, Any]] = []
+    everybody = list(nodes)
+    only = mesh.only_side({node.side for node in everybody})
+    for side in mesh.sides:
+        place = {"side": side.number, "first": side.first, "last": side.last, "seen": only in (None, side)}
+        if not place["seen"]:
+            found.append(place)
+            continue
+        here = [node for node in everybody if column_of(mesh, processors.get(node.id, ())) in side]
+        ids = {role: [] for role in ("compute", "service")}  # type: dict[str, list[int]]
+        for node in here:
+            ids.setdefault(node.role, []).extend(processors.get(node.id, ()))
+        found.append(
+            {
+                **place,
+                "compute": fold(sorted(ids["compute"])),
+                "compute_processors": len(ids["compute"]),
+                "service": fold(sorted(ids["service"])),
+                "service_processors": len(ids["service"]),
+                "logins": [node.name for node in here if node.role == "login"],
+            }
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The tables, their installation, migrations, accounts and views."""

@@ -1,0 +1,184 @@
+"""Making the system database, bringing it up to date, and who may read what in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import peewee as pw
+
+from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
+from db.schema import login_views
+from db.schema.accounts import Account, at, made, quoted
+from db.schema.version import SCHEMA_VERSION
+from db.store import drivers
+from db.store.store import Store, open_store
+from db.store.url import in_database, mysql_options, without_password
+
+MIGRATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
+MIGRATION_LOCK = "redmesh.migrate"
+LOCK_S = 10
+FOR_WRITERS = 20  # connections that CPAs and administrators are to find free
+MIGRATION_S = 600.0  # a step over a large table may take its time
+
+
+def migrate(url: str) -> list[str]:
+    """Makes the schema, or brings an older one up to date; the names of the steps that were run.
+
+    SchemaError for a schema that is newer than this build, DatabaseUnavailable.
+    """
+    from playhouse.migrations import Runner  # slow to import, and rarely needed
+
+    store = open_store(url, patience_s=MIGRATION_S, any_schema=True)
+    try:
+        store.connect()
+        with _alone(store):
+            found = version(store)
+            if found > SCHEMA_VERSION:
+                raise SchemaError(
+                    f"the system database at {store.url} has schema {found}, newer than this program's"
+                    f" {SCHEMA_VERSION}",
+                    "use the version of redmesh that the mesh runs",
+                )
+            steps: list[str] = Runner(store.db, MIGRATIONS).up()
+            store.execute("UPDATE mesh SET schema_version = ? WHERE id = 1", (SCHEMA_VERSION,))
+            if store.dialect == "mysql":
+                steps += login_views.make_anew(store, str(mysql_options(url)["database"]))
+            return steps
+    except pw.PeeweeException as error:
+        raise damage(store.url, drivers.reason(error)) or StoreError(
+            f"the system database at {store.url} could not be made or migrated: {drivers.reason(error)}",
+            "the account needs CREATE, ALTER, INDEX and DROP on the database",
+        ) from error
+    finally:
+        store.close()
+
+
+def version(store: Store) -> int:
+    """The number of the schema that is there, 0 for none. StoreError."""
+    try:
+        store.connect()
+        if not store.db.table_exists("mesh"):
+            return 0
+        row = store.execute("SELECT schema_version FROM mesh WHERE id = 1").fetchone()
+    except pw.PeeweeException as error:
+        raise damage(store.url, drivers.reason(error)) or StoreError(
+            f"the system database at {store.url} cannot be used: {drivers.reason(error)}",
+            "look at its disk and at the account's rights",
+        ) from error
+    return int(row[0]) if row else 0
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """One migration at a time: the writers' lock on SQLite, GET_LOCK on MySQL (whose DDL no transaction holds)."""
+    lock = store.writer()
+    if lock is not None:
+        lock.acquire(drivers.ANSWER_S)
+        try:
+            yield
+        finally:
+            lock.release()
+        return
+    row = store.execute("SELECT GET_LOCK(?, ?)", (MIGRATION_LOCK, LOCK_S)).fetchone()
+    if not row or row[0] != 1:
+        raise DatabaseUnavailable("another migration of the system database is under way", "wait for it")
+    try:
+        yield
+    finally:
+        store.execute("SELECT RELEASE_LOCK(?)", (MIGRATION_LOCK,)).fetchone()
+
+
+def create_database(admin_url: str) -> None:
+    """The empty database named in a MySQL URL, by an account that may create it."""
+    name = str(mysql_options(admin_url)["database"])
+    store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
+    try:
+        store.connect()
+        store.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(name)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    except pw.PeeweeException as error:
+        raise StoreError(f"database {name} could not be made: {drivers.reason(error)}") from error
+    finally:
+        store.close()
+
+
+def check_may_grant(admin_url: str) -> None:
+    """StoreError unless the account of ``admin_url`` may make accounts and grant; nothing is changed."""
+    store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
+    try:
+        store.connect()
+        told = " ".join(str(row[0]) for row in store.execute("SHOW GRANTS").fetchall())
+    except pw.PeeweeException as error:
+        raise StoreError(f"the rights of the account cannot be read: {drivers.reason(error)}") from error
+    finally:
+        store.close()
+    may_make = "CREATE USER" in told or "ALL PRIVILEGES ON *.*" in told
+    if not (may_make and "GRANT OPTION" in told):
+        raise StoreError(
+            f"the account of {without_password(admin_url)} may not make accounts and grant them rights:"
+            " nothing was changed",
+            "it needs CREATE USER and GRANT OPTION; without --run the statements are printed for the administrator",
+        )
+
+
+def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
+    """The statements that make the CPA's account, and a viewer's, who reads views that leave the cookies out."""
+    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(database)}.* TO {at(cpa)}"
+    return [*made(cpa), may, *login_views.whole(database, cpa), *login_views.for_viewer(database, viewer)]
+
+
+def crowding(admin_url: str) -> str:
+    """What to do when viewers could keep CPAs out by their number; empty when they cannot, or nobody may know.
+
+    Counted are the accounts that may read views of this database, by the connections that each may have at once.
+    """
+    name = str(mysql_options(admin_url)["database"])
+    pattern = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "\\_%"
+    viewers = (
+        "SELECT u.max_user_connections FROM mysql.user u WHERE EXISTS"
+        " (SELECT 1 FROM mysql.tables_priv p WHERE p.User = u.User AND p.Host = u.Host AND p.Db LIKE ?)"
+    )
+    with open_store(admin_url, any_schema=True) as store:
+        try:
+            store.connect()
+            limits = [int(row[0]) for row in store.execute(viewers, (pattern,)).fetchall()]
+            most = int(store.execute("SELECT @@max_connections").fetchone()[0])
+        except pw.PeeweeException:
+            return ""
+    together = sum(limits)
+    if 0 not in limits and together + FOR_WRITERS <= most:
+        return ""
+    those = "without a limit" if 0 in limits else str(together)
+    return (
+        f"the accounts of viewers may have {those} connections together, and the server takes {most} (max_connections)"
+        f" of which CPAs need {FOR_WRITERS}; raise max_connections, give --view-connections, or let CPAs use extra_port"
+    )
+
+
+def printed(statements: Sequence[str]) -> str:
+    """The statements as a file for the mysql client, passwords left for the administrator to fill in."""
+    shown = [_without_secret(statement) for statement in statements]
+    return "".join(f"{statement};\n" for statement in shown)
+
+
+def run_grants(admin_url: str, statements: Sequence[str]) -> None:
+    """Runs them with an account that may GRANT. StoreError names the statement that was refused."""
+    store = open_store(admin_url, any_schema=True)
+    statement = ""
+    try:
+        store.connect()
+        for statement in statements:
+            store.execute(statement)
+    except pw.PeeweeException as error:
+        raise StoreError(
+            f"refused: {_without_secret(statement)}: {drivers.reason(error)}",
+            f"the account of {without_password(admin_url)} needs CREATE USER and GRANT OPTION",
+        ) from error
+    finally:
+        store.close()
+
+
+def _without_secret(statement: str) -> str:
+    head, marker, _ = statement.partition(" IDENTIFIED BY ")
+    return f"{head} IDENTIFIED BY '********'" if marker else statement

@@ -1,0 +1,34 @@
+"""What a viewer of one side is to see (db/schema/login_views.py): whose partitions are, and since when nodes are near.
+
+``partition.login_processor``: where it was asked for; ``node.side_from``: the counter at which others last came within
+reach of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import peewee as pw
+
+#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
+atomic = False
+
+#: One that no launcher was in is nobody's: those who see the whole machine see it.
+OF_ITS_LAUNCHERS = (
+    "UPDATE `partition` SET login_processor = (SELECT MIN(l.login_processor) FROM launcher l"
+    " WHERE l.`partition` = `partition`.id) WHERE login_processor IS NULL"
+)
+#: What was before the last change of sides that is remembered stays everybody's own.
+SINCE_THE_SIDES = (
+    "UPDATE node SET side_from = (SELECT COALESCE(MAX(e.changed), 0) FROM event e WHERE e.kind = 'sides')"
+    " WHERE side_from = 0"
+)
+
+
+def up(migrator: Any, db: pw.Database) -> None:
+    if "login_processor" not in {column.name for column in db.get_columns("partition")}:
+        migrator.add_column("partition", "login_processor", pw.IntegerField(null=True)).run()
+    db.execute_sql(OF_ITS_LAUNCHERS)  # type: ignore[no-untyped-call]
+    if "side_from" not in {column.name for column in db.get_columns("node")}:
+        migrator.add_column("node", "side_from", pw.BigIntegerField(default=0)).run()
+    db.execute_sql(SINCE_THE_SIDES)  # type: ignore[no-untyped-call]

@@ -1,0 +1,1 @@
+"""Connections and transactions on MySQL, MariaDB and SQLite."""

@@ -1,0 +1,168 @@
+"""Connections to the two databases, set up alike, and what their errors mean."""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Any
+
+from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.store.orm import load_mysql, pw
+from db.store.ranges import LONGEST_LIST
+from db.store.url import mysql_options, sqlite_path
+
+CONNECT_S = 2
+ANSWER_S = 3  # a server that is silent for longer is taken for dead
+LOCK_WAIT_S = 2  # shorter than ANSWER_S, or a lock that is waited for would look like a dead server
+
+#: Deadlock, lock wait, "SAVEPOINT does not exist" (a deadlock in disguise), record changed since last read.
+RETRY_CODES = frozenset((1205, 1213, 1305, 1020))
+#: Gone, lost, killed, shutting down, too many connections, refused by the network: nobody answers. An administrator's
+#: KILL QUERY, or a limit to a statement's time, can strike a COMMIT as well: whoever asked repeats it under its key.
+LOST_CODES = frozenset(
+    (2002, 2003, 2006, 2013, 2014, 2055, 4031, 1927, 1053, 1077, 1079, 1080, 1040, 1152, 1158, 1159, 1160, 1184)
+    # and a limit of this account reached, or a server that may not write just now
+    + (1203, 1226, 1290, 1317, 1836, 1969, 3024)
+)
+NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
+
+
+class Meaning(enum.Enum):
+    """What an error of the driver says about the transaction it came out of."""
+
+    RETRY = "rolled back: run it again"
+    LOST = "no connection any more: it may have happened"
+    FAULT = "the statement is wrong"
+
+
+class MySQL(pw.MySQLDatabase):
+    """UTC, READ COMMITTED, strict, short waits; matched rows are counted, as SQLite does."""
+
+    def _initialize_connection(self, conn: Any) -> None:
+        with conn.cursor() as cursor:
+            cursor.execute(
+                "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
+                f" innodb_lock_wait_timeout = {LOCK_WAIT_S}, group_concat_max_len = {LONGEST_LIST}"
+            )
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
+    """The database of a MySQL URL, not yet connected, and whether a Galera cluster is accepted."""
+    try:
+        load_mysql()
+        from pymysql.constants import CLIENT
+    except ImportError:
+        raise DatabaseUnavailable("the MySQL driver is not installed", "install PyMySQL") from None
+    options = mysql_options(url)
+    galera = options.pop("galera", None) == "single-writer"
+    if "ssl_ca" in options:
+        options["ssl"] = {"ca": options.pop("ssl_ca")}
+    name = options.pop("database")
+    database = MySQL(
+        name,
+        autoconnect=False,
+        connect_timeout=CONNECT_S,
+        read_timeout=max(ANSWER_S, patience_s),
+        write_timeout=max(ANSWER_S, patience_s),
+        # several statements a packet: Store.together; every value in them is escaped by the driver
+        client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
+        **options,
+    )
+    return database, galera
+
+
+def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
+    """The database of an SQLite URL, not yet connected, and its path."""
+    path = sqlite_path(url)
+    assert path is not None
+    database = pw.SqliteDatabase(
+        path,
+        autoconnect=False,
+        timeout=LOCK_WAIT_S,
+        # a log that was moved into the file is cut off: from its size writers see when it is to be moved again
+        pragmas={
+            "journal_mode": "wal",
+            "synchronous": "normal",
+            "wal_autocheckpoint": 0,
+            "journal_size_limit": 0,
+            "cache_size": -8192,
+        },
+    )
+    return database, path
+
+
+def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) -> None:
+    """SchemaError for a cluster, unless its URL says that all write to one server of it.
+
+    ``answer``: what the server says of its variable wsrep_on; nothing from MySQL. A lock on one server of a Galera
+    cluster holds on that server alone, and whoever comes second is told only at its commit.
+    """
+    if answer and str(answer[1]).upper() in ("ON", "1") and not accepted:
+        raise SchemaError(
+            f"{where} is a Galera cluster, which breaks locks between its servers",
+            "send every CPA to one server of it and add ?galera=single-writer to the URL",
+        )
+
+
+def make_sqlite_file(path: str) -> None:
+    """The file, 0600 from its first byte, on a local file system. DatabaseUnavailable, SchemaError."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        refuse_network_filesystem(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path}: {error.strerror}", "check the mesh's state directory") from None
+    try:
+        owner = os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+    if owner != os.geteuid():
+        raise StoreError(f"{path} belongs to uid {owner}, not to you", "move it away, or use another state directory")
+
+
+def refuse_network_filesystem(path: str) -> None:
+    """SQLite's write-ahead log needs shared memory, which no network file system has."""
+    kind = _filesystem(os.path.realpath(os.path.dirname(path)))
+    if kind in NETWORK_FILESYSTEMS:
+        raise SchemaError(
+            f"{path} is on a network file system ({kind}), where SQLite would damage it",
+            "put the state on a local disk (XDG_STATE_HOME), or use a MySQL database",
+        )
+
+
+def _filesystem(directory: str) -> str:
+    """The type of the file system a directory is on; empty when the kernel does not say."""
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, point, fstype, *_ = line.split(" ")
+                inside = directory == point or directory.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(best):
+                    best, kind = point, fstype
+    except (OSError, ValueError):
+        return ""
+    return kind
+
+
+def meaning(error: pw.PeeweeException) -> Meaning:
+    """Whether a transaction that ended with ``error`` may be run again."""
+    code = next((arg for arg in error.args if isinstance(arg, int)), None)
+    if code in RETRY_CODES:
+        return Meaning.RETRY
+    if code in LOST_CODES or (isinstance(error, pw.InterfaceError) and code in (0, None)):
+        return Meaning.LOST
+    if isinstance(error, pw.OperationalError) and code is None:
+        text = str(error).lower()
+        if "locked" in text or "busy" in text:
+            return Meaning.RETRY
+        if "no such" not in text and "syntax" not in text:
+            return Meaning.LOST  # SQLite: cannot open, disk full, I/O error, read-only
+    return Meaning.FAULT
+
+
+def reason(error: pw.PeeweeException) -> str:
+    """The driver's own words, without the wrapping."""
+    words = [arg for arg in error.args if isinstance(arg, str)]
+    return (words[-1] if words else str(error)) or "the connection ended"

@@ -1,0 +1,495 @@
+"""The system database as the writers see it: one call runs one whole transaction.
+
+A transaction begins by locking the mesh row, so transactions are in one order everywhere and the mesh's change
+counter is that order. It is retried whole, from outside, when the database asks for it, and never when the
+connection was lost: then it may have happened, and only the caller's idempotency key can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
+from db.schema.version import SCHEMA_VERSION, check_version
+from db.store import drivers
+from db.store.drivers import Meaning
+from db.store.orm import pw
+from db.store.ranges import conditions, runs
+from db.store.sqlite_lock import WriterLock
+from db.store.url import sqlite_path, without_password
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+#: A statement and what its marks stand for.
+Statement = tuple[str, Sequence[Any]]
+
+
+class Each(NamedTuple):
+    """A statement that is run for every row of parameters; SQLite only. Its count is that of all of them."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+
+
+PATIENCE_S = 3.0
+#: Four times as long a log as 4 MiB means a quarter of the pages written twice, and of the syncs.
+WAL_CHECKPOINT_BYTES = 16 << 20
+COMMITS_BETWEEN_LOOKS = 64
+AT_ONCE_S = 0.5
+ROWS_A_STATEMENT = 400
+NO_SUCH_DATABASE, NULL_REFUSED = 1049, 1048
+#: Translated statements that are kept: those of every day. Longer ones name processors, and never come again.
+KEPT_TEXTS, KEPT_LENGTH = 500, 1000
+
+#: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
+NOW = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "mysql": "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
+}
+
+
+_COUNT = "UPDATE mesh SET counter = ?, next_partition = ?, next_launcher = ?, trimmed_to = ? WHERE id = 1"
+#: The same where the statement before it matched so many rows; else it fails, and the server reads no further.
+_COUNT_AFTER = _COUNT.replace("counter = ?", "counter = IF(ROW_COUNT() = ?, ?, NULL)")
+
+
+class Transaction:
+    """What one transaction sees and does; lives as long as the function given to ``Store.run``."""
+
+    __slots__ = (
+        "_exactly",
+        "_unsent",
+        "answers",
+        "boot_id",
+        "changed",
+        "counter",
+        "next_launcher",
+        "next_partition",
+        "now",
+        "stamp",
+        "store",
+        "trimmed_to",
+    )
+
+    def __init__(self, store: Store, row: Row, answers: Sequence[list[Row]] = ()) -> None:
+        self.store = store
+        self.answers = answers  # to what was asked together with the lock
+        self._unsent: list[Statement] = []
+        self._exactly: tuple[int, StoreError] | None = None  # what the last of them must match, or else
+        self.boot_id: str = row[0]
+        self.counter: int = row[1]
+        self.next_partition: int = row[2]
+        self.next_launcher: int = row[3]
+        self.trimmed_to: int = row[4]
+        self.now: float = row[5]
+        self.stamp = self.counter + 1
+        self.changed = False
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        found: list[Row] = self._now(sql, params)
+        return found
+
+    def row(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        found = self.rows(sql, params)
+        return found[0] if found else None
+
+    def change(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Runs a statement that changes rows (and stamps them); how many rows it matched."""
+        self.changed = True
+        count: int = self._now(sql, params)
+        return count
+
+    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """As ``change``, where nobody asks for the count: it is sent with the next that does, or with the commit."""
+        self.changed = True
+        self._send_exact()
+        self._unsent.append((sql, params))
+
+    def _now(self, sql: str, params: Sequence[Any]) -> Any:
+        self._send_exact()
+        unsent, self._unsent = self._unsent, []
+        return self.store.together([*unsent, (sql, params)])[-1]
+
+    def _send_exact(self) -> None:
+        """Something follows what was to go with the commit: it is sent alone, and its count looked at here."""
+        if self._exactly is not None:
+            (wanted, error), self._exactly = self._exactly, None
+            unsent, self._unsent = self._unsent, []
+            if self.store.together(unsent)[-1] != wanted:
+                raise error
+
+    def write_these(self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str) -> None:
+        """Runs ``sql`` (up to its WHERE) on the processors with these ids where ``guard`` holds, as ``write`` does.
+
+        ``params`` are those of ``sql`` and the guard, in this order.
+        """
+        self.changed = True
+        self._send_exact()
+        self._unsent += self._on_these(ids, sql, params, guard)
+
+    def change_exactly(
+        self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str, error: StoreError
+    ) -> None:
+        """As ``write_these``, where each id must match: ``error`` when not, here or out of the commit.
+
+        On MySQL the server itself looks, in the packet that commits: others wait for the lock a round trip less.
+        """
+        self.changed = True
+        self._send_exact()
+        statements = self._on_these(ids, sql, params, guard)
+        if self.store.dialect == "mysql" and len(statements) == 1:
+            self._unsent += statements
+            self._exactly = len(ids), error
+            return
+        unsent, self._unsent = self._unsent, []
+        if sum(self.store.together([*unsent, *statements])[len(unsent) :]) != len(ids):
+            raise error
+
+    def _on_these(self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str) -> list[Statement]:
+        if self.store.dialect == "sqlite":
+            # one text, prepared once, for every run of ids: half the time of a long condition that never comes again
+            marks = sql.count("?")
+            rows = [(*params[:marks], first, last, *params[marks:]) for first, last in runs(sorted(ids))]
+            return [Each(f"{sql} WHERE id BETWEEN ? AND ? AND {guard}", rows)]
+        return [(f"{sql} WHERE {condition} AND {guard}", params) for condition in conditions(ids)]
+
+    def insert(self, table: str, values: dict[str, Any]) -> None:
+        """One row, stamped with this transaction's number."""
+        columns = ", ".join(f"`{name}`" for name in values)
+        marks = ", ".join("?" * len(values))
+        self.write(f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, ?)", (*values.values(), self.stamp))
+
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Many rows in few statements, each row stamped."""
+        names = ", ".join(f"`{name}`" for name in columns)
+        marks = f"({', '.join('?' * len(columns))}, {int(self.stamp)})"
+        for start in range(0, len(rows), ROWS_A_STATEMENT):
+            part = rows[start : start + ROWS_A_STATEMENT]
+            values = [value for row in part for value in row]
+            self.write(f"INSERT INTO `{table}` ({names}, changed) VALUES {', '.join([marks] * len(part))}", values)
+
+    def event(
+        self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None
+    ) -> None:
+        """A line for people, in the same transaction as what it tells of."""
+        self.insert(
+            "event",
+            {"at": self.now, "kind": kind, "node": node, "launcher": launcher, "partition": partition, "text": text},
+        )
+
+    def commit(self) -> None:
+        """The last statements: the counter goes up by one when anything changed."""
+        last: list[Statement] = [("COMMIT", ())]
+        if self.changed:
+            values = (self.stamp, self.next_partition, self.next_launcher, self.trimmed_to)
+            exact = self._exactly
+            last.insert(0, (_COUNT, values) if exact is None else (_COUNT_AFTER, (exact[0], *values)))
+        try:
+            self.store.together([*self._unsent, *last])
+        except pw.IntegrityError as error:
+            if self._exactly is not None and NULL_REFUSED in error.args:
+                raise self._exactly[1] from None
+            raise
+
+
+class Store:
+    """A writer's connection, made when it is first needed and made again after it was lost. Not for two threads."""
+
+    def __init__(self, url: str, patience_s: float = PATIENCE_S, any_schema: bool = False) -> None:
+        self.url = without_password(url)
+        self.patience_s = patience_s
+        self.any_schema = any_schema
+        self._commits = 0
+        self._inside = False  # a transaction, which is over when its connection is
+        self._texts: dict[str, str] = {}
+        self._lock: WriterLock | None = None
+        self._path = ""
+        self.db: pw.Database
+        if sqlite_path(url) is not None:
+            self.dialect = "sqlite"
+            self.db, self._path = drivers.open_sqlite(url)
+            self._lock = WriterLock(self._path + ".lock")
+        else:
+            self.dialect = "mysql"
+            self.db, self._galera = drivers.open_mysql(url, patience_s)
+        self.now_sql = NOW[self.dialect]
+        columns = f"boot_id, counter, next_partition, next_launcher, trimmed_to, {self.now_sql}"
+        self._first = f"SELECT {columns} FROM mesh WHERE id = 1"
+        if self.dialect == "mysql":
+            # one column: the driver, which is Python, takes longer for the heads of six than for all they hold
+            self._first = f"SELECT CONCAT_WS(' ', {columns}) FROM mesh WHERE id = 1 FOR UPDATE"
+
+    def run(self, work: Callable[[Transaction], T], asks: Sequence[Statement] = ()) -> T:
+        """Runs ``work`` as one transaction and gives back what it returned.
+
+        ``asks``: questions sent together with the lock, for ``Transaction.answers``: others wait a round trip less.
+
+        It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
+        that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
+        """
+        deadline = time.monotonic() + self.patience_s
+        pause_s = 0.001
+        while True:
+            try:
+                return self._once(work, asks, deadline)
+            except pw.PeeweeException as error:
+                self._settle(error)
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailable(
+                        f"the system database is busy: {drivers.reason(error)}", "try again"
+                    ) from error
+            time.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(pause_s * 2, 0.1)
+
+    def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        """Rows outside every lock, each statement by itself."""
+        return self.read_together([(sql, params)])[0]
+
+    def read_together(self, questions: Sequence[Statement]) -> list[list[Row]]:
+        """The rows of several questions, each by itself as in ``read``, in their order."""
+        began = time.monotonic()
+        for last in (self._inside, True):
+            if not self._inside:
+                self.connect()
+            try:
+                return self.together(questions)
+            except pw.PeeweeException as error:
+                if drivers.meaning(error) is not Meaning.FAULT and not last and _was_idle(began):
+                    self._drop()  # reading twice does no harm
+                    continue
+                self._settle(error)
+                raise DatabaseUnavailable(f"the system database is busy: {drivers.reason(error)}") from error
+        raise AssertionError("the second round returns or raises")
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """One statement on the open connection; ``?`` marks parameters on both databases. Errors are peewee's."""
+        try:
+            return self.db.execute_sql(self._text(sql), params)  # type: ignore[no-untyped-call]
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise _out_of_range(error) from None
+
+    def together(self, statements: Sequence[Statement]) -> list[Any]:
+        """Several statements in order: of each its rows, or how many rows it matched. Errors are peewee's.
+
+        MySQL gets them in one packet and stops at the first that fails, as one by one.
+        """
+        try:
+            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
+                cursor = self.db.cursor()  # type: ignore[no-untyped-call]
+                if self.dialect == "sqlite":
+                    return [_of_sqlite(cursor, statement) for statement in statements]
+                texts = [cursor.mogrify(self._text(sql), params) for sql, params in statements]
+                cursor.execute(";".join(texts))
+                found = [_outcome(cursor)]
+                while cursor.nextset():
+                    found.append(_outcome(cursor))
+                return found
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise _out_of_range(error) from None
+
+    def _text(self, sql: str) -> str:
+        if self.dialect == "sqlite":
+            return sql
+        text = self._texts.get(sql)
+        if text is None:
+            text = sql.replace("%", "%%").replace("?", "%s")
+            if len(sql) < KEPT_LENGTH and len(self._texts) < KEPT_TEXTS:
+                self._texts[sql] = text
+        return text
+
+    def connect(self) -> None:
+        """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
+        if not self.db.is_closed():
+            return
+        if self._path and not self.any_schema and not os.path.exists(self._path):
+            raise SchemaError(f"there is no system database at {self._path}", "start the mesh: mesh up")
+        try:
+            if self._path:
+                drivers.make_sqlite_file(self._path)
+            self.db.connect()
+            if self.dialect == "mysql":
+                answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
+                drivers.refuse_galera(answer, self._galera, self.url)
+            if not self.any_schema:
+                check_version(lambda sql: self.execute(sql).fetchall(), self.url)
+        except pw.PeeweeException as error:
+            self._drop()
+            raise self._unavailable(error) from error
+        except StoreError:
+            self._drop()
+            raise
+
+    def writer(self) -> WriterLock | None:
+        """The lock around whatever writes outside ``run`` (migrations)."""
+        return self._lock
+
+    def checkpoint(self) -> None:
+        """Moves the write-ahead log into the database file, as far as readers allow. SQLite only."""
+        if self._lock is None:
+            return
+        self.connect()
+        self._lock.acquire(self.patience_s)
+        try:
+            self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the connection; on SQLite under the writers' lock, since the last one to close checkpoints."""
+        if self._lock is None:
+            self._drop()
+            return
+        if not self.db.is_closed():
+            try:
+                self._lock.acquire(self.patience_s)
+            except DatabaseUnavailable:
+                pass  # whoever holds it is not the last
+        self._drop()
+        self._lock.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _once(self, work: Callable[[Transaction], T], asks: Sequence[Statement], deadline: float) -> T:
+        self.connect()
+        if self._lock is not None:
+            self._lock.acquire(max(0.05, deadline - time.monotonic()))
+        try:
+            _, mesh, *answers = self._begin(asks)
+            if not mesh:
+                raise SchemaError(f"{self.url} holds no mesh yet", "start one: mesh up")
+            transaction = Transaction(self, self._of_mesh(mesh[0]), answers)
+            self._inside = True
+            result = work(transaction)
+            transaction.commit()
+            self._look_at_wal()
+            return result
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._inside = False
+            if self._lock is not None:
+                self._lock.release()
+
+    def _of_mesh(self, row: Row) -> Row:
+        if self.dialect == "sqlite":
+            return row
+        boot_id, *numbers, now = row[0].rsplit(" ", 5)
+        return (boot_id, *map(int, numbers), float(now))
+
+    def _begin(self, asks: Sequence[Statement]) -> list[Any]:
+        """Begins, locks the mesh row and asks; on a connection that died while idle, once more on a new one."""
+        statements = [("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN", ()), (self._first, ()), *asks]
+        began = time.monotonic()
+        try:
+            return self.together(statements)
+        except pw.PeeweeException as error:
+            if drivers.meaning(error) is not Meaning.LOST or not _was_idle(began):
+                raise
+        self._drop()  # nothing was changed yet, so nothing can happen twice
+        self.connect()
+        return self.together(statements)
+
+    def _roll_back(self) -> None:
+        if self.db.is_closed():
+            return
+        try:
+            self.execute("ROLLBACK")
+        except pw.PeeweeException as error:
+            if "no transaction is active" not in str(error):
+                self._drop()
+
+    def _settle(self, error: pw.PeeweeException) -> None:
+        """Returns when the transaction may be run again; else raises what to say."""
+        what = drivers.meaning(error)
+        if what is Meaning.RETRY:
+            return
+        damaged = damage(self.url, drivers.reason(error)) if self._path else None
+        if damaged is not None:
+            raise damaged from error
+        if what is Meaning.LOST:
+            self._drop()
+            raise self._unavailable(error) from error
+        raise StoreError(
+            f"the system database refused a statement: {drivers.reason(error)}", "report this as a fault of redmesh"
+        ) from error
+
+    def _unavailable(self, error: pw.PeeweeException) -> StoreError:
+        text = drivers.reason(error)
+        if NO_SUCH_DATABASE in error.args:
+            return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
+        if self._path:
+            return damage(self.url, text) or DatabaseUnavailable(
+                f"the system database ({self.url}) cannot be used: {text}", "the file or its disk is at fault"
+            )
+        return DatabaseUnavailable(
+            f"the system database ({self.url}) does not answer: {text}",
+            "see that the server runs and the account may log in",
+        )
+
+    def _drop(self) -> None:
+        """Forgets the connection, whatever state it is in."""
+        if self.db.is_closed():
+            return
+        connection = self.db.connection()  # type: ignore[no-untyped-call]
+        self.db.dispose()
+        try:
+            connection.close()
+        except Exception:  # it is of no use, whatever it says
+            pass
+
+    def _look_at_wal(self) -> None:
+        if self._lock is None:
+            return
+        self._commits += 1
+        if self._commits % COMMITS_BETWEEN_LOOKS:
+            return
+        try:
+            if os.stat(self._path + "-wal").st_size > WAL_CHECKPOINT_BYTES:
+                self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except (OSError, pw.PeeweeException):
+            pass  # the commit stands; the next one looks again
+
+
+def _of_sqlite(cursor: Any, statement: Statement) -> Any:
+    if type(statement) is Each:
+        return cursor.executemany(*statement).rowcount
+    return _outcome(cursor.execute(*statement))
+
+
+def _outcome(cursor: Any) -> Any:
+    """The rows of a question, the row count of anything else."""
+    return list(cursor.fetchall()) if cursor.description is not None else cursor.rowcount
+
+
+def _out_of_range(error: Exception) -> Invalid:
+    if isinstance(error, OverflowError):
+        return Invalid("a number in the request is out of range", "ids and sizes fit in 63 bits")
+    return Invalid("a text in the request is not Unicode")
+
+
+def _was_idle(began: float) -> bool:
+    """Whether a statement begun then failed at once: its connection died while idle, so a new one may well work.
+
+    A server that let it wait for the whole time-out is away; whoever asks must hear that within 5 s.
+    """
+    return time.monotonic() - began < AT_ONCE_S
+
+
+def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False) -> Store:
+    """The system database at ``url``, not yet connected: a CPA starts while it is down. BadUrl.
+
+    ``any_schema``: for creating and migrating; others are refused a schema that is not theirs when they connect.
+    """
+    return Store(url, patience_s, any_schema)
+
+
+__all__ = ["NOW", "SCHEMA_VERSION", "Row", "Statement", "Store", "Transaction", "open_store"]

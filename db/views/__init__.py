@@ -1,0 +1,1 @@
+"""Read-only access for viewers and daemons."""

@@ -1,0 +1,374 @@
+"""What people look at, straight from the database: no CPA, no peewee, and no MySQL driver on SQLite.
+
+A viewer reads all once, then only what changed since the counter it holds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
+from db.schema.version import check_version
+from db.store.ranges import LONGEST_LIST, may_be_cut
+from db.store.url import WHOLE, mysql_options, sqlite_path, without_password
+from db.views.rows import (
+    EventRow,
+    LauncherRow,
+    MeshRow,
+    NodeRow,
+    PartitionRow,
+    ProcessorRow,
+    Reading,
+    ResourceRow,
+    WaitingRow,
+    columns,
+    processor_state,
+)
+
+TYPE_CHECKING = False  # typing is slow to import; checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+BUSY_S = 3.0
+ANSWER_S = 3
+AT_ONCE_S = 1.0
+#: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
+_LIMITED = (1226, 1203, 1969, 3024)
+
+_LIVE = " WHERE ended_at IS NULL"
+_CHANGED = " WHERE changed > ?"
+_ALIKE = ", ".join(f"`{name}`" for name in ProcessorRow._fields[3:])
+
+
+def _select(row_type: type, table: str) -> str:
+    return f"SELECT {columns(row_type)} FROM `{table}`"
+
+
+class Viewer:
+    """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
+
+    Opened when first needed, opened again after the database was away. ``login``: of an SQLite file only what that
+    login processor's side is; a MySQL account sees what it may see.
+    """
+
+    def __init__(self, url: str, login: str = "") -> None:
+        self.url = without_password(url)
+        self._login = login
+        self._path = sqlite_path(url)
+        self._options = {} if self._path is not None else _driver_options(url)
+        self._connection: Any = None
+        self._boot_id: str | None = None
+        self._file: tuple[int, int] | None = None
+        now = "(julianday('now') - 2440587.5) * 86400.0" if self._path is not None else "UNIX_TIMESTAMP(NOW(6)) + 0e0"
+        self._now = f"SELECT {now}"
+        self._mesh = f"SELECT {columns(MeshRow)}, {now} FROM mesh WHERE id = 1"
+
+    def counter(self) -> int:
+        """The mesh's change counter: the cheap question whether there is anything to read."""
+        return int(self._one("SELECT counter FROM mesh WHERE id = 1")[0])
+
+    def read(self, since: int | None = None) -> Reading:
+        """All there is, or what changed after counter ``since``; as of one instant."""
+        return self._again(lambda: self._read(since))  # type: ignore[no-any-return]
+
+    def events(self, after: int | None = None, limit: int = 100) -> list[Any]:
+        """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
+        select = _select(EventRow, "event")
+        if after is None:
+            rows = self._rows(f"{select} ORDER BY id DESC LIMIT ?", (limit,))[::-1] or self._nothing_there()
+        else:
+            rows = self._rows(f"{select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        return [EventRow._make(row) for row in rows]
+
+    def history(self, limit: int = 100) -> list[Any]:
+        """Ended launchers, the last one first."""
+        select = _select(LauncherRow, "launcher")
+        rows = self._rows(f"{select} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT ?", (limit,))
+        return [LauncherRow._make(row) for row in rows or self._nothing_there()]
+
+    def launcher(self, launcher: int) -> Any:
+        """A launcher, live or ended; None when there is none of that id (any more)."""
+        rows = self._rows(f"{_select(LauncherRow, 'launcher')} WHERE id = ?", (launcher,))
+        return LauncherRow._make(rows[0]) if rows else None
+
+    def waiting(self) -> list[Any]:
+        """Requests that wait, first in first."""
+        return [WaitingRow._make(row) for row in self._rows(f"{_select(WaitingRow, 'waiting')} ORDER BY id")]
+
+    def resources(self) -> list[Any]:
+        """GPUs and the like, by node."""
+        select = _select(ResourceRow, "node_resource")
+        return [ResourceRow._make(row) for row in self._rows(f"{select} ORDER BY node, name")]
+
+    def now(self) -> float:
+        """The database's clock."""
+        return float(self._one(self._now)[0])
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception:  # it is of no use, whatever it says
+                pass
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, since: int | None) -> Reading:
+        self._execute("BEGIN" if self._path is not None else "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        try:
+            *row, now = self._execute(self._mesh)[0]  # in one: a question costs a poll a tenth of a millisecond
+            mesh = MeshRow._make(row)
+            whole = (
+                since is None
+                or self._boot_id not in (None, mesh.boot_id)
+                or not mesh.trimmed_to <= since <= mesh.counter
+            )
+            self._boot_id = mesh.boot_id
+            if since == mesh.counter and not whole:  # every change counts up
+                return Reading(False, mesh.counter, now, mesh, [], [], [], [])
+            params = () if whole else (since,)
+            every = "" if whole else _CHANGED
+            live = _LIVE if whole else _CHANGED
+            nodes = self._table(NodeRow, "node", every, params)
+            if whole and not nodes and mesh.boot_id:  # every machine has a login processor
+                raise _no_side(self._login)
+            return Reading(
+                whole,
+                mesh.counter,
+                now,
+                mesh,
+                nodes,
+                self._processors(every, params),
+                self._table(LauncherRow, "launcher", live, params),
+                self._table(PartitionRow, "partition", live, params),
+            )
+        finally:
+            self._execute("ROLLBACK")
+
+    def _nothing_there(self) -> list[Any]:
+        """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
+        boot_id, nodes = self._one("SELECT boot_id, (SELECT COUNT(*) FROM node) FROM mesh WHERE id = 1")
+        if boot_id and not nodes:
+            raise _no_side(self._login)
+        return []
+
+    def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
+        if self._path is not None:
+            return self._table(ProcessorRow, "processor", where, params)
+        # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
+        sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
+        found = self._execute(sql, params)
+        if any(may_be_cut(ids) for ids, *_ in found):
+            return self._table(ProcessorRow, "processor", where, params)
+        rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
+        return list(map(ProcessorRow._make, sorted(rows)))
+
+    def _table(self, row_type: Any, table: str, where: str, params: tuple[Any, ...]) -> list[Any]:
+        # sorted here: told to sort what changed, SQLite would walk the whole table in the order of ids instead
+        order = "" if params else " ORDER BY id"
+        rows = self._execute(f"{_select(row_type, table)}{where}{order}", params)
+        return list(map(row_type._make, sorted(rows) if params else rows))
+
+    def _one(self, sql: str) -> Any:
+        return self._rows(sql)[0]
+
+    def _rows(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        return self._again(lambda: self._execute(sql, params))
+
+    def _again(self, work: Any) -> Any:
+        """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
+        if self._connection is not None and self._file != self._file_now():
+            self.close()  # the database was removed, or made anew
+        fresh = self._connection is None
+        begun = time.monotonic()
+        try:
+            if fresh:
+                self._connect()
+            return work()
+        except StoreError:
+            self.close()
+            raise
+        except Exception as error:
+            self.close()
+            if not _is_database_error(error):
+                raise
+            if fresh or time.monotonic() - begun > AT_ONCE_S:  # silent now, so silent on a new one too
+                raise self._unavailable(error) from error
+        return self._again(work)
+
+    def _execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(sql if self._path is not None else sql.replace("?", "%s"), params)
+        return cursor.fetchall()
+
+    def _connect(self) -> None:
+        if self._path is not None:
+            self._file = self._file_now()
+            self._connection = _connect_sqlite(self._path)
+            check_version(self._execute, self.url)
+        else:
+            self._connect_to_what_it_may_read()
+        if self._path is not None and self._login:
+            from db.schema.login_views import temporary_views  # most see the whole machine
+
+            for statement in temporary_views(self._login):
+                self._execute(statement)
+
+    def _connect_to_what_it_may_read(self) -> None:
+        """A viewer's account that an older program made has a URL of the tables; it may read views of them now."""
+        try:
+            self._connection = _connect_mysql(self._options)
+            check_version(self._execute, self.url)
+        except Exception as error:
+            name = self._options["database"]
+            if not _is_denied(error) or name.endswith(WHOLE):
+                raise
+            self.close()
+            self._options = {**self._options, "database": name + WHOLE}
+            self._connection = _connect_mysql(self._options)
+            check_version(self._execute, self.url)
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path) if self._path is not None else None
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino) if status is not None else None
+
+    def _unavailable(self, error: Exception) -> StoreError:
+        if isinstance(error.args[0] if error.args else None, int):  # MySQL's: (code, text)
+            code, text = error.args[0], str(error.args[-1])
+            if code == 1356:
+                return SchemaError(
+                    f"the views of {self.url} do not fit the system database", "mesh db init with their --view-login"
+                )
+            if code in _LIMITED:
+                return DatabaseUnavailable(
+                    f"the account of {self.url} has reached its limit: {text}",
+                    "close other viewers of it, or use an account of your own (mesh db init --view-user NAME)",
+                )
+            if code == 1049:
+                return SchemaError(f"there is no database at {self.url}", "make it: mesh db init")
+            return DatabaseUnavailable(
+                f"the system database ({self.url}) does not answer: {text}",
+                "see that the server runs and the account may log in",
+            )
+        told = f"the system database ({self.url}) cannot be read: {error}"
+        return damage(self.url, str(error)) or DatabaseUnavailable(told)
+
+
+class Picture:
+    """The machine as last read, kept up to date by reading what changed: by id nodes, processors and what lives."""
+
+    def __init__(self) -> None:
+        self.counter: int | None = None
+        self.now = 0.0
+        self.mesh: Any = None
+        self.nodes: dict[int, Any] = {}
+        self.processors: dict[int, Any] = {}
+        self.launchers: dict[int, Any] = {}
+        self.partitions: dict[int, Any] = {}
+
+    def update(self, viewer: Viewer) -> Reading:
+        """Reads what is new and takes it in; what it was, for those who repaint only that."""
+        reading = viewer.read(self.counter)
+        self.take(reading)
+        return reading
+
+    def take(self, reading: Reading) -> None:
+        if reading.whole:
+            self.nodes, self.processors, self.launchers, self.partitions = {}, {}, {}, {}
+        self.counter, self.now, self.mesh = reading.counter, reading.now, reading.mesh
+        self.nodes.update((row.id, row) for row in reading.nodes)
+        self.processors.update((row.id, row) for row in reading.processors)
+        for table, rows in ((self.launchers, reading.launchers), (self.partitions, reading.partitions)):
+            for row in rows:
+                if row.ended_at is None:
+                    table[row.id] = row
+                else:
+                    table.pop(row.id, None)
+
+    def state(self, processor: int) -> str:
+        """The state word of a processor (db.views.rows.STATES)."""
+        row = self.processors[processor]
+        launcher = self.launchers.get(row.launcher)
+        node = self.nodes[row.node]
+        held = None if row.launcher is None else (launcher.state if launcher is not None else "busy")
+        return processor_state(node.state, row.alloc_mode, row.reserved_for, held)
+
+
+def open_viewer(url: str, login: str = "") -> Viewer:
+    """A viewer of the database at ``url``, not yet connected. BadUrl."""
+    return Viewer(url, login)
+
+
+def _no_side(login: str) -> StoreError:
+    if login:
+        return Invalid(f"there is no node {login[:80]!r} in this mesh", "`login` is to be one of its login processors")
+    return Invalid(
+        "the mesh has no login processor any more whose side this account of its database sees",
+        "mesh db init --view-login makes another, for one that the mesh has",
+    )
+
+
+def _driver_options(url: str) -> dict[str, Any]:
+    options = mysql_options(url)
+    options.pop("galera", None)
+    if "ssl_ca" in options:
+        options["ssl"] = {"ca": options.pop("ssl_ca")}
+    return options
+
+
+def _connect_sqlite(path: str) -> Any:
+    import sqlite3
+
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SchemaError(f"there is no system database at {path} yet", NO_MESH) from None
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path}: {error.strerror}", "the mesh is not yours to look at") from None
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(
+        f"file:{quoted}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def _connect_mysql(options: dict[str, Any]) -> Any:
+    try:
+        import pymysql
+    except ImportError:
+        raise DatabaseUnavailable("the MySQL driver is not installed", "install PyMySQL") from None
+    connection = pymysql.connect(
+        autocommit=True,
+        charset="utf8mb4",
+        connect_timeout=2,
+        read_timeout=ANSWER_S,
+        write_timeout=ANSWER_S,
+        **options,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION time_zone = '+00:00', group_concat_max_len = {LONGEST_LIST}")
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    return connection
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether MySQL says that this account may not use the database, or not read a table or column there."""
+    code = error.args[0] if error.args else None
+    return code in (1044, 1142, 1143) and _is_database_error(error)
+
+
+def _is_database_error(error: Exception) -> bool:
+    """Whether it is a driver's (sqlite3.Error, pymysql.MySQLError), without importing either."""
+    return any(kind.__module__ in ("sqlite3", "pymysql.err") for kind in type(error).__mro__)
+
+
+__all__ = ["BadUrl", "Picture", "Viewer", "open_viewer", "processor_state"]

@@ -1,0 +1,349 @@
+"""``redmesh.launch``: a launch as an object, over a yod of its own whose stream it reads (docs/python.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import IO, Any, Self
+
+from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
+from redmesh.events import Allocated, End, Event, Exit, Output, Result, Started, read_event
+from redmesh.start_command import start_command
+
+PIPE = subprocess.PIPE
+_PIECE = 256 << 10
+_STACKS_S = 10.0  # for the nodes to take the stacks of their ranks
+_LEAVE_S = 10.0  # for yod to end its ranks, before it is killed and the RCA does
+
+
+class Launch:
+    """A launch that runs. Iterate over it, with ``for`` or ``async for``, to see what happens; or only ``wait``.
+
+    As a context manager, also an asynchronous one, it kills what still runs when the block is left.
+    """
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None, stdin: bytes | int | None) -> None:
+        self._follows = "--attach" in command
+        self._env = {**os.environ, **env} if env else None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed by _over; no thread has to read it)
+        given: IO[bytes] | int = (
+            subprocess.DEVNULL if stdin is None else stdin if isinstance(stdin, int) else _file(stdin)
+        )
+        self._process = subprocess.Popen(
+            [*_yod(), *command], env=self._env, stdin=given, stdout=subprocess.PIPE, stderr=self._said, bufsize=-1
+        )
+        if not isinstance(given, int):
+            given.close()
+        self._exits: dict[int, Exit] = {}
+        self._end: End | None = None
+        self._early: list[Event] = []  # read by signal(), not seen by anybody yet
+        assert self._process.stdout is not None
+        self._fd = self._process.stdout.fileno()  # read by hand, so that blocking and asynchronous readers may mix
+        self._buffer, self._searched = bytearray(), 0
+        self._words = ""
+        self.launcher = 0  # the launcher's id, once processors were given
+        self.started = False
+
+    # what happens
+
+    def __iter__(self) -> Iterator[Event]:
+        """Events as they come, to the end of the launch."""
+        while True:
+            event = self._early.pop(0) if self._early else self._read()
+            if event is None:
+                return
+            yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The same without holding up the event loop."""
+        while True:
+            event = self._early.pop(0) if self._early else await self._read_later()
+            if event is None:
+                return
+            yield event
+
+    def _read(self) -> Event | None:
+        while self._fd >= 0:
+            line = self._line()
+            if line:
+                return self._take(line)
+            if not self._more():
+                self._process.wait()
+                self._over()
+        return None
+
+    async def _read_later(self) -> Event | None:
+        while self._fd >= 0:
+            line = self._line()
+            if line:
+                return self._take(line)
+            await _readable(self._fd)
+            if not self._more():
+                await asyncio.to_thread(self._process.wait)
+                self._over()
+        return None
+
+    def _line(self) -> bytes:
+        end = self._buffer.find(b"\n", self._searched)
+        if end < 0:
+            self._searched = len(self._buffer)
+            return b""
+        line = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line
+
+    def _more(self) -> bool:
+        data = os.read(self._fd, _PIECE)
+        self._buffer += data
+        return bool(data)
+
+    def _take(self, line: bytes) -> Event:
+        event = read_event(json.loads(line))
+        if isinstance(event, Exit):
+            self._exits[event.rank] = event
+        elif isinstance(event, Allocated):
+            self.launcher = event.launcher
+        elif isinstance(event, Started):
+            self.started = True
+        elif isinstance(event, End):
+            self._end = event
+        return event
+
+    def _over(self) -> None:
+        if not self._said.closed:
+            self._said.seek(0)
+            self._words = self._said.read().decode("utf-8", "replace")
+            self._said.close()
+        self._fd = -1
+        for stream in (self._process.stdout, self._process.stdin):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+    # its end
+
+    def wait(self, *, check: bool = True) -> Result:
+        """See it through to its end. NotLaunched, or LaunchFailed when it ends badly and ``check`` is set."""
+        return self._result([event for event in self if isinstance(event, Output)], check)
+
+    async def finished(self, *, check: bool = True) -> Result:
+        """The same for ``await``."""
+        return self._result([event async for event in self if isinstance(event, Output)], check)
+
+    def _result(self, outputs: list[Output], check: bool) -> Result:
+        by_rank: dict[int, bytearray] = {}
+        streams = {"stdout": bytearray(), "stderr": bytearray()}
+        for event in outputs:
+            streams[event.stream] += event.data
+            if event.stream == "stdout":
+                by_rank.setdefault(event.rank, bytearray()).extend(event.data)
+        status = self._process.returncode
+        status = 128 - status if status < 0 else status
+        result = Result(
+            status, self.launcher, dict(sorted(self._exits.items())), bytes(streams["stdout"]),
+            bytes(streams["stderr"]), {rank: bytes(by_rank[rank]) for rank in sorted(by_rank)}, self._words,
+        )  # fmt: skip
+        if check and status:
+            self._complain(result)
+        return result
+
+    def _complain(self, result: Result) -> None:
+        lines = [line.removeprefix("yod: ") for line in result.said.splitlines() if line.startswith("yod: ")]
+        bad = [line for line in lines if ": exit 0, " not in line]  # the table tells of all ranks, of good ends too
+        told = bad[0] if bad else f"yod ended with {result.exit_status}"
+        if self.started or self._follows:
+            raise LaunchFailed(told, result)
+        raise NotLaunched(told, exit_status=result.exit_status)
+
+    # what can be done to it
+
+    def write(self, data: bytes) -> None:
+        """Standard input for the ranks; with ``stdin=redmesh.PIPE``."""
+        if self._process.stdin is None:
+            raise RedmeshError(
+                "this launch has no standard input of ours", "launch(…, stdin=redmesh.PIPE)", exit_status=2
+            )
+        self._process.stdin.write(data)
+        self._process.stdin.flush()
+
+    def close_stdin(self) -> None:
+        """Standard input ends."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def signal(self, number: int, ranks: Sequence[int] | None = None) -> None:
+        """Send a signal to ``ranks`` (None: all); waits until they run. RedmeshError when the launch is over."""
+        self._await_start()
+        if not self.launcher:
+            raise RedmeshError("nothing runs that a signal could be sent to")
+        words = ["--signal", str(int(signal.Signals(number))), str(self.launcher)]
+        if ranks is not None:
+            words.append(",".join(map(str, sorted(set(map(int, ranks))))))
+        _ask("yod", words, self._env)
+
+    def stacks(self, ranks: str | None = None, *, which: str = "all", limit_s: float = _STACKS_S) -> dict[str, Any]:
+        """Where the ranks stand now, as one tree (docs/stacks.md); waits until they run. RedmeshError."""
+        self._await_start()
+        return stacks(self.launcher, ranks=ranks, which=which, limit_s=limit_s, env=self._env)
+
+    def _await_start(self) -> None:
+        while not self.started and not self._follows:
+            event = self._read()
+            if event is None:
+                break
+            self._early.append(event)
+
+    def terminate(self) -> None:
+        """SIGTERM to every rank, and SIGKILL five seconds later."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End every rank at once and see the launch gone; one that is only followed goes on without us."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT if self._follows else signal.SIGTERM)
+            self._kill_again()
+            try:
+                self._close_output()
+                self._process.wait(_LEAVE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._over()
+
+    def _kill_again(self) -> None:
+        # The second SIGTERM is the one that kills; two that arrive together are one.
+        if not self._follows:
+            try:
+                self._process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                self._process.terminate()
+
+    def _close_output(self) -> None:
+        # What nobody reads any more must not hold up yod's end.
+        self._fd = -1
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.kill()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await asyncio.to_thread(self.kill)
+
+
+def launch(
+    program: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    size: int | None = None,
+    processors: str | None = None,
+    cpus_per_task: int | None = None,
+    overcommit: bool = False,
+    kill_on_bad_exit: bool = False,
+    wait_for_nodes_s: float | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | int | None = None,
+    options: Sequence[str] = (),
+) -> Launch:
+    """Begin a parallel program: its command line, as ``size`` ranks or on ``processors`` (``0..3,8`` or node names).
+
+    ``env`` is added to our environment. ``stdin``: bytes, ``redmesh.PIPE`` to ``write`` it, or nothing. ``options`` are
+    further words of yod's (docs/yod.md). Returns while it is being loaded.
+    """
+    words: list[str] = ["--json"]
+    for name, value in (
+        ("--size", size), ("--list", processors), ("--cpus-per-task", cpus_per_task),
+        ("--wait-for-nodes", wait_for_nodes_s), ("--chdir", os.path.abspath(cwd) if cwd is not None else None),
+    ):  # fmt: skip
+        if value is not None:
+            words += [name, str(value)]
+    words += [name for name, on in (("--overcommit", overcommit), ("--kill", kill_on_bad_exit)) if on]
+    command = [program] if isinstance(program, (str, os.PathLike)) else list(program)
+    return Launch([*words, *options, *(os.fspath(word) for word in command)], env, stdin)
+
+
+def run(
+    program: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, check: bool = True, **options: Any
+) -> Result:
+    """``launch`` and ``wait``: the whole launch in one line."""
+    with launch(program, **options) as running:
+        return running.wait(check=check)
+
+
+def attach(launcher: int, *, env: Mapping[str, str] | None = None) -> Launch:
+    """Follow a launch that somebody else began: its events from now on, or from its beginning if it was detached."""
+    running = Launch(["--json", "--attach", str(launcher)], env, None)
+    running.launcher = launcher
+    return running
+
+
+def stacks(
+    launcher: int,
+    *,
+    ranks: str | None = None,
+    which: str = "all",
+    limit_s: float = _STACKS_S,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Where the ranks of a running launch of ours stand, as one tree (docs/stacks.md).
+
+    ``ranks`` as ``0-3,7``; ``which``: all, native or python. RedmeshError when there is no such launch.
+    """
+    words = ["stacks", str(launcher), "--json", "--limit", str(limit_s)]
+    if ranks is not None:
+        words += ["--ranks", ranks]
+    if which != "all":
+        words.append(f"--{which}")
+    found: dict[str, Any] = json.loads(_ask("mesh", words, {**os.environ, **env} if env else None))
+    return found
+
+
+def _ask(name: str, words: list[str], env: Mapping[str, str] | None) -> str:
+    """Standard output of one of our commands. RedmeshError with what it wrote to stderr when it printed nothing."""
+    done = subprocess.run(
+        [*start_command(f"console.cli.{name}.command"), *words],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and not done.stdout:
+        message = done.stderr.strip().rpartition("\n")[2].partition(": ")[2]
+        raise RedmeshError(message or f"{name} exited with {done.returncode}", exit_status=done.returncode)
+    return done.stdout
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(fd, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _yod() -> list[str]:
+    return start_command("console.cli.yod.command")
+
+
+def _file(data: bytes) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115  (handed to the child, then closed)
+    file.write(data)
+    file.seek(0)
+    return file
