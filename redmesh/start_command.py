@@ -3,7 +3,13 @@
 ``python -P -m`` is not enough: with a relative entry in ``PYTHONPATH`` it imports a package ``console`` of the current
 directory. So this file is run as a script, drops these entries from its path, and only then imports the command. The
 variable itself stays as it is, because ranks get it from yod. The scripts in bin/ begin with the same lines.
+Where the new interpreter does not find our packages by itself, it takes those that this file belongs to.
 """
+
+import _signal  # type: ignore[import-not-found]
+
+if __name__ == "__main__" and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback while we load; console/cli/exits.py takes it up
 
 import os
 import sys
@@ -25,6 +31,29 @@ def without_relative(variables: "Mapping[str, str]") -> dict[str, str]:
     return {**kept, "PYTHONPATH": path} if path else kept
 
 
+def _main(module: str) -> int:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if root not in sys.path:
+        # Whoever starts us may have found the packages by a path of its own (a checkout, a directory that a script
+        # added), which a new interpreter does not have. Behind the standard library: nothing there may replace that.
+        library = os.path.dirname(os.__file__)
+        known = [place for place, entry in enumerate(sys.path) if entry == library or entry.endswith("/lib-dynload")]
+        sys.path.insert(max(known, default=-1) + 1, root)
+    try:
+        wanted = __import__(module, fromlist=["main"])
+    except (ImportError, OSError, SyntaxError) as error:
+        if "REDMESH_DEBUG" in os.environ:
+            raise
+        command = next((word for word in reversed(module.split(".")) if word not in ("command", "__main__")), module)
+        reason = f"{type(error).__name__}: {error}"
+        hint = (
+            f"{sys.executable} needs all of Redmesh and what it requires: install it again; REDMESH_DEBUG=1 shows where"
+        )
+        print(f"{command}: the packages in {root} cannot be loaded: {reason} ({hint})", file=sys.stderr)
+        return 125
+    return int(wanted.main())
+
+
 if __name__ == "__main__":
     if os.environ.get("PYTHONPATH"):
         entries = os.environ["PYTHONPATH"].split(":")
@@ -40,5 +69,4 @@ if __name__ == "__main__":
             sys.path[:] = [e for e in sys.path if os.path.isabs(e) and (e not in here or f"{e}/".startswith(library))]
             site.main()  # adds site-packages and its paths again, if the current directory is one of them
 
-    wanted = __import__(sys.argv.pop(1), fromlist=["main"])
-    sys.exit(wanted.main())
+    sys.exit(_main(sys.argv.pop(1)))

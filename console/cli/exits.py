@@ -4,13 +4,15 @@ import errno
 import os
 import sys
 
-from agents.link.lean import signal
 from console.cli.options.parser import complain
 from console.errors import ConsoleError
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
+else:
+    import _signal as signal  # signal itself loads enum; agents.link.lean would load the agents into every viewer
 
 
 def guarded(command: str, run: "Callable[[], int]") -> int:

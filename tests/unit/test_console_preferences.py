@@ -122,6 +122,20 @@ def test_a_chart_of_use() -> None:
     assert told[3].index("40s ago") == told[2].index("█")  # the time stands where the bars begin
 
 
+def test_a_chart_of_use_fits_in_every_width() -> None:
+    for known in (0, 1, 40, 400):
+        usage = Usage()
+        for _ in range(known):
+            usage.add(2, 2)
+        for width in range(140):
+            assert 0 <= usage.seconds(width - 5) <= max(0, width - 5)
+            told = activity._chart(usage, width, 4)
+            assert len(told) == 5
+            for line in told:
+                text = "".join(text for text, _ in activity.fitted(line, width))
+                assert len(text.rstrip()) <= width, (known, width, text)
+
+
 def test_the_page_has_every_action() -> None:
     page = (Path(__file__).parents[2] / "docs/console.md").read_text()
     assert updated(page) == page, "python -m console.tui.actions.docs_page docs"

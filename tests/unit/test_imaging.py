@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from agents.link.loop import Loop
 from agents.link.sockets import listen
 from agents.pct.images.chunks import PIECE, Reader, piece, read_piece
-from agents.pct.images.digests import identity, plain
 from agents.pct.images.fetch import Pull
 from agents.pct.images.states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
-from agents.pct.launch.load import Program, Segment
+from agents.pct.launch.load import Program, Segment, identity, plain
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder

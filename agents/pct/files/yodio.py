@@ -57,6 +57,7 @@ def load_all_modules() -> List[str]:
     """Load every module that a launch child may come to need, while it can be read: their names."""
     import importlib
     import pkgutil
+    import sys
 
     import agents.link
     import agents.linux
@@ -65,10 +66,14 @@ def load_all_modules() -> List[str]:
     import agents.wire
 
     loaded = []
-    for package in (agents.wire, agents.link, agents.linux, agents.pct, agents.pmix):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    packages = [agents.wire, agents.link, agents.linux, agents.pct, agents.pmix]
+    for package in packages:  # grows while it is walked
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
                 loaded.append(module.name)
+        # pkgutil does not take for packages those that the archive has among what is loaded at the start
+        below = [name for name in sys.modules if name.rpartition(".")[0] == package.__name__]
+        packages += [sys.modules[name] for name in sorted(below) if hasattr(sys.modules[name], "__path__")]
     load()
     return loaded

@@ -13,12 +13,13 @@ from agents.link.server import Session
 from agents.pct.errors import LoadFailed
 from agents.pct.images import store as store_of_images
 from agents.pct.images.chunks import STEP, read_piece, step
-from agents.pct.images.digests import Digests, runs_in_place
+from agents.pct.images.digests import Digests
 from agents.pct.images.fetch import STALL_S, Pull, description
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Action, Event, Sources, State, ancestors, width
 from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store
 from agents.pct.launch.context import Around, Image
+from agents.pct.launch.load import runs_in_place
 from agents.pct.node.paths import launch_socket
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError

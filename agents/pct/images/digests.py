@@ -9,14 +9,12 @@ import stat
 import time
 
 from agents.pct.images.store import ImageError, own_directory
-from agents.pct.launch.load import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Generator, Tuple
 
     _Key = Tuple[int, int, int, int, int]
-    from typing import List
 
 _PIECE, _SMALL_PIECE = 1 << 20, 64 << 10  # read in one call; the small one at first, and from a slow file system
 _STEP_S = 0.01  # after which whoever has other things to do gets back to them
@@ -179,33 +177,3 @@ def _sha256(fd: int) -> Generator[float, None, str]:
         if time.monotonic() - since > _STEP_S:
             yield 0.0
             since = time.monotonic()
-
-
-# Whether the programs of a load may run where they stand: the question every plain launch asks, in one stat each.
-
-
-def identity(path: bytes) -> List[int]:
-    """What tells a file from every other without reading it; empty when there is none.
-
-    ctime cannot be set: two files that agree in all five are one file, or whole copies of one disk.
-    """
-    try:
-        found = os.stat(path)
-    except OSError:
-        return []
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
-def plain(program: Program, ranks: List[int]) -> bool:
-    """Whether nothing travels with this launch: every program of ``ranks`` runs in place, and no files are served."""
-    if not program.cargo:
-        return True
-    return program.cargo.keys() == {"bcast"} and runs_in_place(program, ranks)
-
-
-def runs_in_place(program: Program, ranks: List[int]) -> bool:
-    """Whether every program of ``ranks`` stands here as it does at the launcher, and may run there."""
-    if program.cargo["bcast"] != "ask":
-        return False
-    segments = {segment.first: segment for segment in map(program.segment_of, ranks)}
-    return all(segment.file == identity(segment.path) for segment in segments.values())

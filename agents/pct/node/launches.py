@@ -45,6 +45,8 @@ def keep_ready() -> None:
     """Load what a launch child with cargo needs: the next ones are forked with it, instead of 15 ms of loading each."""
     import hashlib  # noqa: F401
 
+    import agents.pct.launch.payload_transfer  # noqa: F401
+
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks

@@ -91,13 +91,16 @@ class Outside:
 
     def prepare(self) -> None:
         """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
+        import agents.pct.remote.image_proxy
+        import agents.pct.remote.load_check
+        import agents.pct.remote.spare_handshake  # noqa: F401
 
         self._trust.client()
         self._trust.server()
 
     def prepare_images(self) -> None:
         """Load what a launch needs whose program travels, which on other machines' nodes most do."""
-        import agents.pct.launch.payload  # noqa: F401
+        import agents.pct.launch.payload_transfer  # noqa: F401
 
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)

@@ -34,16 +34,16 @@ class Usage:
 
     def seconds(self, width: int) -> int:
         """How many of the last ``width`` are known."""
-        return min(width, len(self._shares))
+        return max(0, min(width, len(self._shares)))
 
     def bars(self, width: int) -> str:
         """The last ``width`` seconds; fewer where fewer are known. Nothing busy is the lowest bar."""
-        shares = list(self._shares)[-width:] if width else []
+        shares = list(self._shares)[-width:] if width > 0 else []
         return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
 
     def chart(self, width: int, height: int) -> list[str]:
         """The same, ``height`` lines high from the top down, the newest second on the right."""
-        shares = list(self._shares)[-width:]
+        shares = list(self._shares)[-width:] if width > 0 else []
         eighths = [round(8 * height * min(1.0, share)) for share in shares]
         left = " " * (width - len(shares))
         return [
@@ -83,11 +83,11 @@ def _chart(usage: Usage, width: int, height: int) -> list[Line]:
     found: list[Line] = [[(f"{names.get(y, ''):>4} ", "quiet"), (row, "bars")] for y, row in enumerate(rows)]
     now = usage.now
     end = f"in use now: {100 * now:.0f}%" if now is not None else ""
-    begin, last = width - seconds, width - len(end)  # the columns of the first bar and of the last words
+    begin, last = width - seconds, max(0, width - len(end))  # the columns of the first bar and of the last words
     since = f"{elapsed(seconds)} ago" if seconds else ""
     if begin + len(since) >= last:
         since, begin = "", last
-    return [*found, [(f"{'':{begin}}{since:<{last - begin}}{end}", "quiet")]]
+    return [*found, [(" " * begin + since.ljust(last - begin) + end, "quiet")]]
 
 
 def _nodes(machine: Machine, nodes: list[int], width: int) -> list[Line]:
