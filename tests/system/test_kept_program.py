@@ -11,7 +11,7 @@ from console.deploy.personal import program_snapshot
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
-ROOT = Path(program_snapshot.__file__).parents[2]
+ROOT = Path(program_snapshot.__file__).parents[3]
 #: What daemons and launch children load when it is first asked for.
 LATER = (
     ("yod", "-bt", "sh", "-c", "kill -SEGV $$"),
