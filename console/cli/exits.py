@@ -37,6 +37,9 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
             return complain(command, refused(error))
         if "REDMESH_DEBUG" in os.environ:
             raise
+        if isinstance(error, ImportError):
+            hint = f"install Redmesh and what it requires for {sys.executable} again; REDMESH_DEBUG=1 shows where"
+            return complain(command, ConsoleError(f"this Python cannot load what {command} needs: {error}", hint))
         told = f"this is a bug in {command}: {type(error).__name__}: {error}"
         return complain(command, ConsoleError(told, "REDMESH_DEBUG=1 shows where"))
     finally:
