@@ -487,9 +487,7 @@ def _was_idle(began: float) -> bool:
     return time.monotonic() - began < AT_ONCE_S
 
 
-def open_store(
-    url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False
-) -> Store:
+def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False) -> Store:
     """The system database at ``url``, not yet connected: a CPA starts while it is down. BadUrl.
 
     ``any_schema``: for creating and migrating; others are refused a schema that is not theirs when they connect.

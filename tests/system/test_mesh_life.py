@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -378,6 +379,23 @@ def remove_run(private: PrivateMesh) -> None:
             return
 
 
+def test_a_new_keeper_starts_nothing_beside_daemons_whose_sockets_were_removed(mesh: MakeMesh) -> None:
+    """A second RCA would know of no launcher, and have a CPA end them all after 5 s."""
+    private = mesh(4, 2)
+    before = {one["name"]: one["pid"] for one in private.keeper()["daemons"]}
+    private.kill("keeper")
+    remove_run(private)
+    command = [sys.executable, "-P", "-m", "agents.keeper", "--config", str(private.state / "keeper.json")]
+    keeper = private.start(*command)
+    try:
+        wait_until(lambda: private.answers("keeper") and private.answers("rca"), "keeper and RCA answer", 15.0)
+        wait_until(lambda: all(one["pid"] for one in private.keeper()["daemons"]), "all are adopted", 15.0)
+        assert {one["name"]: one["pid"] for one in private.keeper()["daemons"]} == before
+    finally:
+        private.run("mesh", "down", "--force")
+        keeper.wait(20)
+
+
 def node_states(private: PrivateMesh) -> dict[str, str]:
     return {node["name"]: node["state"] for node in private.json("showmesh")["nodes"] if node["role"] != "login"}
 
@@ -436,7 +454,7 @@ def test_nobody_makes_a_new_database_below_a_mesh_that_lives(mesh: MakeMesh, kil
         os.rename(aside, file)
         if killed:
             private.run("mesh", "up")
-    wait_until(lambda: private.run("yod", "-sz", "4", "true").returncode == 0, "all is well with the file in place", 20.0)
+    wait_until(lambda: private.run("yod", "-sz", "4", "true").returncode == 0, "all is well with the file there", 20.0)
     assert boot_id(private) == boot
 
 

@@ -406,14 +406,14 @@ def test_a_database_that_is_away_is_not_made_by_opening_it(tmp_path: Path, any_s
         store.connect()
     with pytest.raises(SchemaError, match="there is no system database at"):
         migrate(url, make_file=False)
-    database, path = drivers.open_sqlite(url)
+    database, _ = drivers.open_sqlite(url)
     with pytest.raises(pw.OperationalError):  # also when it goes between the look and the opening
         database.connect()
     assert not (tmp_path / "mesh.db").exists()
 
 
 def test_a_new_connection_drops_no_lock_of_an_older_one(tmp_path: Path) -> None:
-    """Closing any descriptor of the file drops the locks of the whole process: another process would take the log away."""
+    """Closing any descriptor of the file drops the process's locks on it: another process would take the log away."""
     url = f"sqlite://{tmp_path}/mesh.db"
     migrate(url)
     write = "UPDATE mesh SET name = ? WHERE id = 1"
