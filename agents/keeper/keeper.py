@@ -6,6 +6,7 @@ import fcntl
 import os
 import time
 
+from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
 from agents.keeper.orphans import Strays
@@ -26,7 +27,7 @@ from agents.wire.messages import KEEPER
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from agents.link.loop import Timer
 
@@ -37,6 +38,8 @@ IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
 BACK_S = LOOK_S + 0.5
 #: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
 LEAVING_S = 0.5
+#: A daemon that lives has so long to make its socket again, where RUN was removed while the mesh had no keeper.
+SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
 _LOCK_TRIES, _LOCK_S = 10, 0.01
 
 
@@ -151,19 +154,41 @@ class Keeper:
             prepare()
         prctl.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
-        for kept in self._kept:
-            pid = self._find(kept)
+        self._adopt_or_start(self._kept, time.monotonic() + SOCKET_S)
+        if self._config.get("auto"):
+            self._loop.after(self._idle_step(), self._ask_idle)
+        self._loop.after(LOOK_S, self._look_at_socket)
+        self._loop.run()
+
+    def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
+        """Adopt daemons that a former keeper left, start the others.
+
+        RUN, and their sockets in it, may have been removed a moment ago: one that lives is waited for, since a second
+        RCA beside it knows of no launcher, and has a CPA end them all.
+        """
+        missing = []
+        for kept in these:
+            pid = self._find(kept) if kept.machine.state is State.ABSENT else 0
             if pid:
                 kept.pid = pid
                 kept.machine.handle(Event.FOUND, time.monotonic())
                 self._log.write("adopted", name=kept.name, pid=pid)
                 self._watch(kept)
-            else:
+            elif kept.machine.state is State.ABSENT:
+                missing.append(kept)
+        there = self._living() if missing else set()
+        waiting = [kept for kept in missing if kept.name in there and time.monotonic() < deadline]
+        for kept in missing:
+            if kept not in waiting:
                 self._feed(kept, Event.START)
-        if self._config.get("auto"):
-            self._loop.after(self._idle_step(), self._ask_idle)
-        self._loop.after(LOOK_S, self._look_at_socket)
-        self._loop.run()
+        if waiting:
+            self._loop.after(_SOCKET_AGAIN_S, lambda: self._adopt_or_start(waiting, deadline))
+
+    def _living(self) -> Set[str]:
+        # daemons that are there by name, with a socket or without
+        others = (daemon_processes.KEEPER, daemon_processes.LAUNCH)
+        found = daemon_processes.processes(self._state)
+        return {name for kind, name in found.values() if kind not in others}
 
     def _look_at_socket(self) -> None:
         """RUN may have been removed below us, by logind at the last logout: make it again."""

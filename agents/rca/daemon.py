@@ -3,7 +3,7 @@
 import glob
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agents.link.journal import Journal
@@ -79,6 +79,7 @@ class Rca:
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
+        self.loop.after(NODES_OUT_S, self._look_after_nodes)
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
@@ -325,7 +326,6 @@ class Rca:
             self.company = Company(
                 self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes
             )
-            self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
 
     def _ask_cpa(self, message: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         def answered(reply: dict[str, Any] | None, _error: AgentError | None) -> None:
@@ -363,21 +363,25 @@ class Rca:
             known.machine.reason = "its PCT has not been heard of"
             self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
-    def _look_after_far_nodes(self) -> None:
+    def _look_after_nodes(self) -> None:
         if self.far is not None:
             self.far.look_at_keys()
-            self._ask_nodes_out()
-            self.loop.after(NODES_OUT_S, self._look_after_far_nodes)
+        self._ask_nodes_out()
+        self.loop.after(NODES_OUT_S, self._look_after_nodes)
 
     def _ask_nodes_out(self) -> None:
-        """Which nodes others have taken out of service: a life that is given up must be told so."""
-        if self.far is not None and self.cpas.connected:
+        """Which nodes others have taken out of service: a life that is given up must be told so, and one that was
+        reported as failed is there again after its rest, also where its PCT could not be told of the report."""
+        if (self.far is not None or self.nodes) and self.cpas.connected:
             asked_at = time.monotonic()
             message = {"op": "nodes_out", "failed_s": self.config.failed_s}
             self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
 
     def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:
-        if reply is None or self.far is None:
+        if reply is None:
+            return
+        self._tell_rested(self.nodes, reply)
+        if self.far is None:
             return
         self._answered_at = time.monotonic()
         self.mesh_clock.learn(float(reply["now"]), asked_at, self._answered_at)
@@ -390,8 +394,11 @@ class Rca:
             if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:
                 self._give_up(known)
                 self.journal.write("given_up", node=name, boot_id=boot_id)
+        self._tell_rested(self.far.nodes, reply)
+
+    def _tell_rested(self, known_nodes: Mapping[str, KnownNode | FarNode], reply: dict[str, Any]) -> None:
         for name in (*reply["rested"], *reply.get("suspect", ())):  # another may have told the latter so
-            known = self.far.nodes.get(name)
+            known = known_nodes.get(name)
             if known is not None and known.machine.state is nodes.State.UP:
                 self._tell_node(known, (nodes.Action.TELL_UP,))
 

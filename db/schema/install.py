@@ -23,14 +23,14 @@ FOR_WRITERS = 20  # connections that CPAs and administrators are to find free
 MIGRATION_S = 600.0  # a step over a large table may take its time
 
 
-def migrate(url: str) -> list[str]:
+def migrate(url: str, *, make_file: bool = True) -> list[str]:
     """Makes the schema, or brings an older one up to date; the names of the steps that were run.
 
-    SchemaError for a schema that is newer than this build, DatabaseUnavailable.
+    ``make_file``: as in open_store. SchemaError for a schema that is newer than this build, DatabaseUnavailable.
     """
     from playhouse.migrations import Runner  # slow to import, and rarely needed
 
-    store = open_store(url, patience_s=MIGRATION_S, any_schema=True)
+    store = open_store(url, patience_s=MIGRATION_S, any_schema=True, make_file=make_file)
     try:
         store.connect()
         with _alone(store):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import errno
 import os
+import stat
 from typing import Any
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
-from db.store.url import mysql_options, sqlite_path
+from db.store.url import mysql_options, sqlite_path, sqlite_uri
 
 CONNECT_S = 2
 ANSWER_S = 3  # a server that is silent for longer is taken for dead
@@ -77,7 +79,8 @@ def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
     path = sqlite_path(url)
     assert path is not None
     database = pw.SqliteDatabase(
-        path,
+        sqlite_uri(path, "rw"),  # a file that is away is not made anew by opening it: make_sqlite_file makes files
+        uri=True,
         autoconnect=False,
         timeout=LOCK_WAIT_S,
         # a log that was moved into the file is cut off: from its size writers see when it is to be moved again
@@ -106,19 +109,38 @@ def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) ->
 
 
 def make_sqlite_file(path: str) -> None:
-    """The file, 0600 from its first byte, on a local file system. DatabaseUnavailable, SchemaError."""
+    """Make the file where there is none, 0600 from its first byte. DatabaseUnavailable, SchemaError."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         refuse_network_filesystem(path)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        pass
     except OSError as error:
         raise DatabaseUnavailable(f"{path}: {error.strerror}", "check the mesh's state directory") from None
+
+
+def check_sqlite_file(path: str) -> None:
+    """The file is there, ours, and on a local file system. SchemaError where there is none, DatabaseUnavailable.
+
+    It is not opened: whoever closes a file of SQLite's drops the locks that other connections of the process hold on it
+    (sqlite.org/howtocorrupt.html, 2.2).
+    """
     try:
-        owner = os.fstat(fd).st_uid
-    finally:
-        os.close(fd)
-    if owner != os.geteuid():
-        raise StoreError(f"{path} belongs to uid {owner}, not to you", "move it away, or use another state directory")
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if found.st_uid == os.geteuid() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (FileNotFoundError, NotADirectoryError):
+        raise SchemaError(f"there is no system database at {path}", "start the mesh: mesh up") from None
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path}: {error.strerror}", "check the mesh's state directory") from None
+    if found.st_uid != os.geteuid():
+        raise StoreError(
+            f"{path} belongs to uid {found.st_uid}, not to you", "move it away, or use another state directory"
+        )
+    refuse_network_filesystem(path)
 
 
 def refuse_network_filesystem(path: str) -> None:

@@ -199,10 +199,13 @@ class Transaction:
 class Store:
     """A writer's connection, made when it is first needed and made again after it was lost. Not for two threads."""
 
-    def __init__(self, url: str, patience_s: float = PATIENCE_S, any_schema: bool = False) -> None:
+    def __init__(
+        self, url: str, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False
+    ) -> None:
         self.url = without_password(url)
         self.patience_s = patience_s
         self.any_schema = any_schema
+        self._make_file = make_file
         self._commits = 0
         self._inside = False  # a transaction, which is over when its connection is
         self._texts: dict[str, str] = {}
@@ -305,11 +308,11 @@ class Store:
         """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
         if not self.db.is_closed():
             return
-        if self._path and not self.any_schema and not os.path.exists(self._path):
-            raise SchemaError(f"there is no system database at {self._path}", "start the mesh: mesh up")
         try:
-            if self._path:
+            if self._make_file and self._path:
                 drivers.make_sqlite_file(self._path)
+            if self._path:
+                drivers.check_sqlite_file(self._path)
             self.db.connect()
             if self.dialect == "mysql":
                 answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
@@ -484,12 +487,14 @@ def _was_idle(began: float) -> bool:
     return time.monotonic() - began < AT_ONCE_S
 
 
-def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False) -> Store:
+def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False) -> Store:
     """The system database at ``url``, not yet connected: a CPA starts while it is down. BadUrl.
 
     ``any_schema``: for creating and migrating; others are refused a schema that is not theirs when they connect.
+    ``make_file``: make the file of an SQLite database where there is none; only for a caller that knows that no mesh
+    uses it, since one that is only away for a while would be made anew below a mesh that lives.
     """
-    return Store(url, patience_s, any_schema)
+    return Store(url, patience_s, any_schema, make_file)
 
 
 __all__ = ["NOW", "SCHEMA_VERSION", "Row", "Statement", "Store", "Transaction", "open_store"]

@@ -25,6 +25,12 @@ def sqlite_path(url: str) -> str | None:
     return url[len("sqlite://") :]
 
 
+def sqlite_uri(path: str, mode: str) -> str:
+    """A file as SQLite's URI: ``mode`` is ro, or rw for writers; neither makes a file where there is none."""
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file://{quoted}?mode={mode}"
+
+
 def mysql_options(url: str) -> dict[str, Any]:
     """Keyword arguments for the MySQL driver, and ``galera`` when the URL allows a cluster. BadUrl."""
     from urllib.parse import parse_qs, unquote, urlsplit  # slow to import, and only a site needs it

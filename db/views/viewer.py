@@ -11,7 +11,7 @@ import time
 from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.schema.version import check_version
 from db.store.ranges import LONGEST_LIST, may_be_cut
-from db.store.url import WHOLE, mysql_options, sqlite_path, without_password
+from db.store.url import WHOLE, mysql_options, sqlite_path, sqlite_uri, without_password
 from db.views.rows import (
     EventRow,
     LauncherRow,
@@ -335,9 +335,8 @@ def _connect_sqlite(path: str) -> Any:
         raise SchemaError(f"there is no system database at {path} yet", NO_MESH) from None
     except OSError as error:
         raise DatabaseUnavailable(f"{path}: {error.strerror}", "the mesh is not yours to look at") from None
-    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
-        f"file:{quoted}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        sqlite_uri(path, "ro"), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
 
 

@@ -437,7 +437,7 @@ class Storm:
             if id(command) not in launching:
                 self.journal.write(
                     "ended", words=command.text, status=command.poll(), took_s=round(command.took_s(), 2),
-                    said=command.err()[-200:].strip(),
+                    said=(command.err() or command.out() if command.poll() else command.err())[-200:].strip(),
                 )  # fmt: skip
 
     def _hung(self, command: Command) -> None:
@@ -516,7 +516,7 @@ class Storm:
         command = self.run("mesh", "up", allowed_s=2 * DEADLINE_S)
         self._wait(lambda: command.poll() is not None, 2 * DEADLINE_S + 5)
         if command.poll() != 0:
-            said = f"with all healed, mesh up ended with {command.poll()}: {command.err()[-1500:]}"
+            said = f"with all healed, mesh up ended with {command.poll()}: {command.out()}{command.err()[-1500:]}"
             self._fail("does not come up", said)
 
     def _see_launches_end(self, last: bool) -> None:

@@ -8,11 +8,13 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from console.settings import load
+from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.others import commands_for_others
 from tests.support.waiting import wait_until
@@ -375,6 +377,85 @@ def remove_run(private: PrivateMesh) -> None:
         shutil.rmtree(private.home / "run", ignore_errors=True)  # a daemon may be making it again meanwhile
         if not (private.home / "run").exists():
             return
+
+
+def test_a_new_keeper_starts_nothing_beside_daemons_whose_sockets_were_removed(mesh: MakeMesh) -> None:
+    """A second RCA would know of no launcher, and have a CPA end them all after 5 s."""
+    private = mesh(4, 2)
+    before = {one["name"]: one["pid"] for one in private.keeper()["daemons"]}
+    private.kill("keeper")
+    remove_run(private)
+    command = [sys.executable, "-P", "-m", "agents.keeper", "--config", str(private.state / "keeper.json")]
+    keeper = private.start(*command)
+    try:
+        wait_until(lambda: private.answers("keeper") and private.answers("rca"), "keeper and RCA answer", 15.0)
+        wait_until(lambda: all(one["pid"] for one in private.keeper()["daemons"]), "all are adopted", 15.0)
+        assert {one["name"]: one["pid"] for one in private.keeper()["daemons"]} == before
+    finally:
+        private.run("mesh", "down", "--force")
+        keeper.wait(20)
+
+
+def node_states(private: PrivateMesh) -> dict[str, str]:
+    return {node["name"]: node["state"] for node in private.json("showmesh")["nodes"] if node["role"] != "login"}
+
+
+def test_a_node_whose_socket_was_missing_is_up_again(mesh: MakeMesh) -> None:
+    private = mesh(4, 2, REDMESH_FAILED_S="600")  # what is up again before was not up after a rest
+    place = private.run_dir / "n0.sock"
+    place.unlink()
+    place.mkdir()  # so that its PCT cannot make it again
+    assert "cannot be reached" in private.run("yod", "-sz", "4", "true").stderr
+    assert node_states(private)["n0"] == "down"
+    place.rmdir()
+    wait_until(lambda: node_states(private) == {"n0": "up", "n1": "up"}, "n0 is up again", 15.0)
+
+
+def test_a_node_that_was_never_told_that_it_was_reported_is_up_after_its_rest(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    with open_store(private.database) as store:
+        store.run(
+            lambda t: t.change(
+                "UPDATE node SET state = 'down', reason = 'a load failed', `by` = 'cpa', state_at = ?, changed = ?"
+                " WHERE name = 'n1'",
+                (t.now, t.stamp),
+            )
+        )
+    assert node_states(private)["n1"] == "down"
+    wait_until(lambda: node_states(private)["n1"] == "up", "n1 is up again", 15.0)
+
+
+#: Commands that open the system database, and their exit status where it is away.
+OPENERS = {
+    ("mesh", "up"): 1,
+    ("mesh", "db", "init"): 125,
+    ("mesh", "db", "migrate"): 125,
+    ("mesh", "status"): 1,
+    ("mesh", "history"): 125,
+    ("showmesh",): 125,
+    ("yod", "-sz", "1", "true"): 125,
+}
+
+
+@pytest.mark.parametrize("killed", [(), ("cpa-0", "keeper")], ids=["all live", "keeper and CPA killed"])
+def test_nobody_makes_a_new_database_below_a_mesh_that_lives(mesh: MakeMesh, killed: tuple[str, ...]) -> None:
+    private = mesh(4, 2)
+    boot = boot_id(private)
+    file, aside = private.state / "mesh.db", private.state / "moved-away"
+    for command, status in OPENERS.items():
+        os.rename(file, aside)
+        for daemon in killed:
+            private.kill(daemon)
+        told = private.run(*command)
+        assert not file.exists(), f"{command}: {told.stderr}"
+        if not killed:  # else yod's own start of the mesh speaks first
+            assert "no such table" not in told.stderr and "Traceback" not in told.stderr
+            assert told.returncode == status or command[0] == "yod", (command, told.stdout, told.stderr)
+        os.rename(aside, file)
+        if killed:
+            private.run("mesh", "up")
+    wait_until(lambda: private.run("yod", "-sz", "4", "true").returncode == 0, "all is well with the file there", 20.0)
+    assert boot_id(private) == boot
 
 
 @pytest.mark.parametrize("command", ["status", "up", "down", "attach", "signal", "yod"])

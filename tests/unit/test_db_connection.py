@@ -16,7 +16,9 @@ import pytest
 from db.allocation import finish
 from db.errors import BadUrl, DatabaseUnavailable, Expired, Invalid, SchemaError, StoreError
 from db.schema.install import migrate, version
+from db.store import drivers
 from db.store import store as connection
+from db.store.orm import pw
 from db.store.sqlite_lock import WriterLock
 from db.store.store import Store, Transaction, open_store
 from db.store.url import mysql_options, sqlite_path, without_password
@@ -390,6 +392,42 @@ def test_a_full_disk_is_told_and_freed_space_is_enough(small_disk: Path) -> None
         (small_disk / "fill").unlink()
         store.run(note("after"))
         assert "before" in notes(store) and notes(store)[-1] == "after"
+
+
+@pytest.mark.parametrize("any_schema", [False, True])
+def test_a_database_that_is_away_is_not_made_by_opening_it(tmp_path: Path, any_schema: bool) -> None:
+    url, aside = f"sqlite://{tmp_path}/mesh.db", tmp_path / "aside"
+    migrate(url)
+    with open_store(url, any_schema=any_schema) as store:
+        store.connect()
+        (tmp_path / "mesh.db").rename(aside)
+        store.read("SELECT counter FROM mesh")  # who has it open goes on
+    with pytest.raises(SchemaError, match="there is no system database at"), open_store(url) as store:
+        store.connect()
+    with pytest.raises(SchemaError, match="there is no system database at"):
+        migrate(url, make_file=False)
+    database, _ = drivers.open_sqlite(url)
+    with pytest.raises(pw.OperationalError):  # also when it goes between the look and the opening
+        database.connect()
+    assert not (tmp_path / "mesh.db").exists()
+
+
+def test_a_new_connection_drops_no_lock_of_an_older_one(tmp_path: Path) -> None:
+    """Closing any descriptor of the file drops the process's locks on it: another process would take the log away."""
+    url = f"sqlite://{tmp_path}/mesh.db"
+    migrate(url)
+    write = "UPDATE mesh SET name = ? WHERE id = 1"
+    with open_store(url, any_schema=True) as first, open_store(url, any_schema=True) as second:
+        first.connect()
+        first.execute(write, ("one",))
+        second.connect()
+        look = f"""if True:
+            import sqlite3
+            connection = sqlite3.connect('{tmp_path}/mesh.db')
+            connection.execute('SELECT name FROM mesh').fetchall()
+            connection.close()"""
+        subprocess.run([sys.executable, "-c", look], check=True)
+        assert (tmp_path / "mesh.db-wal").exists(), "another process took the log for nobody's"
 
 
 def test_a_disk_without_room_for_a_database_is_no_traceback(small_disk: Path) -> None:

@@ -171,6 +171,9 @@ class Pct(Inside):
         if self._late_looks:
             self._late_looks -= 1
             self._hosted.adopt_late()
+            if self._config.contact is None:
+                # a launcher that found no socket here may have had us marked as failed, a moment ago or even now
+                self._beats.register_again()
 
     def _write_again(self) -> None:
         config = self._config

@@ -6,6 +6,7 @@ import secrets
 import sys
 
 from agents.link.sockets import own_directory
+from console.deploy.personal import lifecycle
 from console.deploy.personal.lifecycle import write_private
 from console.deploy.personal.plan import cpa_url
 from console.errors import ConsoleError, UsageError
@@ -27,7 +28,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
                 "an SQLite file is its owner's: nobody else may look into it",
                 "--view-login and --view-user are for MySQL",
             )
-        _say_steps(url, migrate(url))
+        _make_sqlite(settings, url)
         return 0
     if options.view_connections < 1:
         raise UsageError(
@@ -58,6 +59,21 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     if crowded:
         print(f"mesh db init: {crowded}", file=sys.stderr)
     return 0
+
+
+def _make_sqlite(settings: Settings, url: str) -> None:
+    """Make or migrate an SQLite database. ConsoleError where the file is missing below a mesh that lives."""
+    if url != cpa_url(settings) or not os.path.isdir(settings.state_dir):
+        _say_steps(url, migrate(url))
+        return
+    with lifecycle.locked(settings):
+        up = lifecycle.is_up(settings)
+        if up and not os.path.exists(sqlite_path(url) or ""):
+            raise ConsoleError(
+                f"{sqlite_path(url)} is missing, and a mesh is up that uses it: no other one was made",
+                "put the file back, or mesh down --force",
+            )
+        _say_steps(url, migrate(url, make_file=not up))
 
 
 def _check_files(settings: Settings, accounts: "_Accounts") -> None:
@@ -121,7 +137,7 @@ class _Accounts:
 def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
     """Migrate the schema, making none where none is."""
     url = options.url or cpa_url(settings)
-    _say_steps(url, migrate(url))
+    _say_steps(url, migrate(url, make_file=False))
     return 0
 
 

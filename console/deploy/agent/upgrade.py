@@ -97,7 +97,7 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
     with open_store(cpa_url(settings), any_schema=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
-        migrate(cpa_url(settings))  # before anything is ended: the account may lack the rights for it
+        migrate(cpa_url(settings), make_file=False)  # before anything is ended: the account may lack the rights for it
     lifecycle.write_config(settings, {**config, **login_knobs(settings)})
     daemons = lifecycle.daemons(config)
     pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}

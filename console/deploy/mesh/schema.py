@@ -16,7 +16,7 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
     ``nodes``: where they are not those that ``config`` names.
     """
     # the CPA's account of a site may not alter tables, so migrations run only where there are any
-    with open_store(url, any_schema=True) as store:
+    with open_store(url, any_schema=True, make_file=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
         migrate(url)

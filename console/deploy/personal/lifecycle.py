@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
-#: Seconds: for what did not come up in a mesh that is up, and is tried again; for a mesh to end; for a keeper that
+#: Seconds: for what did not come up in a mesh that is up, and is tried again (sockets that were removed with RUN are
+#: there after two looks of their daemons, and a node is up with its third); for a mesh to end; for a keeper that
 #: does not answer to end; for the other daemons after their keeper.
-TRY_S, DOWN_S, END_S, LEFT_S = 2.0, 30.0, 15.0, 5.0
+TRY_S, DOWN_S, END_S, LEFT_S = 6.0, 30.0, 15.0, 5.0
 _POLL_S = 0.005
 FORCE = "mesh down --force ends what is up, then mesh up"
 NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"

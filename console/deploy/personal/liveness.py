@@ -9,14 +9,28 @@ import os
 import time
 from typing import Any
 
+from agents.keeper.daemon_processes import CPA, KEEPER, LAUNCH, PCT, RCA, SIMULATED, processes
 from agents.link.sockets import LOOK_S, connect
-from agents.linux.processes import children, is_agent
+from agents.linux.processes import children
 
 #: Seconds for sockets to come back: the keeper makes RUN again, and the others their sockets in it.
 BACK_S = 2 * LOOK_S + 1
 _POLL_S = 0.02
-#: What the processes of a mesh are called; the last two only by their titles (agents/linux/prctl.py, set_title).
-KEEPER, CPA, RCA, SIMULATED, PCT, LAUNCH = "keeper", "cpa", "rca", "simulated", "pct", "launch"
+__all__ = [
+    "BACK_S",
+    "CPA",
+    "KEEPER",
+    "LAUNCH",
+    "PCT",
+    "RCA",
+    "SIMULATED",
+    "answers",
+    "any_answers",
+    "await_sockets",
+    "lives",
+    "lock_is_held",
+    "processes",
+]
 
 
 def lives(config: dict[str, Any]) -> bool:
@@ -52,36 +66,6 @@ def lock_is_held(state: str) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def processes(state: str) -> dict[int, tuple[str, str]]:
-    """Our processes that belong to the mesh in ``state``: by pid, what each is and its name (a PCT's is its node's)."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/cmdline", "rb", buffering=0) as file:
-                    words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
-                known = _known(words, state)
-                # anybody may call a process so
-                if known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry))):
-                    found[int(entry)] = known
-            except OSError:
-                continue  # it has ended meanwhile
-    return found
-
-
-def _known(words: list[str], state: str) -> tuple[str, str] | None:
-    if len(words) == 1 and words[0].endswith(f" ({state})"):  # a title: redmesh-KIND NAME (STATE)
-        kind, _, name = words[0][: -len(f" ({state})")].removeprefix("redmesh-").partition(" ")
-        return (kind, name) if kind in (KEEPER, PCT, LAUNCH) and words[0].startswith("redmesh-") else None
-    if f"{state}/keeper.json" not in words or "-m" not in words:
-        return None
-    module = words[words.index("-m") + 1]
-    if module not in ("agents.keeper", "agents.cpa", "agents.rca", "agents.simulated"):
-        return None
-    kind = module.partition(".")[2]
-    return kind, words[words.index("--name") + 1] if "--name" in words[:-1] else kind
 
 
 def await_sockets(config: dict[str, Any]) -> list[str]:

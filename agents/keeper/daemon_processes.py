@@ -1,0 +1,44 @@
+"""The processes of a mesh as /proc shows them: evidence of life that no removed directory takes away."""
+
+from __future__ import annotations
+
+import os
+
+from agents.linux.processes import is_agent
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
+
+#: What the processes of a mesh are called; the last two only by their titles (agents/linux/prctl.py, set_title).
+KEEPER, CPA, RCA, SIMULATED, PCT, LAUNCH = "keeper", "cpa", "rca", "simulated", "pct", "launch"
+
+
+def processes(state: str) -> Dict[int, Tuple[str, str]]:
+    """Our processes that belong to the mesh in ``state``: by pid, what each is and its name (a PCT's is its node's)."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb", buffering=0) as file:
+                    words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
+                known = _known(words, state)
+                # anybody may call a process so
+                if known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry))):
+                    found[int(entry)] = known
+            except OSError:
+                continue  # it has ended meanwhile
+    return found
+
+
+def _known(words: List[str], state: str) -> Optional[Tuple[str, str]]:
+    if len(words) == 1 and words[0].endswith(f" ({state})"):  # a title: redmesh-KIND NAME (STATE)
+        kind, _, name = words[0][len("redmesh-") : -len(f" ({state})")].partition(" ")
+        return (kind, name) if kind in (KEEPER, PCT, LAUNCH) and words[0].startswith("redmesh-") else None
+    if f"{state}/keeper.json" not in words or "-m" not in words:
+        return None
+    module = words[words.index("-m") + 1]
+    if module not in ("agents.keeper", "agents.cpa", "agents.rca", "agents.simulated"):
+        return None
+    kind = module.partition(".")[2]
+    return kind, words[words.index("--name") + 1] if "--name" in words[:-1] else kind
