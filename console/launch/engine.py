@@ -177,7 +177,11 @@ def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], No
 
 
 _TICK_S = 0.5
-_WAITS = {State.ALLOCATING: "keeps its place and waits", State.CONFIRMING: "waits with its start"}
+_WAITS = {
+    State.ALLOCATING: "keeps its place and waits",
+    State.CONFIRMING: "waits with its start",
+    State.RETURNING: "waits with its next try",
+}
 _OUTAGE_S = 5.0  # without news of it: the next news is of another outage of the database
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5

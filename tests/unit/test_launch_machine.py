@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from console.launch.events.bad_exits import BadExits, lines
 from console.launch.plan import Plan, place
-from console.launch.states import TRANSITIONS, Do, Event, Launch, State
+from console.launch.states import RETURNS, TRANSITIONS, Do, Event, Launch, State
 
 E, S = Event, State
 ENDED_BY_9, ENDED_BY_11, ENDED_BY_15 = 9, 11, 15
@@ -178,7 +178,14 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "another try: stdout broken while returning": ([ALLOCATED, LOST, FINISHED, FULL, E.FREED, E.DRAINED], S.ENDED, 125),
     "another try: ^C while asking again": ([*FAILED_TRY, E.INTERRUPT, REFUSED], S.ENDED, 130),
     "another try: no CPA takes the nodes back": (
-        [ALLOCATED, LOST, FINISHED, (E.NOT_FREED, "no CPA"), E.HANDED, E.DRAINED], S.ENDED, 125,
+        [ALLOCATED, LOST, FINISHED, *[(E.NOT_FREED, "no CPA")] * (1 + RETURNS), E.HANDED, E.DRAINED], S.ENDED, 125,
+    ),
+    "another try: the nodes are taken back after a while": (
+        [ALLOCATED, LOST, FINISHED, *[(E.NOT_FREED, "no CPA")] * 2, E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
+    "another try: ^C while no CPA takes the nodes back": (
+        [ALLOCATED, LOST, FINISHED, (E.NOT_FREED, "no CPA"), E.INTERRUPT, (E.NOT_FREED, "no CPA"), E.HANDED, E.DRAINED],
+        S.ENDED, 130,
     ),
 }  # fmt: skip
 
