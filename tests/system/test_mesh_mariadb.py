@@ -170,7 +170,7 @@ def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
 
 
 def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server: Server) -> None:
-    """Its CPA's connection was lost with the answer to the COMMIT, and the database came back after the pending time."""
+    """Its CPA was killed with the answer to the COMMIT, and the database was back after the pending time."""
     url = sql_server.new_database()
     private = mesh(4, 2, database=url)
     holder = private.start("yod", "-sz", "4", "sleep", "1000")
