@@ -213,12 +213,15 @@ class Operations:
 
     def _launchers_of(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "launchers_of")
-        found = finish.launchers_of(self.store, message["login"])
+        # what waits is asked for every few seconds, where thousands may run
+        found = [] if message.get("waiting") else finish.launchers_of(self.store, message["login"])
+        waiting = waiting_requests.processes_of(self.store, message["login"])
         return Answer(
             {
                 "launchers": [
                     {"launcher": live.launcher, "pid": live.pid, "pid_started": live.pid_started} for live in found
-                ]
+                ],
+                "waiting": [{"pid": pid, "pid_started": pid_started} for pid, pid_started in waiting],
             }
         )
 

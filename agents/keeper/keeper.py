@@ -21,6 +21,7 @@ from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
 from agents.pct.node.spares import prepare
+from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
@@ -394,8 +395,9 @@ class Keeper:
         self._loop.after(0, lambda: self._end("the mesh was taken down"))
 
     def _launchers(self) -> List[int]:
-        # Launch children say by their sockets that they live: no daemon has to be asked.
-        found = set()
+        # Launch children say by their sockets that they live: no daemon has to be asked. The sockets may have been
+        # removed with RUN a moment ago; their records are in STATE.
+        found = set(launchers_on_record(self._state))
         try:
             names = os.listdir(self._run)
         except OSError:

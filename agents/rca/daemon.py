@@ -28,6 +28,7 @@ LATE_S = 1.0  # a tick this late means that we ourselves did not run
 NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
 #: Ends of launches that one user may leave here for a CPA; bytes of them all.
 MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
+WAITING_S = 5.0  # between two questions whose requests wait for processors
 ALONE_S = 4.5  # without an answer to any of them, nodes had better be heard by another RCA
 
 
@@ -80,6 +81,7 @@ class Rca:
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
         self.loop.after(NODES_OUT_S, self._look_after_nodes)
+        self.loop.after(WAITING_S, self._look_at_waiting)
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
@@ -551,6 +553,20 @@ class Rca:
             if who not in registered:
                 self.unregistered.setdefault(who, now)
         self._look_at_unregistered(now)
+        self._on_waiting(reply)
+
+    def _look_at_waiting(self) -> None:
+        """A request whose process is gone holds up everybody behind it: its CPA, or we, may have died with it."""
+        self.loop.after(WAITING_S, self._look_at_waiting)
+        if self.cpas.connected:
+            message = {"op": "launchers_of", "login": self.config.login, "waiting": True}
+            self.cpas.call(message, time.monotonic(), lambda reply, _error: self._on_waiting(reply or {}))
+
+    def _on_waiting(self, reply: dict[str, Any]) -> None:
+        for entry in reply.get("waiting", ()):
+            pid, pid_started = int(entry["pid"]), int(entry["pid_started"])
+            if not alive(pid, pid_started):
+                self._report_lost(pid, pid_started, None, "its process is gone", time.monotonic())
 
     def _ask_again(self) -> None:
         if self.cpas.connected:

@@ -116,7 +116,7 @@ CPA: Dict[str, Shape] = {
     "reset": _shape({"nodes": _list, "login": _str}, launchers=_list),
     "drain": _shape({"reason": _str, "login": _str}, nodes=_list),
     "resume": _shape({"login": _str}, nodes=_list),
-    "launchers_of": _shape(login=_str),
+    "launchers_of": _shape({"waiting": _bool}, login=_str),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
     "node_up": _shape(
         {"agent": _str, "nodes": _list, "rca": _str},

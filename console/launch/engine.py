@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which CPAs are asked before a request is given up.
 STARTED_S, FINISH_S = 45.0, 3.0
+#: How often a request that waits is made anew because its reservation had lapsed before we heard of it.
+LAPSES = 3
 #: Seconds after which a reservation that could not be renewed is renewed again.
 RENEW_AGAIN_S = 2.0
 
@@ -177,7 +179,11 @@ def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], No
 
 
 _TICK_S = 0.5
-_WAITS = {State.ALLOCATING: "keeps its place and waits", State.CONFIRMING: "waits with its start"}
+_WAITS = {
+    State.ALLOCATING: "keeps its place and waits",
+    State.CONFIRMING: "waits with its start",
+    State.RETURNING: "waits with its next try",
+}
 _OUTAGE_S = 5.0  # without news of it: the next news is of another outage of the database
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
@@ -229,6 +235,7 @@ class Engine(Dealings):
         self._lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
         self._renew_at = float("inf")  # when the reservation of a launch that still loads is to be renewed
         self._answered = False  # the root has said something since then that is no hello
+        self._lapses = 0  # how often processors were given to us and given back before we were told
         self._away_said = 0.0  # when the database was last found away
         cpa.on_away = self._database_away
         self._doing = self._table()
@@ -305,7 +312,8 @@ class Engine(Dealings):
     def allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         """The CPA's answer to the request for processors, which was sent before we were made."""
         if reply is None or error is not None:
-            self.handle(Event.REFUSED, *told(error))
+            if not self._asks_anew(error):
+                self.handle(Event.REFUSED, *told(error))
             return
         self._reply = reply
         # granted after we asked, and after we last looked for an answer: we may have been stopped since
@@ -322,6 +330,19 @@ class Engine(Dealings):
             return
         self.front.planned(self._plan.size)
         self.handle(Event.ALLOCATED, self._plan, reply["launcher"])
+
+    def _asks_anew(self, error: AgentError | None) -> bool:
+        """Ask under another key: this one was granted, we were not told, and its processors are given back already.
+
+        So it goes for who waits through an outage of the database that is longer than a reservation.
+        """
+        if error is None or error.code != "expired" or not self._request.wait_s or self._lapses == LAPSES:
+            return False
+        if self.launch.state is not State.ALLOCATING:
+            return False
+        self._lapses += 1
+        self._allocate_again(self._request.wait_s)
+        return True
 
     def _database_away(self, why: str) -> None:
         """The database cannot be asked, and this launch waits for it: said once an outage."""

@@ -36,6 +36,9 @@ STEP_S, CLEAR_S = 9.0, 2.0
 LOAD_S = 45.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.
 RETRY_WAIT_S = 1.0
+#: How often a failed try's processors are given back, FINISH_S each (engine.py), before the launch fails with it: a
+#: database that restarts meanwhile ends no launch.
+RETURNS = 15
 #: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
 CANCEL_S = 2.0
 
@@ -119,6 +122,7 @@ class Forming:
         self.state = State.ALLOCATING
         self.retries = retries
         self.tries = 0  # that have failed
+        self.returns = 0  # how often a failed try's processors could not be given back
         self.ranks = Ranks()
         self.launcher = 0
         self.verdict: int | None = None  # an exit status that the ranks' do not decide
@@ -219,12 +223,15 @@ class Forming:
         return self._retreated()
 
     def _again(self) -> State:
-        self.ranks = Ranks()
+        self.ranks, self.returns = Ranks(), 0
         self.verdict, self.reason, self.processor_error = None, "", False
         self._do(Do.ALLOCATE, RETRY_WAIT_S)
         return State.ALLOCATING
 
     def _not_returned(self, message: str) -> State:
+        if self.returns < RETURNS:
+            self.returns += 1
+            return self._return()
         self._do(Do.SAY, f"the launch failed: {self.reason}; and its processors could not be given back: {message}", "")
         return self._not_freed(message)
 
@@ -592,7 +599,7 @@ TRANSITIONS: _Table = {
     (S.RETREATING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
     (S.RETREATING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
     (S.RETURNING, E.FREED): (L._again, (S.ALLOCATING,)),
-    (S.RETURNING, E.NOT_FREED): (L._not_returned, (S.HANDING,)),
+    (S.RETURNING, E.NOT_FREED): (L._not_returned, (S.RETURNING, S.HANDING)),
     (S.RETURNING, E.INTERRUPT): (L._interrupted_returning, (S.FREEING,)),
     (S.RETURNING, E.TERMINATE): (L._interrupted_returning, (S.FREEING,)),
     (S.RETURNING, E.OUTPUT_BROKEN): (L._output_broken_returning, (S.FREEING,)),

@@ -144,6 +144,13 @@ def drop(store: Store, request_key: str) -> bool:
     return store.run(lambda t: t.change("DELETE FROM waiting WHERE request_key = ?", (request_key,))) > 0
 
 
+def processes_of(store: Store, login: str) -> list[tuple[int, int]]:
+    """The processes of a login processor whose requests wait: pid and start time of each."""
+    where = "login_processor = (SELECT id FROM node WHERE name = ?)"
+    rows = store.read(f"SELECT DISTINCT pid, pid_started FROM waiting WHERE {where}", (login,))
+    return [(int(pid), int(started)) for pid, started in rows]
+
+
 def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
     """Takes out what a vanished process asked for; how many requests that were."""
     where = "login_processor = (SELECT id FROM node WHERE name = ?) AND pid = ? AND pid_started = ?"

@@ -1,6 +1,7 @@
 """A launcher as small as can be, a process of its own: registers, allocates, beats until standard input ends.
 
-``python -m tests.support.small_launcher RUN SIZE [no-register] [no-beat] [finish-by-rca]``; prints what it got as JSON.
+``python -m tests.support.small_launcher RUN SIZE [no-register] [no-beat] [finish-by-rca]
+[waits]``; prints what it got as JSON.
 Like yod it looks for its RCA and a CPA again, forever, when they go.
 """
 
@@ -41,7 +42,8 @@ def allocate(run: str, request: dict[str, Any]) -> dict[str, Any]:
 
 def main(run: str, size: str, *flags: str) -> None:
     rca = None if "no-register" in flags else register(run, None)
-    got = allocate(run, allocation(int(size), pid=os.getpid()))
+    wait_s = 600.0 if "waits" in flags else 0.0
+    got = allocate(run, allocation(int(size), pid=os.getpid(), wait_s=wait_s))
     if rca is not None:
         rca.tell({"op": "launcher", "launcher": got["launcher"]})
     print(json.dumps({**got, **ME}), flush=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.link.client import Client
+from agents.wire.errors import AgentError
 from console.settings import load
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
@@ -487,6 +489,20 @@ def test_commands_find_a_mesh_whose_run_directory_was_removed(mesh: MakeMesh, co
     assert sum(words == "sleep 600" for words in private.processes().values()) == 2
     wait_until(lambda: len(list(private.run_dir.glob("launch-*.sock"))) >= 1, "the launch children's sockets are back")
     assert private.run_dir.stat().st_mode & 0o777 == 0o700 and (private.home / "run").stat().st_mode & 0o777 == 0o700
+    private.run("mesh", "down", "--force", check=True)
+    assert not private.processes()
+
+
+def test_down_is_refused_when_the_run_directory_is_removed_at_that_moment(mesh: MakeMesh) -> None:
+    """The keeper has not noticed yet, and no launch child has a socket: that is no evidence that none lives."""
+    private = mesh(4, 2)
+    private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True)
+    with Client(str(private.run_dir / "keeper.sock"), "admin", 20.0) as keeper:
+        remove_run(private)
+        with pytest.raises(AgentError) as refusal:
+            keeper.call({"op": "down", "force": False})
+    assert refusal.value.code == "busy" and "launcher 1 runs" in refusal.value.message
+    assert sum(words == "sleep 600" for words in private.processes().values()) == 2
     private.run("mesh", "down", "--force", check=True)
     assert not private.processes()
 

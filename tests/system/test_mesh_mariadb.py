@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,10 +11,15 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
+from db.allocation import finish, waiting_requests
+from db.allocation.allocate import Demand, allocate
+from db.allocation.free import Machine
+from db.store.store import open_store
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
+from tests.support.yods import ranks_left
 
 
 @pytest.fixture
@@ -161,6 +167,36 @@ def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
             assert "this launch keeps its place and waits until it does" in told
         assert order.read_text().split() == ["a", "b", "c", "late"]
         private.run("mesh", "down", "--force", check=True)
+
+
+def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server: Server) -> None:
+    """Its CPA was killed with the answer to the COMMIT, and the database was back after the pending time."""
+    url = sql_server.new_database()
+    private = mesh(4, 2, database=url)
+    holder = private.start("yod", "-sz", "4", "sleep", "1000")
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
+    waiter = private.start("yod", "-sz", "4", "--wait-for-nodes", "100", "echo", "ran", stdout=subprocess.PIPE)
+    with open_store(url) as store:
+        wait_until(lambda: waiting_requests.head(store), "it waits")
+        one = waiting_requests.head(store)
+        assert one is not None
+        keeper, cpa = private.pid_of("keeper"), private.pid_of("cpa-0")
+        os.kill(keeper, signal.SIGSTOP)  # no other CPA yet
+        try:
+            os.kill(cpa, signal.SIGKILL)
+            holder.kill()
+            wait_until(lambda: not ranks_left(private), "nothing of it runs")
+            (login,) = store.read("SELECT name FROM node WHERE role = 'login'")[0]
+            (held,) = store.read("SELECT id FROM launcher WHERE ended_at IS NULL")[0]
+            finish.lose(store, held, "a test")
+            me = Demand(one.request_key, one.uid, one.user, login, one.pid, one.pid_started, "x", 4)
+            granted = allocate(store, Machine(), me, lambda free, count: free[:count])
+            finish.lose(store, granted.launcher, finish.NEVER_STARTED)
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+    assert waiter.communicate(timeout=60)[0] == b"ran\n" * 4 and waiter.returncode == 0
+    private.run("mesh", "down", "--force", check=True)
+    sql_server.drop_database(url)
 
 
 def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(

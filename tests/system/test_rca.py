@@ -15,24 +15,31 @@ import pytest
 
 from agents.link.client import Client
 from agents.linux.processes import start_time
+from agents.rca.daemon import WAITING_S
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from tests.support.daemons import Daemons, Make
+from db.allocation import waiting_requests
+from tests.support.daemons import LOGIN, Daemons, Make
 from tests.support.waiting import wait_until
 
 SOON_S = 3.0  # nothing is left of a killed launcher after this
 Launch = Callable[..., "Launched"]
 
 
+def begin(daemons: Daemons, size: int, *flags: str) -> "subprocess.Popen[bytes]":
+    """A small launcher, which may have to wait for its processors."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "tests.support.small_launcher", str(daemons.run), str(size), *flags],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
 class Launched:
     """A small launcher that has its processors."""
 
     def __init__(self, daemons: Daemons, size: int, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.support.small_launcher", str(daemons.run), str(size), *flags],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self.process = begin(daemons, size, *flags)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the launcher got nothing"
@@ -155,6 +162,53 @@ def test_killed_while_everybody_is_down(mesh_of_two: Daemons, launch: Launch) ->
     for name in ("rca", "cpa-0"):
         mesh_of_two.start(name)
     nothing_left(mesh_of_two, since)
+
+
+@pytest.fixture
+def in_line(mesh_of_two: Daemons, launch: Launch) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Three small launchers that wait, in order, while the whole machine is in use."""
+    launch(8)
+    began: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(3):
+            began.append(begin(mesh_of_two, 1, "waits"))
+            wait_until(lambda: len(waiting(mesh_of_two)) > number, "it is in line")  # noqa: B023
+        yield began
+    finally:
+        for one in began:
+            one.kill()
+            one.communicate()
+
+
+def waiting(daemons: Daemons) -> list[int]:
+    """The processes that wait, in order."""
+    return [pid for (pid,) in daemons.rows("SELECT pid FROM waiting ORDER BY id")]
+
+
+@pytest.mark.parametrize("first", ["rca", "cpa-0"])
+def test_who_waited_and_was_killed_while_everybody_was_down_stands_before_nobody(
+    mesh_of_two: Daemons, in_line: list["subprocess.Popen[bytes]"], first: str
+) -> None:
+    for name in ("rca", "cpa-0", "cpa-1"):
+        mesh_of_two.kill(name)
+    for one in in_line[:2]:
+        one.kill()  # nobody sees it: neither the CPA that holds its connection nor the RCA
+        one.wait()
+    assert waiting(mesh_of_two) == [one.pid for one in in_line]
+    for name in ("rca", "cpa-0") if first == "rca" else ("cpa-0", "rca"):
+        mesh_of_two.start(name)
+    wait_until(lambda: waiting(mesh_of_two) == [in_line[2].pid], "only who lives is in line", SOON_S)
+    told = [line["pid"] for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
+    assert sorted(told) == sorted(one.pid for one in in_line[:2])
+
+
+def test_a_request_that_is_put_in_line_after_its_launcher_was_lost_leaves_it(mesh_of_two: Daemons) -> None:
+    # what a CPA did whose transaction ended after all that was said of the process, and that was killed then
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    wait = waiting_requests.Wait(os.urandom(16).hex(), None, os.getuid(), "ada", LOGIN, gone.pid, 1, 1, {}, 600.0)
+    waiting_requests.enqueue(mesh_of_two.store, wait)
+    wait_until(lambda: not waiting(mesh_of_two), "it is out of the line", 2 * WAITING_S)
 
 
 def test_killed_together_with_the_cpa_that_the_rca_talks_to(mesh_of_two: Daemons, launch: Launch) -> None:

@@ -111,6 +111,23 @@ def test_a_database_that_is_down_is_waited_for_only_by_the_patient(run: Path) ->
     assert ask(loop, line, patient=True)["yes"] == 1
 
 
+def test_a_request_stands_once_on_a_connection(run: Path) -> None:
+    """A CPA that answers an allocate twice gives two cookies, and the first one, which counts for us, is void."""
+    loop = Loop()
+
+    def refuse_and_hang_up(session: Session, message: dict[str, Any]) -> None:
+        session.refuse(message, AgentError("the database does not answer", code="database"))
+        loop.after(0.01, session.link.close)
+
+    def late(session: Session, message: dict[str, Any]) -> None:
+        loop.after(4 * module._AGAIN_S, lambda: yes(session, message))
+
+    Peer(loop, run / "cpa-0.sock", CPA, refuse_and_hang_up)
+    second = Peer(loop, run / "cpa-1.sock", CPA, late)
+    assert ask(loop, Authority(loop, str(run), 0), patient=True)["yes"] == 1
+    assert len(second.heard) == 1
+
+
 def test_the_rca_is_found_again_and_told_who_we_are(run: Path) -> None:
     loop = Loop()
     pid = os.getpid()

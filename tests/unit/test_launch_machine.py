@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from console.launch.events.bad_exits import BadExits, lines
 from console.launch.plan import Plan, place
-from console.launch.states import TRANSITIONS, Do, Event, Launch, State
+from console.launch.states import RETURNS, TRANSITIONS, Do, Event, Launch, State
 
 E, S = Event, State
 ENDED_BY_9, ENDED_BY_11, ENDED_BY_15 = 9, 11, 15
@@ -178,7 +178,14 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "another try: stdout broken while returning": ([ALLOCATED, LOST, FINISHED, FULL, E.FREED, E.DRAINED], S.ENDED, 125),
     "another try: ^C while asking again": ([*FAILED_TRY, E.INTERRUPT, REFUSED], S.ENDED, 130),
     "another try: no CPA takes the nodes back": (
-        [ALLOCATED, LOST, FINISHED, (E.NOT_FREED, "no CPA"), E.HANDED, E.DRAINED], S.ENDED, 125,
+        [ALLOCATED, LOST, FINISHED, *[(E.NOT_FREED, "no CPA")] * (1 + RETURNS), E.HANDED, E.DRAINED], S.ENDED, 125,
+    ),
+    "another try: the nodes are taken back after a while": (
+        [ALLOCATED, LOST, FINISHED, *[(E.NOT_FREED, "no CPA")] * 2, E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
+    "another try: ^C while no CPA takes the nodes back": (
+        [ALLOCATED, LOST, FINISHED, (E.NOT_FREED, "no CPA"), E.INTERRUPT, (E.NOT_FREED, "no CPA"), E.HANDED, E.DRAINED],
+        S.ENDED, 130,
     ),
 }  # fmt: skip
 
@@ -423,7 +430,9 @@ def check_whatever_happens(launch: Launch, events: list[Any], before: list[Any])
     assert names.count(Do.GO) <= 1
     assert names.count(Do.ALLOCATE) <= launch.retries
     assert names.count(Do.LOAD) <= 1 + names.count(Do.ALLOCATE)
-    assert names.count(Do.FREE) <= 1 + names.count(Do.ALLOCATE), "what a try held is given back once"
+    not_taken = sum(event[0] is E.NOT_FREED for event in events)
+    given_back = names.count(Do.FREE)
+    assert given_back <= 1 + names.count(Do.ALLOCATE) + not_taken, "what a try held is given back until it is taken"
     assert names.count(Do.LEAVE) == (launch.state is S.ENDED)
     if Do.GO in names:
         assert Do.CONFIRM in names[: names.index(Do.GO)]

@@ -126,6 +126,24 @@ class Contents:
             return None
 
 
+def launchers_on_record(state: str) -> List[int]:
+    """The launchers whose launch children live in this pid namespace, by their records in ``state``."""
+    directory, life, found = os.path.join(state, DIRECTORY), system_life(), []
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    for name in names:
+        rest, _, started = name.rpartition("-")
+        pid = rest.rpartition("-")[2]
+        contents = Contents.read(os.path.join(directory, name))
+        if contents is None or contents.life != life or not contents.launcher:
+            continue
+        if pid.isdigit() and started.isdigit() and processes.alive(int(pid), int(started)):
+            found.append(contents.launcher)
+    return found
+
+
 class Record:
     """A launch child's own record, kept open, and the group of its ranks; the PCT removes both when it has ended.
 

@@ -49,11 +49,12 @@ def connect_any(run: str, start: int) -> socket.socket | None:
 
 
 class _Ask:
-    __slots__ = ("deadline", "message", "patient", "pause_s", "sent_at", "then", "timer")
+    __slots__ = ("caller", "deadline", "message", "patient", "pause_s", "sent_at", "then", "timer")
 
     def __init__(self, message: dict[str, Any], then: Then, deadline: float, *, patient: bool) -> None:
         self.message, self.then, self.deadline, self.patient = message, then, deadline, patient
         self.sent_at = 0.0
+        self.caller: Caller | None = None  # where it was sent and is not answered
         self.pause_s = _AGAIN_S / 2
         self.timer: Timer | None = None
 
@@ -120,7 +121,7 @@ class Authority:
 
     def _send(self, ask: _Ask) -> None:
         assert self._caller is not None
-        caller = self._caller
+        caller = ask.caller = self._caller
         ask.sent_at = time.monotonic()
         caller.call(ask.message, lambda reply, error: self._answered(ask, reply, error))
         if not ask.message.get("wait_s"):
@@ -138,6 +139,7 @@ class Authority:
             return  # asked again on the next connection
         self._again_s, self._refusal = _AGAIN_S, None
         if error is not None and error.code == "database" and ask.patient:
+            ask.caller = None
             self.on_away(error.message)
             ask.pause_s = min(_LONGEST_PAUSE_S, ask.pause_s * 2)
             self._loop.after(ask.pause_s, lambda: self._ask_again(ask))
@@ -145,7 +147,9 @@ class Authority:
         self._done(ask, reply, error)
 
     def _ask_again(self, ask: _Ask) -> None:
-        if ask in self._asks and self._caller is not None:
+        # A new connection may have taken it meanwhile. Asked twice there, the second answer to an allocate would make
+        # the cookie of the first one worthless.
+        if ask in self._asks and self._caller is not None and ask.caller is not self._caller:
             self._send(ask)
 
     def _give_up(self, ask: _Ask) -> None:
