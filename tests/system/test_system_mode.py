@@ -221,7 +221,7 @@ def finish_at_once(self, reply, error):
     confirmed(self, reply, error)
 Dealings._confirmed = finish_at_once
 sys.argv[0] = "yod"
-from console.cli.yod import main
+from console.cli.yod.command import main
 main()
 """
 
