@@ -64,9 +64,9 @@ def processes(state: str) -> dict[int, tuple[str, str]]:
                     words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
                 known = _known(words, state)
                 # anybody may call a process so
-                if known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry))):
-                    if has_same_directory(int(entry), state):
-                        found[int(entry)] = known
+                ours = known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry)))
+                if known is not None and ours and has_same_directory(int(entry), state):
+                    found[int(entry)] = known
             except OSError:
                 continue  # it has ended meanwhile
     return found
