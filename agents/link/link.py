@@ -111,7 +111,7 @@ class Link:
 
     @property
     def delivered(self) -> int:
-        """Bytes that the other end's kernel has received while more are on their way; -1: none are, or a Unix socket."""
+        """Bytes the other end's kernel has received while more are on their way; -1: none are, or a Unix socket."""
         delivered: int = getattr(self.sock, "delivered", -1)
         return delivered
 
