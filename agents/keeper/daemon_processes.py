@@ -24,11 +24,31 @@ def processes(state: str) -> Dict[int, Tuple[str, str]]:
                     words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
                 known = _known(words, state)
                 # anybody may call a process so
-                if known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry))):
+                ours = known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry)))
+                if known is not None and ours and has_same_directory(int(entry), state):
                     found[int(entry)] = known
             except OSError:
                 continue  # it has ended meanwhile
     return found
+
+
+def has_same_directory(pid: int, path: str) -> bool:
+    """Whether ``path`` is the same directory for the process as for us; in a container it can be another.
+
+    True when that cannot be told. FileNotFoundError when the process has exited.
+    """
+    try:
+        here = os.stat(path)
+    except OSError:
+        return True
+    try:
+        there = os.stat(f"/proc/{pid}/root{path}")
+    except FileNotFoundError:
+        os.stat(f"/proc/{pid}")
+        return False
+    except OSError:
+        return True  # it is somebody else's, or refuses to be looked at
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _known(words: List[str], state: str) -> Optional[Tuple[str, str]]:

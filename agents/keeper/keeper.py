@@ -65,6 +65,8 @@ class Keeper:
         self._run, self._state = str(config["run"]), str(config["state"])
         own_directory(self._run, public=bool(config.get("users")))
         own_directory(os.path.join(self._state, "log"))
+        # mesh up sends one to a keeper that it finds by its socket, which may be before we handle it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._try_certificate()
         self._lock = self._take_lock()
         prctl.become_subreaper()

@@ -109,6 +109,12 @@ class Link:
         silent_s: float = getattr(self.sock, "silent_s", 0.0)
         return silent_s
 
+    @property
+    def delivered(self) -> int:
+        """Bytes the other end's kernel has received while more are on their way; -1: none are, or a Unix socket."""
+        delivered: int = getattr(self.sock, "delivered", -1)
+        return delivered
+
     def pause(self) -> None:
         """Stop reading: the peer will feel it when the socket's buffers are full."""
         self._reading = False

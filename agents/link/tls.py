@@ -213,6 +213,13 @@ class Secured:
         heard: Tuple[int, int] = struct.unpack_from("II", told, 52)
         return min(heard) / 1000
 
+    @property
+    def delivered(self) -> int:
+        """Bytes that the other end's kernel has received while more are on their way; -1 when none are."""
+        told = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+        unacked, acked = struct.unpack_from("I", told, 24)[0], struct.unpack_from("Q", told, 120)[0]
+        return acked if unacked or self._away else -1
+
     def setblocking(self, blocking: bool) -> None:
         """As socket has it."""
         self._sock.setblocking(blocking)

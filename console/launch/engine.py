@@ -684,6 +684,11 @@ class Engine(Dealings):
         """Whether there is a link to the tree."""
         return self._root is not None
 
+    @property
+    def delivered(self) -> int:
+        """Link.delivered of the link to the tree."""
+        return -1 if self._root is None else self._root.delivered
+
     def outstanding(self) -> str:
         """What a launch that does not move waits for; "" when it may."""
         from console.launch.watchdog import outstanding

@@ -69,7 +69,7 @@ class Patience:
     def _feel_pulse(self) -> None:
         engine = self._engine
         self._pulse.heard, engine.heard = engine.heard, False
-        action = self._pulse.tick()
+        action = self._pulse.tick(engine.delivered)
         if action is Action.ASK:
             engine.inspect({"op": "ping"})
         elif action is not Action.NONE:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -240,6 +241,84 @@ def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:
     assert mesh.left_on_hosts() == [] and yod.wait(20) != 0
 
 
+@pytest.mark.parametrize("killed", [{"redmesh-keeper"}, set()], ids=["keeper killed", "keeper lives"])
+@pytest.mark.parametrize("removed", [False, True], ids=["sockets there", "sockets removed"])
+def test_a_node_that_lives_is_adopted(loopback: MakeLoopback, killed: set[str], removed: bool) -> None:
+    """Its PCT holds the port of the agent; that is no reason to take it for another program."""
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    yod = mesh.start("yod", "-sz", "2", "sh", "-c", "echo in; read go; echo out", stdin=-1, stdout=-1, text=True)
+    assert yod.stdout.readline() == "in\n"
+    before = _by_name(mesh)
+    for name in killed:
+        os.kill(before[name], signal.SIGKILL)
+    if removed:
+        shutil.rmtree(_sockets(mesh))
+    assert mesh.outcome("mesh", "up")["lo1"]["state"] == "up"
+    after = _by_name(mesh)
+    assert {name for name in before if before[name] != after[name]} == killed
+    yod.communicate("\n", timeout=20)
+    assert yod.returncode == 0
+    mesh.run("yod", "-sz", "2", "true", check=True)
+
+
+def test_what_does_not_answer_is_not_ended(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    before = _by_name(mesh)
+    os.kill(before["redmesh-keeper"], signal.SIGKILL)
+    os.kill(before["redmesh-pct"], signal.SIGSTOP)
+    try:
+        shutil.rmtree(_sockets(mesh))
+        failed = mesh.outcome("mesh", "up")["lo1"]
+        told = failed["message"] + failed["hint"]
+        assert f"pct (process {before['redmesh-pct']}) runs" in told and "kill -CONT" in told, failed
+        assert _by_name(mesh) == {"redmesh-pct": before["redmesh-pct"]}
+    finally:
+        os.kill(before["redmesh-pct"], signal.SIGCONT)
+    mesh.run("mesh", "up", check=True)
+    assert _by_name(mesh)["redmesh-pct"] == before["redmesh-pct"]
+
+
+def test_a_node_whose_life_cannot_be_told_is_not_ended(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    before = _by_name(mesh)
+    (file,) = mesh.far_state.glob("nodes/*/keeper.json")
+    file.unlink()
+    mesh.run("mesh", "up", check=True)  # a file beside its sockets tells it too
+    assert _by_name(mesh) == before
+    os.kill(before["redmesh-keeper"], signal.SIGSTOP)  # else it makes the files again
+    os.kill(before["redmesh-pct"], signal.SIGSTOP)
+    try:
+        shutil.rmtree(_sockets(mesh))
+        assert "nothing was ended" in mesh.outcome("mesh", "up")["lo1"]["message"]
+    finally:
+        os.kill(before["redmesh-keeper"], signal.SIGCONT)
+        os.kill(before["redmesh-pct"], signal.SIGCONT)
+    assert _by_name(mesh) == before
+
+
+def test_down_finds_what_has_no_sockets(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    os.kill(_by_name(mesh)["redmesh-keeper"], signal.SIGKILL)
+    shutil.rmtree(_sockets(mesh))
+    mesh.run("mesh", "down", "--force", check=True)
+    assert mesh.left_on_hosts() == []
+
+
+def _sockets(mesh: LoopbackMesh) -> Path:
+    """The directory of the sockets of a mesh's one node."""
+    (found,) = Path(f"{'/tmp' if os.geteuid() else '/run'}/redmesh-{os.geteuid()}").glob(f"{mesh.name}-*")
+    return found
+
+
+def _by_name(mesh: LoopbackMesh) -> dict[str, int]:
+    """Keeper and PCT of a mesh's one node."""
+    return {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in _daemons(mesh)}
+
+
 def _daemons(mesh: LoopbackMesh) -> set[int]:
     """Keepers and PCTs, which a launch child is a fork of."""
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in mesh.agents()}
@@ -284,11 +363,15 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
 
 def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
     mesh = loopback({**ALL, "processors": 1})
-    up = mesh.start("mesh", "up", stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: mesh.agents(), "the first agent", 60.0)
-    up.send_signal(signal.SIGINT)
-    assert up.wait(30) != 0
-    wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as beats:
+        # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
+        beats.bind(("127.0.1.200", mesh.port))
+        up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        beats.settimeout(60.0)
+        beats.recv(1 << 16)  # the first agent is there
+        up.send_signal(signal.SIGINT)
+        assert up.wait(30) == 130, up.stderr.read()
+        wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
 
 
 def test_lost_state_is_found_again(loopback: MakeLoopback) -> None:

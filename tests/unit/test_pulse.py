@@ -30,6 +30,16 @@ def test_an_answer_is_enough() -> None:
     assert Action.TELL_SILENT not in play(Pulse(), ([QUIET] * ASK_AFTER + [WORD]) * 50)
 
 
+def test_who_still_receives_what_was_sent_before_is_not_silent() -> None:
+    pulse = Pulse()
+    begun = [pulse.tick(delivered) for delivered in range(0, 50_000, 1000)]
+    assert begun == [Action.NONE] * 50
+    standing = [pulse.tick(49_000) for _ in range(SILENT_AFTER)]
+    assert standing[-1] is Action.TELL_SILENT or pulse.state is State.SILENT, "a full buffer that nobody reads"
+    pulse = Pulse()
+    assert [pulse.tick(-1) for _ in range(SILENT_AFTER)][-1] is Action.TELL_SILENT, "it has all, and does not answer"
+
+
 def test_ticks_may_be_shorter() -> None:
     assert play(Pulse(0.5), [QUIET] * 2 * SILENT_AFTER)[-1] is Action.TELL_SILENT
 

@@ -59,7 +59,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
 class Pulse:
     """One link's. Whoever reads from it sets ``heard``; ``seconds`` is how long nothing has come, in whole ticks."""
 
-    __slots__ = ("_ask_after", "_quiet", "_silent_after", "_tick_s", "heard", "seconds", "state")
+    __slots__ = ("_ask_after", "_delivered", "_quiet", "_silent_after", "_tick_s", "heard", "seconds", "state")
 
     def __init__(self, tick_s: float = TICK_S) -> None:
         self.state = State.TALKING
@@ -68,11 +68,19 @@ class Pulse:
         self._tick_s = tick_s
         self._ask_after, self._silent_after = round(ASK_AFTER / tick_s), round(SILENT_AFTER / tick_s)
         self._quiet = 0
+        self._delivered = -1
 
-    def tick(self) -> Action:
-        """What the passing of one tick asks for."""
+    def tick(self, delivered: int = -1) -> Action:
+        """What the passing of one tick asks for.
+
+        ``delivered`` (Link.delivered): on a slow connection the question waits behind what was sent before it, so a
+        tick in which more of that was received does not count.
+        """
+        before, self._delivered = self._delivered, delivered
         if self.heard:
             self.heard, self._quiet, event = False, 0, Event.WORD
+        elif delivered > before >= 0:
+            return Action.NONE
         else:
             self._quiet += 1
             self.seconds = self._quiet * self._tick_s
@@ -96,7 +104,7 @@ class Watch:
     def _tick(self) -> None:
         open_ = [child for child in self._children if not child.over]
         for child in open_:
-            action = child.pulse.tick()
+            action = child.pulse.tick(-1 if child.link is None else child.link.delivered)
             if action is Action.ASK:
                 child.send({"op": "ping"})
             elif action is not Action.NONE:

@@ -134,6 +134,65 @@ def keeper(state: str, run: str) -> int:
     return listener(os.path.join(run, "keeper.sock")) if os.path.isdir(state) else 0
 
 
+def processes(state: str) -> dict[int, str]:
+    """The node's processes that live (keeper, pct, launch …): what the kernel calls each, by its pid.
+
+    Titles tell whose they are, because sockets can be missing: logind removes the directory that they are in.
+    """
+    found = {}
+    for entry in names_in("/proc"):
+        title = read("/proc/%s/cmdline" % entry).rstrip("\0") if entry.isdigit() else ""
+        if title.startswith("redmesh-") and title.endswith(" (%s)" % state) and is_of(int(entry), state):
+            found[int(entry)] = read("/proc/%s/comm" % entry).strip()[len("redmesh-") :]
+    return found
+
+
+def is_of(pid: int, state: str) -> bool:
+    """Whether a process is this account's, and has the same directory at ``state``: in a container it can be another.
+
+    True when that cannot be told.
+    """
+    try:
+        if os.stat("/proc/%d" % pid).st_uid != os.geteuid():
+            return False
+        here = os.stat(state)
+    except OSError:
+        return os.path.exists("/proc/%d" % pid)
+    try:
+        there = os.stat("/proc/%d/root%s" % (pid, state))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+#: Seconds for a daemon whose socket was removed to make it again: it looks every 2 s (agents/link/sockets.py, LOOK_S).
+BACK_S = 5.0
+
+
+def await_daemons(node: str) -> tuple[int, int]:
+    """The pids of the node's keeper and PCT, 0 for one that is not there. Trouble when one lives and is not reached."""
+    state, run = place(node)
+    deadline = time.monotonic() + BACK_S
+    while True:
+        there = processes(state)
+        found = keeper(state, run), listener(pct_socket(node))
+        missing = [(kind, pid) for pid, kind in there.items() if kind in ("keeper", "pct") and pid not in found]
+        if found[0] or not missing:
+            return found
+        if time.monotonic() > deadline:
+            told = ", ".join("%s (process %d)" % one for one in missing)
+            hint = "kill -CONT continues a process that is stopped; mesh down --force ends the mesh"
+            raise Trouble("agent", "its %s runs, but does not answer in %s: nothing was ended" % (told, run), hint)
+        time.sleep(0.02)
+
+
+def pct_socket(node: str) -> str:
+    """The socket of the node's PCT."""
+    return os.path.join(place(node)[1], node.partition("-")[2] + ".sock")
+
+
 def own_directory(path: str) -> None:
     """Make ``path``, ours and closed to others."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -222,14 +281,15 @@ def remove_empty(path: str) -> None:
 def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int], blobs: Blobs) -> Answer:
     """Put the agent and its files in place and start its keeper; 0 for one that runs already as it is."""
     state, run = place(node)
-    pid = keeper(state, run)
-    if pid:
-        if mesh_boot(config) == mesh_boot(read(os.path.join(state, "keeper.json"))):
-            renew(state, files)  # keys may have changed while it could not be told
-            os.kill(pid, 1)  # SIGHUP: what did not come up for their sake is tried at once
-            return {"keeper": pid, "already": True}
+    pct = 0
+    if mesh_boot(config) == life(node):
+        pid, pct = await_daemons(node)
+        if pid:
+            return found_keeper(state, pid, files)
+    else:
         end(state, run, 10)  # of a mesh that is no more
-    check_port(listen)
+    if not pct:  # a PCT whose keeper was killed listens there: the next keeper adopts it
+        check_port(listen)
     path = install(state, sha, blobs)
     own_directory(os.path.dirname(run))
     own_directory(run)
@@ -237,13 +297,40 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
         own_directory(os.path.join(state, name))
     renew(state, files)
     write(os.path.join(state, "keeper.json"), config.encode())
-    return {"keeper": begin(state, run, path), "already": False}
+    try:
+        return {"keeper": begin(state, run, path), "already": False}
+    except Trouble:
+        pid = await_daemons(node)[0]  # another mesh up, killed since perhaps, may have started one meanwhile
+        if not pid:
+            raise
+        return found_keeper(state, pid, files)
+
+
+def found_keeper(state: str, pid: int, files: Blobs) -> Answer:
+    """Leave a keeper of this life of the mesh as it is, with the newest keys."""
+    renew(state, files)  # keys may have changed while it could not be told
+    os.kill(pid, 1)  # SIGHUP: what did not come up for their sake is tried at once
+    return {"keeper": pid, "already": True}
 
 
 def renew(state: str, files: Blobs) -> None:
     """Put keys and certificates in place; whoever uses them reads them again."""
     for name, content in files.items():
         write(os.path.join(state, "trust", name), content)
+
+
+def life(node: str) -> str:
+    """Of which life of the mesh the node's daemons are; "" when there are none. Trouble when that cannot be told."""
+    state, run = place(node)
+    found = mesh_boot(read(os.path.join(state, "keeper.json")))
+    if not found:  # agents/pct/heartbeat/boot_id.py: the mesh's boot id, a dash and the node's own
+        found = read(os.path.join(run, "boot-" + node.partition("-")[2])).partition("-")[0]
+    there = processes(state)
+    if there and not found:
+        told = ", ".join("%s (process %d)" % (kind, pid) for pid, kind in there.items())
+        why = "of which mesh cannot be told without %s/keeper.json: nothing was ended" % state
+        raise Trouble("agent", "its %s runs, and %s" % (told, why), "mesh down --force ends it, then mesh up")
+    return found
 
 
 def mesh_boot(config: str) -> str:
@@ -328,7 +415,7 @@ def said(path: str) -> str:
 
 
 def end(state: str, run: str, patience_s: float) -> int:
-    """End the keeper and whatever of the node listens; what would not end in time was killed, says the answer."""
+    """End the keeper and whatever of the node lives; what would not end in time was killed, says the answer."""
     killed = 0
     pid = keeper(state, run)
     if pid and not gone(pid, 15, patience_s):
@@ -337,6 +424,10 @@ def end(state: str, run: str, patience_s: float) -> int:
         pid = listener(os.path.join(run, name)) if name.endswith(".sock") else 0
         if pid and not gone(pid, 15, 3):
             killed += kill_tree(pid)
+    for kind in ("keeper", "pct", ""):  # those whose sockets were removed; "": all others
+        for pid, what in processes(state).items():
+            if kind in ("", what) and not gone(pid, 15, patience_s if kind == "keeper" else 3):
+                killed += kill_tree(pid)
     return killed
 
 
@@ -420,7 +511,7 @@ def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
     path = install(state, sha, blobs)
     write(os.path.join(state, "keeper.json"), config.encode())
     # killed, for a keeper that is asked to end takes everything with it; the next one finds what it has left
-    pct = listener(os.path.join(run, node.partition("-")[2] + ".sock"))
+    pct = listener(pct_socket(node))
     for one in (pid, pct):
         if one:
             gone(one, 9, 5)
@@ -440,7 +531,7 @@ def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs
         pass
     finally:
         beat.close()
-    if keeper(state, run):
+    if keeper(state, run) or "pct" in processes(state).values():
         return {"word": word, "open": False}
     check_port(listen)
     door = socket.socket(socket.AF_INET6 if ":" in listen[0] else socket.AF_INET)
@@ -457,8 +548,7 @@ def log(node: str, blobs: Blobs) -> Answer:
     told = {}
     for name in names_in(os.path.join(state, "log")):
         told[name] = read(os.path.join(state, "log", name))[-2000:].strip().splitlines()[-4:]
-    pct = listener(os.path.join(run, node.partition("-")[2] + ".sock"))
-    return {"keeper": keeper(state, run), "pct": pct, "log": told}
+    return {"keeper": keeper(state, run), "pct": listener(pct_socket(node)), "log": told}
 
 
 def serve(word: str, source: Any) -> None:
