@@ -21,7 +21,7 @@ from tests.bench.ratios import RUNS, Bar, Row, seconds
 from tests.support.big_machine import BigDatabase, storm
 
 CELLS, HZ = 104, 4  # one in a hundred of 10,368, a second
-_START = "import sys; from console.cli.mesh import main; sys.exit(main())"
+_START = "import sys; from console.cli.mesh.command import main; sys.exit(main())"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -27,13 +27,11 @@ import sys
 sys.path[:0] = {path}
 assert sys.version_info[:2] == {version} and sys.base_prefix == {prefix!r}
 """
-_LOADS = "import agents.pct.node.daemon, console.cli.yod, peewee, pymysql\n"
+_LOADS = "import agents.pct.node.daemon, console.cli.yod.command, peewee, pymysql\n"
 _COMMAND = """#!{python}
 import sys
 sys.path[:0] = {path}
-from console.cli.{name} import main
-sys.exit(main())
-"""
+{start}"""
 
 
 def _others_run(python: str, prefix: str, path: list[str], loads: str = _LOADS) -> bool:
@@ -111,7 +109,8 @@ def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
     path = [name.replace(_ROOT, root) for name in _PATH]
     directory.mkdir(mode=0o755)
     for name in _COMMANDS:
-        (directory / name).write_text(_COMMAND.format(python=python, path=path, name=name))
+        start = Path(_ROOT, "bin", name).read_text().partition("\nfrom console.")[2]
+        (directory / name).write_text(_COMMAND.format(python=python, path=path, start=f"from console.{start}"))
         (directory / name).chmod(0o755)
     (directory / "python").write_text(f'#!/bin/sh\nPYTHONPATH={":".join(path)} exec {python} "$@"\n')
     (directory / "python").chmod(0o755)

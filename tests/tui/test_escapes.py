@@ -35,7 +35,7 @@ FORBIDDEN = (
 )
 
 
-START = "import sys; from console.cli.mesh import main; sys.exit(main())"
+START = "import sys; from console.cli.mesh.command import main; sys.exit(main())"
 
 
 class Terminal:

@@ -207,7 +207,7 @@ def test_yod_loads_nothing_heavy(what: str) -> None:
     load = (
         f"main(['{what}'])" if what.startswith("--") else "import console.launch.engine, console.launch.stdio.frontend"
     )
-    code = f"import sys; from console.cli.yod import main; {load}; print(*sys.modules, file=sys.stderr)"
+    code = f"import sys; from console.cli.yod.command import main; {load}; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert loaded & set(HEAVY.split()) == set()
