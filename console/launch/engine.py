@@ -73,6 +73,11 @@ class Dealings:
         raise NotImplementedError
 
     @property
+    def has_root(self) -> bool:
+        """Whether there is a link to the tree."""
+        raise NotImplementedError
+
+    @property
     def reads(self) -> bool:
         """Whether yod itself has work to do before nodes can go on."""
         return self._cargo is not None and self._cargo.reads
@@ -103,10 +108,10 @@ class Dealings:
         self._cpa.ask(started, self._confirmed, STARTED_S, patient=True)
 
     def _confirmed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        if error is None:
-            self.handle(Event.CONFIRMED)
-        else:
+        if error is not None:
             self.handle(Event.UNCONFIRMED, *told(error))
+        elif self.has_root:  # else nobody would hear GO: the launch fails when its root's end is explained
+            self.handle(Event.CONFIRMED)
 
     def _node_failed(self, node: str, reason: str) -> None:
         self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
@@ -376,6 +381,8 @@ class Engine(Dealings):
             load["lapses_at"] = round(self._lapses_at, 3)
         message = plans.common_message(self._request, self._plan.size, plans.hosts(self._plan), far=far)
         common = frame(COMMON, encode(message))
+        if self._patience is not None:
+            self._patience.another_root()
         try:
             if not root.address.startswith("/"):
                 self._load_far(root.address, load, common)
@@ -385,8 +392,6 @@ class Engine(Dealings):
             reason = getattr(error, "strerror", None) or str(error)
             self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
             return
-        if self._patience is not None:
-            self._patience.another_root()
         self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
         self._root.send_raw(control(hello("launcher")) + control(load) + common)
         self._loaded()
@@ -462,11 +467,13 @@ class Engine(Dealings):
             return
         from console.launch.daemons.root_pct import inquire
 
-        before = self.launch.state is not State.RUNNING
-        inquire(self._loop, self._plan.nodes[0], self._reply, lambda fate: self._root_gone(reason, fate, before))
+        plan = self._plan
+        inquire(self._loop, plan.nodes[0], self._reply, lambda fate: self._root_gone(plan, reason, fate))
 
-    def _root_gone(self, reason: str, fate: dict[str, Any] | None, before_go: bool) -> None:
-        if fate is not None and before_go:
+    def _root_gone(self, plan: Plan, reason: str, fate: dict[str, Any] | None) -> None:
+        if plan is not self._plan:
+            return  # the launch has been given up meanwhile and is tried on other nodes
+        if fate is not None and self.launch.state is not State.RUNNING:
             message, hint = f"{self._plan_root()}: {fate['message']}", str(fate["hint"])
             self.handle(Event.FAILED, self._plan_root(), message, hint, 125, "launch")
         else:
@@ -583,7 +590,8 @@ class Engine(Dealings):
     def _kill(self) -> None:
         self.moved = time.monotonic()
         self._wait_anew()
-        if self._root is None:  # what was not sent yet is ended already; no tree will tell us
+        # What was not sent yet has ended already, and no tree will report it. A launch that ran waits for _root_gone.
+        if self._root is None and self.launch.state is not State.RUNNING:
             self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
         self._down({"op": "kill"})
 

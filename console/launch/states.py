@@ -495,6 +495,18 @@ class Launch(Forming):
         self._do(Do.DONE)
         return self._free()
 
+    def _failed_late(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+        # It was sent before the root received GO, so no process of this launch has run or will: FINISHED follows.
+        if self.verdict is None:
+            self.verdict = exit_status
+        self.reason = message
+        if fault == "node":
+            self.processor_error = True
+            self._do(Do.NODE_FAILED, node, message)
+        self._do(Do.SAY, f"the launch failed: {message}", hint)
+        self._kill()
+        return State.RUNNING
+
     def _overdue(self, outstanding: str) -> State:
         self._lose(self.ranks.not_ended_by_node(), outstanding)
         self._do(Do.SAY, f"given up: {outstanding}", "mesh status shows the nodes")
@@ -604,6 +616,7 @@ TRANSITIONS: _Table = {
     (S.RETURNING, E.TERMINATE): (L._interrupted_returning, (S.FREEING,)),
     (S.RETURNING, E.OUTPUT_BROKEN): (L._output_broken_returning, (S.FREEING,)),
     (S.RUNNING, E.EXITS): (L._exits, (S.RUNNING,)),
+    (S.RUNNING, E.FAILED): (L._failed_late, (S.RUNNING,)),
     (S.RUNNING, E.LOST): (L._lost, (S.RUNNING,)),
     (S.RUNNING, E.SILENT): (L._silent, (S.RUNNING,)),
     (S.RUNNING, E.BACK): (L._back, (S.RUNNING,)),

@@ -1,5 +1,6 @@
 """A personal mesh from up to down, and what goes wrong on the way."""
 
+import contextlib
 import json
 import os
 import pty
@@ -512,6 +513,27 @@ def test_a_held_launch_is_released_after_its_run_directory_was_removed(mesh: Mak
     launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
     remove_run(private)
     private.run("yod", "--release", launcher, check=True)
+    assert private.run("yod", "--attach", launcher, check=True).stdout == "hi\nhi\n"
+
+
+def test_a_launch_is_found_when_the_cpa_has_made_the_run_directory_again_before_the_keeper(mesh: MakeMesh) -> None:
+    private = mesh(4, 2)
+    launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
+    (yod,) = [pid for pid, words in private.processes().items() if "--hold" in words]
+    stopped = [private.pid_of("keeper"), yod]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        remove_run(private)
+        wait_until(lambda: (private.run_dir / "cpa-0.sock").exists(), "the CPA has made the directory again")
+        release = private.start("yod", "--release", launcher, stderr=subprocess.PIPE, text=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            release.wait(2.5)  # longer than a launch is waited for whose directory was not removed
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    _, said = release.communicate(timeout=30)
+    assert release.returncode == 0, said
     assert private.run("yod", "--attach", launcher, check=True).stdout == "hi\nhi\n"
 
 

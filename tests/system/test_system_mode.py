@@ -184,7 +184,7 @@ def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> Non
     host.run("rm", "-f", "/run/epilog.log")
     yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sh", "-c", "setsid sleep 987 & sleep 987",
                         stderr=subprocess.PIPE, text=True)  # fmt: skip
-    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 4, "it runs", 20.0)
     assert mesh.kill_on(host, "redmesh-launch")
     assert yod.wait(30) != 0
     wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 20.0)

@@ -108,6 +108,33 @@ def test_the_cpa_dies_between_allocation_and_started(mesh: MakeMesh) -> None:
     all_free(private)
 
 
+def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> None:
+    """The CPA's confirmation comes while yod asks the PCT how its launch child died: yod waited for ranks for ever."""
+    private = mesh(4, 2)
+    root, cpa = private.pid_of("n0"), private.pid_of("cpa-0")
+    os.kill(root, signal.SIGSTOP)  # no READY before the CPA stands still
+    process = start(private, "sh", "-c", "exit 3")
+    try:
+        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
+        os.kill(cpa, signal.SIGSTOP)
+        os.kill(root, signal.SIGCONT)
+        wait_until(lambda: len(ranks_left(private)) == 2, "its processes are held")
+        (child,) = [pid for pid, words in private.processes().items() if words.startswith("redmesh-launch n0")]
+        os.kill(root, signal.SIGSTOP)
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: not processes.alive(child), "it is dead, and yod asks the PCT, which does not answer yet")
+        os.kill(cpa, signal.SIGCONT)
+        wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the start is confirmed")
+    finally:
+        os.kill(cpa, signal.SIGCONT)
+        os.kill(root, signal.SIGCONT)
+    _, said = process.communicate(timeout=30)
+    # 3: no word from the PCT for 2 s, another try; 137: yod read the confirmation first and gave GO
+    assert process.returncode in (125, 137, 3), said
+    assert process.returncode == 3 or "launch child was killed (SIGKILL)" in said, said
+    all_free(private)
+
+
 def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     root = private.pid_of("n0")

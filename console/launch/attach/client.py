@@ -230,9 +230,9 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs
 def _was_removed(run_dir: str) -> bool:
     """Whether RUN was removed a moment ago: then sockets are on their way back (agents/link/sockets.py)."""
     try:
-        return time.time() - os.stat(f"{run_dir}/login").st_mtime < LOOK_S + 1  # the keeper writes it again
+        return time.time() - os.stat(f"{run_dir}/login").st_mtime < _BACK_S  # the keeper writes it again
     except OSError:
-        return not os.path.isdir(run_dir)
+        return True  # RUN is not there, or another daemon has made it again, and the keeper has not looked yet
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
