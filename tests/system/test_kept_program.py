@@ -59,10 +59,9 @@ def test_another_version_is_told_of_and_taken_up_under_what_runs(private: Privat
     theirs = {"PYTHONPATH": str(installed)}
     assert "another version" not in private.run("mesh", "status", env=theirs, check=True).stdout
     ran = private.start("yod", "sh", "-c", "touch begun; until [ -e go ]; do sleep 0.05; done", env=theirs)
-    (installed / "agents" / "pct" / "faults.py").unlink()  # as an upgrade does, before it writes the new one
-    (installed / "agents" / "pct" / "faults.py").write_text(
-        (ROOT / "agents/pct/debug/crash_queue.py").read_text() + "# new\n"
-    )
+    changed = installed / "agents/pct/debug/crash_queue.py"
+    changed.unlink()  # as an upgrade does, before it writes the new one
+    changed.write_text((ROOT / "agents/pct/debug/crash_queue.py").read_text() + "# new\n")
     assert "mesh upgrade" in private.run("mesh", "status", env=theirs, check=True).stdout
     wait_until((private.work / "begun").exists, "it runs")
     private.run("mesh", "upgrade", env=theirs, check=True)
