@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from console.launch.states import Launch
     from console.launch.stdio.frontend import Front
     from console.launch.stdio.stdin import Feeder, TypedInput
-    from console.launch.transfer.transfer import Cargo
-    from console.launch.watchdog import Patience
+    from console.launch.transfer.transfer import Transfer
+    from console.launch.watchdog import Watchdog
 
 
 # What a launcher says to the CPAs and, where none takes it, to the RCA: under its cookie, answered by an event.
@@ -50,7 +50,7 @@ LAPSES = 3
 RENEW_AGAIN_S = 2.0
 
 
-class Dealings:
+class Reservation:
     """The part of an engine that has processors confirmed and given back."""
 
     _loop: Loop
@@ -59,7 +59,7 @@ class Dealings:
     _reply: dict[str, Any]
     _plan: Plan | None
     _feeder: Feeder | TypedInput | None
-    _cargo: Cargo | None
+    _cargo: Transfer | None
     launch: Launch
     _renew_at: float
     _answered: bool
@@ -194,7 +194,7 @@ _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a s
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 
 
-class Engine(Dealings):
+class Engine(Reservation):
     """One launch from its request to its exit status."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Engine(Dealings):
         self._begun = time.monotonic()
         self._begun_at = time.time()
         self.moved = self._begun
-        self._patience: Patience | None = None
+        self._patience: Watchdog | None = None
         self._credit = 0
         self._credit_step = plans.window(request) >> 4
         self._plan: plans.Plan | None = None
@@ -231,7 +231,7 @@ class Engine(Dealings):
         self._went = False
         self._reported = False
         self._feeder: Feeder | TypedInput | None = None
-        self._cargo: Cargo | None = None
+        self._cargo: Transfer | None = None
         self._observers: Observers | None = None
         self._grace: Timer | None = None
         self._bad_exits: BadExits | None = None
@@ -422,14 +422,14 @@ class Engine(Dealings):
             self._loaded_cargo().begin()
         self.stream.emit({"event": "loading", "root": self._plan_root(), "nodes": len(self._plan.nodes)})
 
-    def _loaded_cargo(self) -> Cargo:
+    def _loaded_cargo(self) -> Transfer:
         """What travels with the launch: files for the nodes, and files for the ranks. A plain launch has none."""
         if self._cargo is None:
-            from console.launch.transfer.transfer import Cargo
+            from console.launch.transfer.transfer import Transfer
 
             if self._plan is None or self._root is None:
                 raise WireError("cargo before its load")
-            self._cargo = Cargo(
+            self._cargo = Transfer(
                 self._loop, self._request, self._plan, self._reply["launcher"], self._root, self.front.status,
                 lambda *facts: self.handle(Event.FAILED, *facts), self.front.complain,
             )  # fmt: skip
@@ -678,9 +678,9 @@ class Engine(Dealings):
             self._renew()
         self._loop.after(_TICK_S, self._tick)
         if self._patience is None:
-            from console.launch.watchdog import Patience
+            from console.launch.watchdog import Watchdog
 
-            self._patience = Patience(self)
+            self._patience = Watchdog(self)
         self._patience.tick()
 
     def _wait_anew(self) -> None:

@@ -22,7 +22,7 @@ _SAY_AFTER_S = 2.0  # without any progress
 _OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobody else stood still for it
 
 
-class Patience:
+class Watchdog:
     """One engine's."""
 
     def __init__(self, engine: Engine) -> None:

@@ -12,7 +12,7 @@ from console.tui.model.filter import Filter, FilterError, Selection, parse_filte
 from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output
-from console.tui.sources.spool import STEP, Archive, Everything, for_each_frame, run_frame, save
+from console.tui.sources.spool import STEP, AllRows, Archive, for_each_frame, run_frame, save
 
 NODES = ["n0", "n0", "n1", "login1"]
 
@@ -146,7 +146,7 @@ def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:
 
     for_each_frame(str(path), 0, 1 << 60, one)
     assert path.stat().st_size > 3 * STEP and output.first > 10_000
-    rows = Everything(output, archive)
+    rows = AllRows(output, archive)
     rows.refresh()
     assert len(rows) == len(lines)
     for at in [0, 1, 7, len(lines) - 1, *(chance.randrange(len(lines)) for _ in range(300))]:

@@ -9,9 +9,9 @@ from console.cli.mesh.host_progress import Silent
 from console.deploy.agent.upgrade import refuse_strangers
 from console.deploy.hosts.checks import _from_facts
 from console.deploy.hosts.description import Host, read_hosts
-from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import State
-from console.deploy.hosts.worker_pool import Crew, Errand, _clock_off
+from console.deploy.hosts.worker_pool import HostTask, WorkerPool, _clock_off
 from console.deploy.mesh import plan
 from console.deploy.ssh.connection import HostFailed, _host_and_port
 from console.settings import Settings, load
@@ -31,8 +31,8 @@ def settings(tmp_path: Path) -> Settings:
     return load(config=str(path), environ={"XDG_STATE_HOME": str(tmp_path)})
 
 
-def errand(settings: Settings, host: Host, **facts: Any) -> Errand:
-    made = Errand(host, Crew(settings, Silent()))
+def errand(settings: Settings, host: Host, **facts: Any) -> HostTask:
+    made = HostTask(host, WorkerPool(settings, Silent()))
     made.facts = {**WELL, **facts}
     made.state = State.READY
     return made
@@ -72,7 +72,7 @@ def test_a_clock_is_off_by_what_the_round_trip_does_not_explain() -> None:
 def test_processors_are_numbered_in_the_order_of_the_description(settings: Settings, tmp_path: Path) -> None:
     """Hosts that did not answer keep what they had; those nobody knows have none until they are known, at the end."""
     hosts = read_hosts(settings)
-    ledger = Ledger(str(tmp_path))
+    ledger = HostStateFile(str(tmp_path))
     one, two = errand(settings, hosts[0], processors=4), errand(settings, hosts[2], processors=2)
     nodes = plan.plan_nodes(hosts, {"n1": one, "n3": two}, ledger, settings)
     assert [node["processors"] for node in nodes] == [[0, 1, 2, 3], [], [4, 5]]
@@ -86,10 +86,10 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
     assert [node["name"] for node in every] == ["n1", "n2", "n3", "n9"]
     ledger.put(hosts[1], 3, 0)
     ledger.write()
-    again = Ledger(str(tmp_path))
+    again = HostStateFile(str(tmp_path))
     assert again.size_of("n2") == (3, 0) and again.has_ours() == [hosts[1]]
     again.clear(["n2"])
-    assert Ledger(str(tmp_path)).has_ours() == [] and Ledger(str(tmp_path)).size_of("n2") == (3, 0)
+    assert HostStateFile(str(tmp_path)).has_ours() == [] and HostStateFile(str(tmp_path)).size_of("n2") == (3, 0)
 
 
 def test_an_address_that_cannot_be_told(settings: Settings) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agents.linux import processes
 from agents.pct.images import store as image
-from agents.pct.images.chunks import Lent
+from agents.pct.images.chunks import MappedFile
 from agents.pct.images.store import ImageError, NoRoom, Store, sweep
 from tests.support.forking import forks
 
@@ -46,8 +46,8 @@ def fill(arriving: image.Arriving, data: bytes = DATA) -> str:
     return arriving.finish()
 
 
-def lent(path: Path, how: int = os.O_RDONLY) -> "contextlib.closing[Lent]":
-    return contextlib.closing(Lent(os.open(path, how)))
+def lent(path: Path, how: int = os.O_RDONLY) -> "contextlib.closing[MappedFile]":
+    return contextlib.closing(MappedFile(os.open(path, how)))
 
 
 def images(ram: str) -> list[str]:

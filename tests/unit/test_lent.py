@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.pct.images import chunks
-from agents.pct.images.chunks import Lent
+from agents.pct.images.chunks import MappedFile
 from tests.support.forking import forks
 
 PAGE = mmap.PAGESIZE
@@ -28,11 +28,11 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def file(tmp_path: Path, kernel: str) -> Iterator[tuple[Path, Lent]]:
+def file(tmp_path: Path, kernel: str) -> Iterator[tuple[Path, MappedFile]]:
     before = set(os.listdir("/proc/self/fd"))
     path = tmp_path / "image"
     path.write_bytes(BYTES)
-    with contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
+    with contextlib.closing(MappedFile(os.open(path, os.O_RDONLY))) as handed:
         yield path, handed
     assert set(os.listdir("/proc/self/fd")) <= before, "no descriptor stays open"
 
@@ -44,14 +44,14 @@ def test_any_piece_is_what_read_gives(
 ) -> None:
     path = tmp_path_factory.mktemp("lent") / "image"
     path.write_bytes(BYTES)
-    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(MappedFile(os.open(path, os.O_RDONLY))) as handed:
         if not knows:
             patch.setattr(chunks, "_POPULATE", UNKNOWN)
         for offset, count in asked:
             assert bytes(handed.piece(offset, count)) == BYTES[offset : offset + count]
 
 
-def test_what_is_added_later_is_found(file: tuple[Path, Lent]) -> None:
+def test_what_is_added_later_is_found(file: tuple[Path, MappedFile]) -> None:
     path, handed = file
     assert not handed.piece(len(BYTES), 1)
     with open(path, "ab") as more:
@@ -65,7 +65,7 @@ def test_a_file_that_is_cut_short_gives_less_and_ends_nobody(tmp_path: Path, ker
     path.write_bytes(BYTES)
 
     def read_after_the_cut() -> None:
-        with contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
+        with contextlib.closing(MappedFile(os.open(path, os.O_RDONLY))) as handed:
             bytes(handed.piece(0, len(BYTES)))
             os.truncate(path, PAGE)
             found = [len(bytes(handed.piece(2 * PAGE, PAGE))), bytes(handed.piece(0, PAGE)) == BYTES[:PAGE]]
@@ -80,7 +80,7 @@ def test_a_file_that_is_cut_short_gives_less_and_ends_nobody(tmp_path: Path, ker
 def test_one_that_nobody_may_read_is_an_error(tmp_path: Path, kernel: str) -> None:
     (tmp_path / "image").write_bytes(BYTES)
     with (
-        contextlib.closing(Lent(os.open(tmp_path / "image", os.O_WRONLY))) as handed,
+        contextlib.closing(MappedFile(os.open(tmp_path / "image", os.O_WRONLY))) as handed,
         pytest.raises(OSError),
     ):
         handed.piece(0, 10)
@@ -91,11 +91,11 @@ def test_one_that_cannot_be_mapped_is_read() -> None:
     whole = path.read_bytes()
     with path.open("rb") as file, pytest.raises(OSError, match="No such device"):
         mmap.mmap(file.fileno(), path.stat().st_size, prot=mmap.PROT_READ)
-    with contextlib.closing(Lent(os.open(path, os.O_RDONLY))) as handed:
+    with contextlib.closing(MappedFile(os.open(path, os.O_RDONLY))) as handed:
         assert bytes(handed.piece(0, PAGE)) == whole
 
 
-def test_a_piece_stays_good_behind_its_files_end(file: tuple[Path, Lent]) -> None:
+def test_a_piece_stays_good_behind_its_files_end(file: tuple[Path, MappedFile]) -> None:
     _, handed = file
     piece = handed.piece(0, PAGE)
     handed.close()

@@ -9,7 +9,7 @@ import pytest
 
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.pct.errors import LoadFailed
-from agents.pct.multiuser.processor_lock import Held
+from agents.pct.multiuser.processor_lock import ProcessorLock
 from agents.pct.multiuser.system_mode import take_owed, users_of, write_owed
 
 ROOT = Path(__file__).parents[2]
@@ -95,17 +95,17 @@ def test_a_processor_is_held_until_the_process_that_holds_it_lets_go_or_dies(tmp
         try:
             assert other.stdout.readline() == "held\n"
             with pytest.raises(LoadFailed) as refused:
-                Held(path, "n1", [1, 2])
+                ProcessorLock(path, "n1", [1, 2])
             assert refused.value.message == "n1: processor 2 is still in another launch"
             assert refused.value.fault == "node"
-            Held(path, "n1", [0, 1]).release()  # what was refused holds nothing
+            ProcessorLock(path, "n1", [0, 1]).release()  # what was refused holds nothing
             other.stdin.write("\n")
             other.stdin.flush()
             assert [other.stdout.readline() for _ in range(2)] == ["let go\n", "held\n"]
         finally:
             other.kill()
             other.wait()
-    Held(path, "n1", [1, 2, 3]).release()
+    ProcessorLock(path, "n1", [1, 2, 3]).release()
 
 
 def test_an_epilog_is_owed_once(tmp_path: Path) -> None:

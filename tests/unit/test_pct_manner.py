@@ -10,7 +10,7 @@ from agents.pct.debug.crash import RANK_ENVIRONMENT
 from agents.pct.errors import LoadFailed
 from agents.pct.launch import options as module
 from agents.pct.launch.load import Load, Program, Segment
-from agents.pct.launch.options import Manner
+from agents.pct.launch.options import RunOptions
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 SEGMENT = Segment(0, 8, b"/bin/job", [b"job", b"-x"])
@@ -22,9 +22,9 @@ def load(ranks: list[int], processors: list[int]) -> Load:
     return Load({**keys, "window": 1 << 20, "pending_s": 60.0, "input": "none", "nodes": [node]})
 
 
-def manner(wanted: dict[str, Any], ranks: list[int] | None = None, processors: list[int] | None = None) -> Manner:
+def manner(wanted: dict[str, Any], ranks: list[int] | None = None, processors: list[int] | None = None) -> RunOptions:
     own = Program([SEGMENT], {b"A": b"1", b"RUST_BACKTRACE": b"full"}, b"/", 0o22, "exec")
-    made = Manner(wanted, load(ranks or [4, 5], processors or [10, 11]), own)
+    made = RunOptions(wanted, load(ranks or [4, 5], processors or [10, 11]), own)
     made.program = own  # type: ignore[attr-defined]
     return made
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from agents.pct.errors import LoadFailed
-from agents.pct.launch import watchdog
-from agents.pct.launch.watchdog import READY_S, Readiness
+from agents.pct.launch import liveness
+from agents.pct.launch.liveness import READY_S, Readiness
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Node:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(watchdog, "time", made)
+    monkeypatch.setattr(liveness, "time", made)
     return made
 
 

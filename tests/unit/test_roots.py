@@ -10,7 +10,7 @@ import pytest
 
 from console.errors import UsageError
 from console.launch.options.transfer import carried, io_directory, stage_in, stage_out
-from console.launch.transfer.sandbox import Outside, Roots
+from console.launch.transfer.sandbox import OutsideSandbox, Roots
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_what_is_inside_is_found(tree: tuple[Path, Roots], name: str, text: str)
      "to-sub/../../out/secret", "/", "also/../out/secret"],
 )  # fmt: skip
 def test_what_leads_out_is_refused(tree: tuple[Path, Roots], name: str) -> None:
-    with pytest.raises(Outside):
+    with pytest.raises(OutsideSandbox):
         read(tree[1], name)
     with pytest.raises(OSError):
         tree[1].open(os.fsencode(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -70,7 +70,7 @@ def test_what_leads_out_is_refused(tree: tuple[Path, Roots], name: str) -> None:
 def test_a_name_that_only_begins_like_a_directory(tree: tuple[Path, Roots]) -> None:
     (tree[0] / "inside").mkdir()
     (tree[0] / "inside" / "x").write_text("x")
-    with pytest.raises(Outside):
+    with pytest.raises(OutsideSandbox):
         read(tree[1], str(tree[0] / "inside" / "x"))
 
 
@@ -104,7 +104,7 @@ def test_writing_where_it_is_allowed(tree: tuple[Path, Roots]) -> None:
         assert caught.value.errno == errno.EROFS
     # a dangling link that leads out makes no file there
     (tree[0] / "in/trap").symlink_to(tree[0] / "out/made")
-    with pytest.raises(Outside):
+    with pytest.raises(OutsideSandbox):
         tree[1].open(b"trap", os.O_WRONLY | os.O_CREAT)
     assert not (tree[0] / "out/made").exists()
 
@@ -156,7 +156,7 @@ def test_random_walks_agree_with_realpath(tree: tuple[Path, Roots]) -> None:
 
 
 def test_no_directories_no_files() -> None:
-    with pytest.raises(Outside):
+    with pytest.raises(OutsideSandbox):
         Roots([]).open(b"a", os.O_RDONLY)
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.pct.images.chunks import LONG_STEP, PIECE, STEP, Lent, Reader, notice, read_piece, step
+from agents.pct.images.chunks import LONG_STEP, PIECE, STEP, MappedFile, Reader, notice, read_piece, step
 from agents.pct.images.fetch import Pull
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Sources
 from agents.pct.node.log import Log
 from agents.pct.node.paths import launch_socket
-from agents.pct.remote.image_proxy import Courier, Depot, be_courier
+from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_courier
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
@@ -52,7 +52,7 @@ class Node:
         self.got += data
         self.pieces += 1
 
-    def _take_file(self, file: Lent, offset: int, count: int) -> int:
+    def _take_file(self, file: MappedFile, offset: int, count: int) -> int:
         data = file.piece(offset, count)
         if data:
             self._take(offset, data)
@@ -152,7 +152,7 @@ def test_of_files_handed_over_one_stays_open_and_goes_with_its_reader(tmp_path: 
     ours, theirs = socket.socketpair()
     got: list[bytes] = []
 
-    def take(file: Lent, offset: int, count: int) -> int:
+    def take(file: MappedFile, offset: int, count: int) -> int:
         got.append(bytes(file.piece(offset, count)))
         return len(got[-1])
 
@@ -171,7 +171,7 @@ def test_whoever_reads_late_takes_all_that_was_told_at_once(tmp_path: Path) -> N
     ours, theirs = socket.socketpair()
     taken: list[tuple[int, int]] = []
 
-    def take(_file: Lent, offset: int, count: int) -> int:
+    def take(_file: MappedFile, offset: int, count: int) -> int:
         taken.append((offset, count))
         return count
 
@@ -210,7 +210,7 @@ def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(whole)
     child, source = socket.socketpair()
     out, far = socket.socketpair()
-    courier = Courier(Stream(out), source, {"number": 3, "offset": begin})  # type: ignore[arg-type]
+    courier = ImageProxy(Stream(out), source, {"number": 3, "offset": begin})  # type: ignore[arg-type]
     carrying = threading.Thread(target=courier.carry)
     with child, source, out, far, open(tmp_path / "image", "rb") as image:
         child.sendall(control(hello("child")) + control({"re": 1, "size": len(whole)}))
@@ -236,7 +236,7 @@ def test_a_courier_whose_file_is_empty_before_it_looks_says_so_and_leaves_it(tmp
     child, source = socket.socketpair()
     out, far = socket.socketpair()
     with child, source, out, far, open(tmp_path / "image", "rb") as image:
-        courier = Courier(Stream(out), source, {"number": 3, "offset": 0})  # type: ignore[arg-type]
+        courier = ImageProxy(Stream(out), source, {"number": 3, "offset": 0})  # type: ignore[arg-type]
         child.sendall(control(hello("child")))
         socket.send_fds(child, [notice(3, 5000)], [image.fileno()])
         courier.carry()
@@ -276,7 +276,7 @@ def test_a_courier_whose_file_is_cut_short_leaves_it_and_never_a_core(tmp_path: 
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
             signal.signal(signal.SIGBUS, signal.SIG_DFL)  # pytest's would print
             request = {"op": "fetch", "id": 1, "launcher": 1, "number": 3, "offset": 0}
-            be_courier(Depot(str(tmp_path), "n0", "mesh", Log("", node="n0")), line, Reading(out), request)  # type: ignore[arg-type]
+            be_courier(ImageSource(str(tmp_path), "n0", "mesh", Log("", node="n0")), line, Reading(out), request)  # type: ignore[arg-type]
         child, _ = listener.accept()
         with child:
             child.sendall(control(hello("child")))

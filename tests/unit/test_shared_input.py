@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from agents.pct.stdio.shared_stdin import TRANSITIONS, Dealer, Event, Mouth, State, reads
+from agents.pct.stdio.shared_stdin import TRANSITIONS, CountedPipe, Event, InputDistributor, State, reads
 from tests.support.waiting import wait_until
 
 
@@ -29,12 +29,12 @@ class Below:
         self.sent.append(message)
 
 
-def dealer(below: list[Below]) -> tuple[Loop, Dealer]:
+def dealer(below: list[Below]) -> tuple[Loop, InputDistributor]:
     loop = Loop()
-    return loop, Dealer(loop, below, lambda _sink: None)  # type: ignore[arg-type]
+    return loop, InputDistributor(loop, below, lambda _sink: None)  # type: ignore[arg-type]
 
 
-def state_of(one: Dealer) -> State:
+def state_of(one: InputDistributor) -> State:
     return one.state  # mypy believes that what it has seen once stays
 
 
@@ -180,7 +180,7 @@ def test_a_mouth_gives_back_what_nobody_read() -> None:
     loop = Loop()
     stalls: list[int] = []
     taken: list[int] = []
-    mouth = Mouth(loop, taken.append, lambda: stalls.append(1))
+    mouth = CountedPipe(loop, taken.append, lambda: stalls.append(1))
     mouth.give(b"x" * 100_000)
     turn(loop, lambda: stalls, "nobody reads")
     assert os.read(mouth.reader, 5000) == b"x" * 5000

@@ -29,7 +29,7 @@ class Program:
         self._argv = (ctypes.c_char_p * (len(arguments) + 2))(path, *arguments, None)
         self._env = (ctypes.c_char_p * 1)(None)
         last = (vfork.EXECVE, where, ctypes.addressof(self._argv), ctypes.addressof(self._env))
-        self.tape = vfork.Tape([*calls, last])
+        self.tape = vfork.SyscallList([*calls, last])
 
 
 def _status(pid: int) -> int:

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional
 
-    from agents.pct.images.chunks import Lent
+    from agents.pct.images.chunks import MappedFile
 
 LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
 #: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
@@ -382,7 +382,7 @@ class Images:
         else:
             self._came(image, image.arriving)
 
-    def _copy(self, image: Image, lent: Lent, offset: int, count: int) -> int:
+    def _copy(self, image: Image, lent: MappedFile, offset: int, count: int) -> int:
         assert image.arriving is not None
         try:
             found = image.arriving.copy(lent, offset, count)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Tuple
 
     OnPiece = Callable[[int, memoryview], None]
-    OnFile = Callable[["Lent", int, int], int]
+    OnFile = Callable[["MappedFile", int, int], int]
 
 
 # A file that another process writes, as whoever was handed its descriptor reads it: in place.
@@ -37,7 +37,7 @@ _POPULATE = 22
 _NOT_IN_PLACE = (errno.EINVAL, errno.ENODEV, errno.ENOMEM)
 
 
-class Lent:
+class MappedFile:
     """The file behind the descriptor ``fd``, which is ours from now on."""
 
     def __init__(self, fd: int) -> None:
@@ -153,7 +153,7 @@ class Reader:
         self._left = 0  # bytes of the IMAGE frame that is being read
         self._buffer: Optional[memoryview] = None
         self._held = 0  # bytes in it: those before ``_at``
-        self._lent: Optional[Lent] = None
+        self._lent: Optional[MappedFile] = None
         self._here = 0
         #: Whether there is more of the file than was taken.
         self._copying = False
@@ -198,7 +198,7 @@ class Reader:
             self._parse()
         return bool(data)
 
-    def _follow(self, lent: Lent) -> bool:
+    def _follow(self, lent: MappedFile) -> bool:
         if not self._copying:
             return self._hear()
         found = self._on_file(lent, self._at, min(self._here - self._at, self._step))
@@ -241,7 +241,7 @@ class Reader:
         for level, kind, packed in handed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self.close()  # of several the last: there is one in any conversation of ours
-                self._lent = Lent(*struct.unpack_from("i", packed))
+                self._lent = MappedFile(*struct.unpack_from("i", packed))
         return data  # type: ignore[no-any-return]
 
     def _wanted(self) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Optional
 
-    from agents.pct.images.chunks import Lent, OnFile, OnPiece
+    from agents.pct.images.chunks import MappedFile, OnFile, OnPiece
 
 #: Bytes in a link's own queue above which nothing is added.
 SENDING = 512 << 10
@@ -174,7 +174,7 @@ class Pull:
         self._gather(offset + len(data))
         self._on_piece(offset, data)
 
-    def _take_file(self, lent: Lent, offset: int, count: int) -> int:
+    def _take_file(self, lent: MappedFile, offset: int, count: int) -> int:
         self._moved = time.monotonic()
         return self._on_file(lent, offset, count)
 

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Tuple, Union
 
-    from agents.pct.images.chunks import Lent
+    from agents.pct.images.chunks import MappedFile
 
 RAM_DISK = "/dev/shm"
 #: Room that is left to others: programs use the RAM disk too.
@@ -260,7 +260,7 @@ class Arriving:
         self._expect(offset, len(data))
         self._keep(memoryview(data))
 
-    def copy(self, lent: Lent, offset: int, count: int) -> int:
+    def copy(self, lent: MappedFile, offset: int, count: int) -> int:
         """The next ``count`` bytes, which stand in that file; how many there were. ImageError as in ``write``.
 
         OSError when the file cannot be read.

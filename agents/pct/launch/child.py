@@ -16,15 +16,14 @@ from agents.link.loop import Loop
 from agents.linux import processes
 from agents.pct.errors import FAULT, LoadFailed
 from agents.pct.launch import requests
-from agents.pct.launch.endpoint import Host, Seat
-from agents.pct.launch.liveness import Watch
+from agents.pct.launch.endpoint import LaunchEndpoint, NodeContext
+from agents.pct.launch.liveness import Readiness, Watch
 from agents.pct.launch.load import Load, child_load, child_window, rank_map, read_load, read_program, runs
-from agents.pct.launch.payload import DOWN_OPS, UP_OPS, Freight
-from agents.pct.launch.requests import Orders
+from agents.pct.launch.payload import DOWN_OPS, UP_OPS, Payload
+from agents.pct.launch.requests import Requests
 from agents.pct.launch.states import Action, Event, LaunchMachine, State
-from agents.pct.launch.termination import Killers
+from agents.pct.launch.termination import KillTimer
 from agents.pct.launch.tree import Child, Upward, tell_all
-from agents.pct.launch.watchdog import Readiness
 from agents.pct.mpi import server
 from agents.pct.mpi.server import Parallel, Tree, choose_master
 from agents.pct.node.log import where
@@ -44,15 +43,15 @@ if TYPE_CHECKING:
     from typing import Any, List, NoReturn, Optional
 
     from agents.link.server import Session
-    from agents.pct.launch.endpoint import Host
+    from agents.pct.launch.endpoint import NodeContext
+    from agents.pct.launch.liveness import Readiness
     from agents.pct.launch.load import Load, Program
-    from agents.pct.launch.options import Manner
-    from agents.pct.launch.payload import Freight
-    from agents.pct.launch.requests import Orders
+    from agents.pct.launch.options import RunOptions
+    from agents.pct.launch.payload import Payload
+    from agents.pct.launch.requests import Requests
     from agents.pct.launch.states import Action, LaunchMachine
-    from agents.pct.launch.termination import Killers
+    from agents.pct.launch.termination import KillTimer
     from agents.pct.launch.tree import Child, Upward
-    from agents.pct.launch.watchdog import Readiness
     from agents.pct.mpi.server import Parallel
     from agents.pct.ranks.ranks import Rank
     from agents.pct.ranks.supervisor import Local
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
 class Hearing(Listener):
     """The part of a launch that makes events of what it hears, and passes on what is for its parent."""
 
-    _host: Host
+    _host: NodeContext
     _is_root: bool
     _machine: LaunchMachine
     _load: Optional[Load]
@@ -75,10 +74,10 @@ class Hearing(Listener):
     _parallel: Optional[Parallel]
     _relay: Optional[Relay]
     _readiness: Optional[Readiness]
-    _freight: Freight
-    _orders: Orders
+    _freight: Payload
+    _orders: Requests
     _sharing: Sharing
-    _killers: Killers
+    _killers: KillTimer
     _up: Upward
     _household: Any
     _ready: List[List[int]]
@@ -263,7 +262,7 @@ _TERMINATED = 128 + signal.SIGTERM
 class Launch(Hearing):
     """One launch on this node."""
 
-    def __init__(self, host: Host, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
+    def __init__(self, host: NodeContext, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
         self._host, self._is_root, self._let_in = host, role == "launcher", let_in
         self._machine = LaunchMachine()
         self._loop = Loop()
@@ -285,22 +284,22 @@ class Launch(Hearing):
         self._unclean: List[List[Any]] = []
         self._failure: Message = {}
         self._go: Message = {}
-        self._seat: Optional[Seat] = None
+        self._seat: Optional[LaunchEndpoint] = None
         self._household: Any = None  # in system mode (agents/pct/multiuser/system_mode.py)
         self._record: Optional[Record] = None
         self._first_fork = 0
         self._held_until = self._loading_s = 0.0  # without GO
         self._run = host.run  # where files of the launch are that its ranks see
-        self._killers = Killers(self._loop, self._terminate, self._noted_once)
+        self._killers = KillTimer(self._loop, self._terminate, self._noted_once)
         self._logs_steps = self._processes_gone = self._finished = self._over = False
         self._deadline = self._loop.after(LOAD_S, lambda: self._handle(Event.EXPIRED))
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         self._up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
         self._sharing = Sharing(self._inputs, self._children, self._up.tell)
-        self._freight = Freight(
+        self._freight = Payload(
             self._loop, host.run, host.node, self._is_root, self._children, self._up.send, self._fail
         )  # fmt: skip
-        self._orders = Orders(
+        self._orders = Requests(
             self._loop, host.node, self._children, lambda: self._local, self._up.tell, self.noted
         )  # fmt: skip
         if self._is_root:
@@ -415,7 +414,7 @@ class Launch(Hearing):
             load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
             self._await_go(load.pending_s)
             self._relay = Relay(self._parent, load.window)
-            self._seat = Seat(self._loop, self._host, load, self._on_request)
+            self._seat = LaunchEndpoint(self._loop, self._host, load, self._on_request)
             self._seat.check_alive()
             self._check_reserved(load)
             if self._let_in is not None:
@@ -474,13 +473,13 @@ class Launch(Hearing):
 
     def _enter_household(self, let_in: Optional[Pass], load: Load) -> None:
         from agents.link import trust
-        from agents.pct.multiuser.system_mode import Household
+        from agents.pct.multiuser.system_mode import UserDirectory
 
         assert self._seat is not None
         if let_in is None:
             raise LoadFailed(f"{load.name}: in system mode a launch comes with a credential", "launch")
         trust.ours().hold()
-        household = Household(self._host, self._loop, load, let_in.credential.uid)
+        household = UserDirectory(self._host, self._loop, load, let_in.credential.uid)
         # before it settles: what fails then has files in RUN to remove, which the user may not
         self._seat.as_root = processes.as_root = household.user.as_root
         household.settle()
@@ -496,10 +495,10 @@ class Launch(Hearing):
         tree = Tree(self._children, self._is_root, self._up.flush, self.noted, running)
         self._parallel = program.pmi = Parallel(self._loop, load, program, tree, self._run)
 
-    def _read_manner(self, load: Load, program: Program) -> Manner:
-        from agents.pct.launch.options import Manner
+    def _read_manner(self, load: Load, program: Program) -> RunOptions:
+        from agents.pct.launch.options import RunOptions
 
-        manner = Manner(program.manner, load, program)
+        manner = RunOptions(program.manner, load, program)
         self._logs_steps = manner.log
         return manner
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
 
 
-class Host:
+class NodeContext:
     """The node as its PCT knows it."""
 
     __slots__ = ("_record", "_tracked", "gpus", "log", "mesh", "node", "run", "system")
@@ -55,10 +55,12 @@ class Host:
         return self._record
 
 
-class Seat:
+class LaunchEndpoint:
     """Taken for one launch; LoadFailed when another has it."""
 
-    def __init__(self, loop: Loop, host: Host, load: Load, serve: Callable[[Session, str, Message], None]) -> None:
+    def __init__(
+        self, loop: Loop, host: NodeContext, load: Load, serve: Callable[[Session, str, Message], None]
+    ) -> None:
         if load.name != host.node:
             raise LoadFailed(f"a load for {load.name} came to {host.node}", "launch")
         self._run, self._node, self._launcher = host.run, load.name, load.launcher

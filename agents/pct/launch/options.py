@@ -23,7 +23,7 @@ AFTER_FORK, BEFORE_EXEC, AFTER_EXEC = "fork", "exec", "loaded"
 _STRACE = ("/usr/bin/strace", "/bin/strace", "/usr/local/bin/strace")
 
 
-class Manner:
+class RunOptions:
     """What ``wanted`` asks for, for the ranks of this node. LoadFailed when this node cannot do it."""
 
     def __init__(self, wanted: "Dict[str, Any]", load: Load, program: Program) -> None:

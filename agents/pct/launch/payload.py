@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.link.server import Session
     from agents.pct.launch.load import Load, Program
-    from agents.pct.launch.payload_transfer import Cargo
+    from agents.pct.launch.payload_transfer import PayloadTransfer
     from agents.pct.launch.tree import Child
     from agents.wire.control import Message
 
@@ -24,7 +24,7 @@ DOWN_OPS = ("images", "image_at")
 UP_OPS = ("want", "no_room", "progress")
 
 
-class Freight:
+class Payload:
     """Makes the cargo when something of it is needed or comes by; then all of it goes there."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Freight:
         self._send_up, self._fail = send_up, fail
         self._load: Optional[Load] = None
         self._program: Optional[Program] = None
-        self._cargo: Optional[Cargo] = None
+        self._cargo: Optional[PayloadTransfer] = None
         self._plain = True
         #: The nodes of a launch that came from another machine: they may fetch what this one has.
         self.members: FrozenSet[str] = frozenset()
@@ -60,18 +60,18 @@ class Freight:
         except OSError as error:
             raise LoadFailed(f"{self._node}: {error.filename}: {error.strerror}", whose(error.errno or 0)) from None
 
-    def _now(self) -> Cargo:
+    def _now(self) -> PayloadTransfer:
         if self._cargo is None:
             if self._load is None or self._program is None:
                 raise WireError("cargo comes behind its load")
             from agents.pct.launch.context import Around
-            from agents.pct.launch.payload_transfer import Cargo
+            from agents.pct.launch.payload_transfer import PayloadTransfer
 
             around = Around(
                 self._loop, self.run, self._node, self._load, self._program, self._is_root, self._children,
                 self._send_up, self._fail,
             )  # fmt: skip
-            self._cargo = Cargo(around)
+            self._cargo = PayloadTransfer(around)
         return self._cargo
 
     def begin(self, then: Callable[[], None]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PROGRESS_S = 0.5
 
 
-class Cargo:
+class PayloadTransfer:
     """One launch child's part of it."""
 
     def __init__(self, around: Around) -> None:

@@ -23,7 +23,7 @@ DOWN_OPS = ("signal", "winsize", "stacks", "debug", "debug_type", "debug_size", 
 UP_OPS = ("stacks", "debug_said", "debug_over", "want_tool")
 
 
-class Orders:
+class Requests:
     """For one launch child; ``local()`` is this node's part of the launch, ``tell`` speaks to the parent."""
 
     def __init__(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LONGEST_S = 3600.0
 
 
-class Killers:
+class KillTimer:
     """``terminate`` begins the killing; ``note(text, …)`` tells the launcher why."""
 
     def __init__(self, loop: Loop, terminate: Callable[[], None], note: Callable[..., None]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Sequence
 
 
-class Held:
+class ProcessorLock:
     """Holds ``processors`` of ``node``; LoadFailed when a process of another launch may still run on one of them."""
 
     def __init__(self, path: str, node: str, processors: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from agents.pct.errors import LoadFailed, whose
 from agents.pct.files.yodio import load_all_modules
 from agents.pct.images import store
 from agents.pct.multiuser.identity import RAM_DISK, User, look_up
-from agents.pct.multiuser.processor_lock import Held
+from agents.pct.multiuser.processor_lock import ProcessorLock
 from agents.pct.node.paths import owed_epilog, processor_locks
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
     from agents.link.loop import Loop
-    from agents.pct.launch.endpoint import Host
+    from agents.pct.launch.endpoint import NodeContext
     from agents.pct.launch.load import Load
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,15 +47,15 @@ class SystemMode:
         load_all_modules()
 
 
-class Household:
+class UserDirectory:
     """One launch's user on this node, and the directory of what it has here: ``run``, 0700, the user's own."""
 
-    def __init__(self, host: "Host", loop: "Loop", load: "Load", uid: int) -> None:
+    def __init__(self, host: "NodeContext", loop: "Loop", load: "Load", uid: int) -> None:
         self._mode: SystemMode = host.system
         self._loop, self._log, self._node, self._launcher = loop, host.log, load.name, load.launcher
         self._owed = owed_epilog(host.run, load.name, load.launcher)
         self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
-        self._held = Held(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
+        self._held = ProcessorLock(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
         self.run = ""
 
     def settle(self) -> None:

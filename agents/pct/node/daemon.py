@@ -15,7 +15,7 @@ from agents.linux import prctl, processes
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
 from agents.pct.heartbeat.session import Beats
-from agents.pct.launch.endpoint import Host
+from agents.pct.launch.endpoint import NodeContext
 from agents.pct.node.launches import Hosted, Kill
 from agents.pct.node.listener import Door
 from agents.pct.node.log import Log
@@ -29,7 +29,7 @@ from agents.pct.node.paths import (
 )
 from agents.pct.node.spares import Spares, prepare, serve_launches
 from agents.pct.ranks.process_tracking import ProcessTracking
-from agents.pct.remote.gateway import Inside
+from agents.pct.remote.gateway import LocalPct
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
@@ -110,7 +110,7 @@ def next_incarnation(run: str, node: str) -> int:
     return number
 
 
-class Pct(Inside):
+class Pct(LocalPct):
     """The daemon of one node."""
 
     def __init__(self, config: PctConfig) -> None:
@@ -190,9 +190,9 @@ class Pct(Inside):
         write_incarnation(config.run, config.node, self._incarnation)  # the last, for it says that all are there
 
     def _open(self, config: PctConfig) -> Any:
-        from agents.pct.remote.gateway import Outside
+        from agents.pct.remote.gateway import Gateway
 
-        outside = Outside(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
+        outside = Gateway(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
         self._spares.answer = outside.answer
         return outside
 
@@ -355,7 +355,7 @@ class Pct(Inside):
         prctl.set_title(f"redmesh-launch {config.node} ({config.state})")
         if config.service is not None:
             config.service.begin()
-        host = Host(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
+        host = NodeContext(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
         host.track(config.state, self._tracking.life, self._tracking.group_parent)
         serve_launches(host, line, sock, role, let_in)
 

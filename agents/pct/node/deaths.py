@@ -34,7 +34,7 @@ _KEPT = 64  # fates
 _UNPLACED_S = 3.0  # for which a death that belongs to no known launch may be the one that somebody asks for
 
 
-class Fates:
+class Deaths:
     """A PCT's memory of launch children that died; ``told(launcher)`` is what others are told of one."""
 
     def __init__(self, run: str, node: str) -> None:

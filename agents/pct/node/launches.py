@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
 
     from agents.link.server import Session
-    from agents.pct.node.deaths import Fates
+    from agents.pct.node.deaths import Deaths
 
 
 # What the PCT does for its launches' images: it sweeps after dead ones, and keeps the modules for living ones.
@@ -65,7 +65,7 @@ class Hosted:
         self._carriers: Set[int] = set()  # of them those that carry images
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
-        self._fates: Optional[Fates] = None  # loaded when the first launch child dies
+        self._fates: Optional[Deaths] = None  # loaded when the first launch child dies
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
         #: Begins to remove what dead launch children left in the RAM disk; the courier that does it, or 0: it is done.
         self.sweep_images: Callable[[], int] = sweep
@@ -74,12 +74,12 @@ class Hosted:
         return len(self._own) + len(self._adopted)
 
     @property
-    def fates(self) -> Fates:
+    def fates(self) -> Deaths:
         """What became of launch children that died."""
         if self._fates is None:
-            from agents.pct.node.deaths import Fates
+            from agents.pct.node.deaths import Deaths
 
-            self._fates = Fates(self._run, self._node)
+            self._fates = Deaths(self._run, self._node)
         return self._fates
 
     def tell_fate(self, session: Session, message: Message, looks: int = _LOOKS) -> None:

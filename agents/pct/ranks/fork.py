@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 
-    from agents.pct.launch.options import Manner
+    from agents.pct.launch.options import RunOptions
 
     Birth = Tuple[Any, ...]
 
@@ -60,7 +60,7 @@ def _vector(items: List[bytes]) -> Any:
     return (ctypes.c_char_p * (len(items) + 1))(*items, None)
 
 
-class Nursery:
+class Spawner:
     """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
 
     A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
@@ -88,7 +88,7 @@ class Nursery:
         # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
         self._named = prctl.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
-        self.manner: Optional[Manner] = None  # what is asked for beyond the plain way; Python's own work then
+        self.manner: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
         self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
         if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
@@ -96,7 +96,7 @@ class Nursery:
         self._outside = False  # a rank could not be started in the group
         self._tape = self._plain_tape() if vfork.WALK is not None else None
 
-    def _plain_tape(self) -> vfork.Tape:
+    def _plain_tape(self) -> vfork.SyscallList:
         # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
         # every signal is blocked around it, and has its default again before the mask is put back.
         if not _handled:
@@ -122,7 +122,7 @@ class Nursery:
             (vfork.PTRACE, _PTRACE_TRACEME),
         ]
         calls.append((vfork.EXECVE, 0, 0, address(self._env)))
-        return vfork.Tape(calls)
+        return vfork.SyscallList(calls)
 
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line as exec wants it; made once and used for many ranks."""
@@ -248,7 +248,7 @@ class Nursery:
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
 
-    def _prepare(self, manner: Manner, rank: int) -> None:
+    def _prepare(self, manner: RunOptions, rank: int) -> None:
         try:
             manner.before_exec(rank)
         except OSError as error:

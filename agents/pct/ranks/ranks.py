@@ -16,14 +16,14 @@ from agents.link.lean import signal
 from agents.linux import prctl
 from agents.pct.errors import LoadFailed, whose
 from agents.pct.launch.load import Load, Program, Segment
-from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Nursery
+from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.pct.debug.crash_queue import Faults
-    from agents.pct.launch.options import Manner
+    from agents.pct.launch.options import RunOptions
 
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -71,7 +71,7 @@ class Ranks:
         self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
         self._commands: Dict[int, Tuple[Any, bool]] = {}
-        self._manner: Optional[Manner] = None
+        self._manner: Optional[RunOptions] = None
         self._faults: Optional[Faults] = None
         self._wait = os.WNOHANG
         self._own = program.own
@@ -81,14 +81,14 @@ class Ranks:
             names = names + self._parallel.names()
             env = {**env, **self._parallel.environment()}
         forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
-        self._nursery = Nursery(
+        self._nursery = Spawner(
             {**forwarded, **env}, program.cwd, program.umask,
             self._error_writer, self._gate_reader, self._gate_writer, len(names),
             program.limits,
         )  # fmt: skip
 
     def in_manner(
-        self, manner: Manner, faults: Optional[Faults], after: Callable[[float, Callable[[], None]], Any]
+        self, manner: RunOptions, faults: Optional[Faults], after: Callable[[float, Callable[[], None]], Any]
     ) -> None:
         """What is asked for beyond the plain way; said before ``begin``."""
         self._manner, self._faults, self._after = manner, faults, after
@@ -214,7 +214,7 @@ class Ranks:
         else:
             prctl.resume(rank.pid, number)  # a signal from outside, before its exec
 
-    def _hold_in_manner(self, rank: Rank, manner: Manner) -> None:
+    def _hold_in_manner(self, rank: Rank, manner: RunOptions) -> None:
         manner.keep(rank.pid)
         if self._faults is not None:
             self._faults.know(rank.pid)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
     from agents.pct.debug.crash_queue import Faults
-    from agents.pct.launch.options import Manner
+    from agents.pct.launch.options import RunOptions
     from agents.pct.stdio.pty import Terminal
     from agents.wire.control import Message
 
@@ -75,7 +75,7 @@ class Local:
 
     def __init__(
         self, loop: Loop, load: Load, program: Program, rank_map: str, relay: Relay, inputs: Inputs, listener: Listener,
-        manner: Optional[Manner] = None,
+        manner: Optional[RunOptions] = None,
     ) -> None:  # fmt: skip
         self._loop, self._load, self._relay, self._inputs = loop, load, relay, inputs
         self._tell = listener
@@ -103,7 +103,7 @@ class Local:
         if manner is not None:
             self._take_manner(manner)
 
-    def _take_manner(self, manner: Manner) -> None:
+    def _take_manner(self, manner: RunOptions) -> None:
         if manner.at_once:
             from agents.pct.debug.crash_queue import Faults
 

@@ -121,7 +121,7 @@ class IntoGroup:
             _setfsuid(self.user)
 
 
-class Tape:
+class SyscallList:
     """A list of system calls, each a number and up to five arguments (integers or addresses)."""
 
     def __init__(self, calls: "Sequence[Tuple[int, ...]]") -> None:

@@ -48,7 +48,7 @@ class OutsideConfig:
         self.clock: Optional[Callable[[], float]] = None if config.get("rca") else time.time
 
 
-class Outside:
+class Gateway:
     """The port of ``node``: certificates, admission, and who is brought to the PCT (``inside``) for what."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Outside:
         node: str,
         config: OutsideConfig,
         log: Log,
-        inside: Inside,
+        inside: LocalPct,
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._inside = inside
@@ -115,9 +115,9 @@ class Outside:
             self._launchers.append(session)
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
-        from agents.pct.remote.image_proxy import Depot, be_courier
+        from agents.pct.remote.image_proxy import ImageSource, be_courier
 
-        depot = Depot(self._run, self._node, self._mesh, self._log)
+        depot = ImageSource(self._run, self._node, self._mesh, self._log)
         self._inside.fork_courier(lambda line: be_courier(depot, line, secured, message))
         secured.close()
 
@@ -156,7 +156,7 @@ class Outside:
 # What a PCT does for those whom it lets in from other machines (agents/pct/remote/gateway.py).
 
 
-class Inside:
+class LocalPct:
     """The PCT, as its port sees it: an interface, whose one implementation is agents/pct/node/daemon.py's Pct.
 
     Declared here so that the port does not import the daemon, which imports the port.

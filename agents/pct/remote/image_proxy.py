@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn, Tuple
 
-    from agents.pct.images.chunks import Lent
+    from agents.pct.images.chunks import MappedFile
     from agents.pct.node.log import Log
     from agents.wire.control import Message
 
@@ -42,7 +42,7 @@ _AGAIN_S = 0.01
 _RECORD, _BLOCK = 16 << 10, 64 << 10
 
 
-class Courier:
+class ImageProxy:
     """Passes on what the launch child at the other end of ``source`` says and hands over, until either end goes."""
 
     def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
@@ -79,7 +79,7 @@ class Courier:
     def _say(self, message: bytes) -> None:
         self._send(frame(CONTROL, message))
 
-    def _pass_on_file(self, lent: Lent, offset: int, count: int) -> int:
+    def _pass_on_file(self, lent: MappedFile, offset: int, count: int) -> int:
         data = lent.piece(offset, min(count, PIECE))
         if data:
             self._pass_on(offset, data)
@@ -106,7 +106,7 @@ class Courier:
                 parts = (memoryview(parts[0])[sent:], *parts[1:])
 
 
-class Depot:
+class ImageSource:
     """The node whose images are carried, as its PCT knows it."""
 
     __slots__ = ("log", "mesh", "node", "run")
@@ -115,7 +115,7 @@ class Depot:
         self.run, self.node, self.mesh, self.log = run, node, mesh, log
 
 
-def be_courier(depot: Depot, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
+def be_courier(depot: ImageSource, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
     """In a forked process: carry, and then for others as long as the PCT keeps us; ``line`` leads to it."""
     prctl.set_name(b"redmesh-courier")
     prctl.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
@@ -129,10 +129,10 @@ def be_courier(depot: Depot, line: socket.socket, secured: Secured, request: Mes
         secured, request = _next(depot, line)
 
 
-def carry(depot: Depot, secured: Secured, request: Message) -> None:
+def carry(depot: ImageSource, secured: Secured, request: Message) -> None:
     """Ask the launch child that is meant, and pass on what comes. OSError, AgentError."""
     source = _reach(launch_socket(depot.run, depot.node, request["launcher"]))
-    courier = Courier(secured, source, request)
+    courier = ImageProxy(secured, source, request)
     try:
         source.sendall(control(hello("child")) + control(request))
         courier.carry()
@@ -151,7 +151,7 @@ def _reach(path: str) -> socket.socket:
             time.sleep(_AGAIN_S)  # a process that does nothing else
 
 
-def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
+def _next(depot: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]":
     while True:
         sock, _ = handed(line)
         try:
@@ -172,7 +172,7 @@ def _next(depot: Depot, line: socket.socket) -> "Tuple[Secured, Message]":
         secured.close()
 
 
-def _received(depot: Depot, secured: Secured, until: float) -> Message:
+def _received(depot: ImageSource, secured: Secured, until: float) -> Message:
     # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/remote/spare_handshake.py)
     wait(secured, secured.shake, until)
     greeting, rest = next_message(secured, b"", until)

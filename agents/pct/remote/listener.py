@@ -53,7 +53,7 @@ class Pass:
         self.credential, self.parent, self.lapses_at = credential, parent, lapses_at
 
 
-class Visitor:
+class PendingConnection:
     """One connection that nobody knows yet."""
 
     __slots__ = ("address", "buffer", "message", "on_timer", "secured", "since", "sock", "state", "way")
@@ -87,7 +87,7 @@ class Network:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
         self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
         self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
-        self._visitors: Dict[int, Visitor] = {}
+        self._visitors: Dict[int, PendingConnection] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tcp.listen(*place)
         self._acceptor = Acceptor(loop, self._sock, self._receive, log.exhausted)
@@ -104,7 +104,7 @@ class Network:
             tcp.tune(sock)
             from agents.link import tls  # the mesh is to hear of us first
 
-            visitor = Visitor(sock, tls.Secured(sock, self._trust, server=True), address)
+            visitor = PendingConnection(sock, tls.Secured(sock, self._trust, server=True), address)
         except (OSError, AgentError) as error:
             self._log.write("cannot serve", peer=address, error=getattr(error, "message", None) or str(error))
             sock.close()
@@ -121,7 +121,7 @@ class Network:
 
     # one visitor
 
-    def _handle(self, visitor: Visitor, event: Event) -> None:
+    def _handle(self, visitor: PendingConnection, event: Event) -> None:
         step = TRANSITIONS.get((visitor.state, event))
         if step is None:
             return
@@ -134,7 +134,7 @@ class Network:
             self._visitors.pop(visitor.secured.fileno(), None)
         _DO[action](self, visitor)
 
-    def _go_on(self, visitor: Visitor) -> None:
+    def _go_on(self, visitor: PendingConnection) -> None:
         try:
             if visitor.state is State.SHAKING:
                 if not visitor.secured.begun and self._hand_over(visitor.sock):
@@ -178,14 +178,14 @@ class Network:
         credential = self._admission.admit(text, mac)
         return Pass(credential, parent, time.monotonic() + self._admission.left_s(credential))
 
-    def _refused(self, visitor: Visitor, refusal: AgentError) -> None:
+    def _refused(self, visitor: PendingConnection, refusal: AgentError) -> None:
         reason = getattr(refusal, "reason", "protocol")
         names = sorted(visitor.secured.peer.names)
         self._log.write("refused", reason=reason, peer=visitor.address, names=names, message=refusal.message)
         visitor.message = {"re": 0, "error": refusal.as_message()}
         self._handle(visitor, Event.REFUSED)
 
-    def _read(self, visitor: Visitor) -> None:
+    def _read(self, visitor: PendingConnection) -> None:
         while visitor.state in (State.GREETING, State.ASKING):
             message = self._message(visitor)
             if message is None:
@@ -199,15 +199,15 @@ class Network:
             else:
                 self._asked(visitor, message)
 
-    def _message(self, visitor: Visitor) -> "Optional[Message]":
+    def _message(self, visitor: PendingConnection) -> "Optional[Message]":
         # the next message, when it is whole; its bytes stay in the buffer until somebody takes them
         return first_message(visitor.buffer)
 
-    def _take(self, visitor: Visitor) -> None:
+    def _take(self, visitor: PendingConnection) -> None:
         length = int.from_bytes(visitor.buffer[1:HEADER_SIZE], "big")
         visitor.buffer = visitor.buffer[HEADER_SIZE + length :]
 
-    def _greeted(self, visitor: Visitor, message: Message) -> None:
+    def _greeted(self, visitor: PendingConnection, message: Message) -> None:
         role = check_hello(message)
         names, mesh = visitor.secured.peer.names, self._trust.mesh
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
@@ -228,7 +228,7 @@ class Network:
                 visitor.way = self._admission.recognise(text, mac)
             self._handle(visitor, Event.ASKS)
 
-    def _asked(self, visitor: Visitor, message: Message) -> None:
+    def _asked(self, visitor: PendingConnection, message: Message) -> None:
         need_believed(visitor.secured, self._trust)
         visitor.message = wanted(message, visitor.secured.peer.names, self._trust.mesh)
         self._take(visitor)
@@ -236,18 +236,18 @@ class Network:
 
     # what the table says
 
-    def _begin(self, visitor: Visitor) -> None:
+    def _begin(self, visitor: PendingConnection) -> None:
         visitor.secured.unread(visitor.buffer)
         self._on_launch(visitor.secured, "parent" if visitor.way.parent else "launcher", visitor.way)
 
-    def _serve(self, visitor: Visitor) -> None:
+    def _serve(self, visitor: PendingConnection) -> None:
         visitor.secured.unread(visitor.buffer)
         self._on_request(visitor.secured, visitor.way)
 
-    def _carry(self, visitor: Visitor) -> None:
+    def _carry(self, visitor: PendingConnection) -> None:
         self._on_fetch(visitor.secured, visitor.message)
 
-    def _refuse(self, visitor: Visitor) -> None:
+    def _refuse(self, visitor: PendingConnection) -> None:
         secured = visitor.secured
         try:
             secured.sendall(control(hello("pct")) + control(visitor.message))
@@ -276,7 +276,7 @@ class Network:
             self._loop.unwatch(secured.fileno())
             secured.close()
 
-    def _drop(self, visitor: Visitor) -> None:
+    def _drop(self, visitor: PendingConnection) -> None:
         visitor.secured.close()
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ _FIONREAD = 0x541B
 _WAITS_TO_READ, _WAITS_FOR_EVENTS = ("pipe_read", "pipe_wait"), ("poll", "select")
 
 
-class Mouth:
+class CountedPipe:
     """``on_taken(bytes)``: so many more have been read; ``on_stall()``: nobody has for a while; again and again."""
 
     def __init__(self, loop: Loop, on_taken: Callable[[int], None], on_stall: Callable[[], None]) -> None:
@@ -218,13 +218,13 @@ def tell(children: List[Child], message: Message, node: Optional[int]) -> None:
             child.send(message)
 
 
-class Dealer(Sink):
+class InputDistributor(Sink):
     """The root's. ``here`` is its own mouth; ``taken`` counts what has been read, anywhere."""
 
     def __init__(self, loop: Loop, children: List[Child], on_taken: Callable[[Sink], None]) -> None:
         super().__init__(on_taken)
         self.state = State.HERE
-        self.mouth = Mouth(loop, self._read, lambda: self._handle(Event.STALLED))
+        self.mouth = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
         self._children = children
         self._pending = b""  # while it is away: what has come and was not dealt
         self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
@@ -342,16 +342,16 @@ class Dealer(Sink):
         tell(self._children, message, node)
 
 
-_DO: Dict[Action, Callable[[Dealer], None]] = {
-    A.LOOK: Dealer._look,
-    A.FETCH_AND_DEAL: Dealer._fetch_and_deal,
-    A.DEAL: Dealer._deal,
-    A.KEEP: Dealer._keep,
-    A.END: Dealer._end,
+_DO: Dict[Action, Callable[[InputDistributor], None]] = {
+    A.LOOK: InputDistributor._look,
+    A.FETCH_AND_DEAL: InputDistributor._fetch_and_deal,
+    A.DEAL: InputDistributor._deal,
+    A.KEEP: InputDistributor._keep,
+    A.END: InputDistributor._end,
 }
 
 
-class Eater(Sink):
+class InputConsumer(Sink):
     """Another node's: it has a piece only when it was dealt one. ``up(message)`` goes up the tree."""
 
     def __init__(
@@ -360,7 +360,7 @@ class Eater(Sink):
     ) -> None:  # fmt: skip
         super().__init__(on_taken)
         self._loop, self._place, self._children, self._up = loop, place, children, up
-        self.mouth = Mouth(loop, self._read, self._return)
+        self.mouth = CountedPipe(loop, self._read, self._return)
 
     def give(self, data: bytes) -> None:
         self.mouth.give(data)
@@ -416,7 +416,7 @@ class Sharing:
 
     def __init__(self, inputs: Inputs, children: List[Child], up: Callable[[Message], None]) -> None:
         self._inputs, self._children, self._up = inputs, children, up
-        self._made: Union[Dealer, Eater, None] = None
+        self._made: Union[InputDistributor, InputConsumer, None] = None
 
     def begin(self, loop: Loop, load: Load, is_root: bool) -> int:
         """The end of a pipe that all ranks here get as their standard input; -1 when they have none in common."""
@@ -424,30 +424,30 @@ class Sharing:
             return -1
         settle = self._inputs.settle
         if is_root:
-            self._made = Dealer(loop, self._children, settle)
+            self._made = InputDistributor(loop, self._children, settle)
         else:
-            self._made = Eater(loop, load.place, self._children, self._up, settle)
+            self._made = InputConsumer(loop, load.place, self._children, self._up, settle)
         self._inputs.add(self._made)
         return self._made.mouth.reader
 
     def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
         """One of ``DOWN_OPS``; ``pids()``: every process of a rank here."""
-        if isinstance(self._made, Eater):
+        if isinstance(self._made, InputConsumer):
             self._made.on_order(op, message, pids)
 
     def on_child_message(self, op: str, message: Message) -> None:
         """One of ``UP_OPS``: the root's to use, the others' to pass on."""
-        if isinstance(self._made, Dealer):
+        if isinstance(self._made, InputDistributor):
             self._made.on_message(op, message)
         else:
             self._up(message)
 
     def gone(self, child: Child) -> None:
         """Nobody below that child reads any more."""
-        if isinstance(self._made, Dealer):
+        if isinstance(self._made, InputDistributor):
             self._made.lost([place for place, _ in child.nodes])
 
     def give_up(self) -> None:
         """Nobody here or below reads any more."""
-        if isinstance(self._made, Eater):
+        if isinstance(self._made, InputConsumer):
             self._made.give_up()

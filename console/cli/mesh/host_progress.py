@@ -10,7 +10,7 @@ from redmesh.sanitise import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from console.deploy.hosts.worker_pool import Errand, Report
+    from console.deploy.hosts.worker_pool import HostTask, Report
 
 #: Hosts at work that the table shows; of the others it says how many there are.
 _SHOWN = 12
@@ -19,7 +19,7 @@ _SHOWN = 12
 class Lines:
     """One line on stderr for every host that is done."""
 
-    def moved(self, errand: "Errand") -> None:
+    def moved(self, errand: "HostTask") -> None:
         """Say so when it is done."""
         if errand.state in FINAL:
             print(line_of(errand), file=sys.stderr, flush=True)
@@ -28,7 +28,7 @@ class Lines:
 class Silent:
     """Nothing: the answer will be JSON."""
 
-    def moved(self, errand: "Errand") -> None:
+    def moved(self, errand: "HostTask") -> None:
         """Nobody looks."""
 
 
@@ -40,10 +40,10 @@ class _Table:
         from rich.live import Live
 
         self._console = Console(stderr=True, highlight=False)
-        self._all: dict[str, Errand] = {}
+        self._all: dict[str, HostTask] = {}
         self.live = Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._draw)
 
-    def moved(self, errand: "Errand") -> None:
+    def moved(self, errand: "HostTask") -> None:
         """Another state of a host."""
         self._all[errand.name] = errand
         if errand.state is State.FAILED:
@@ -80,7 +80,7 @@ def progress(json: bool) -> "Iterator[Report]":
         yield Lines()
 
 
-def line_of(errand: "Errand") -> str:
+def line_of(errand: "HostTask") -> str:
     """A host that is done, for people."""
     if errand.failure is None:
         return f"{errand.name}: {errand.state.value} ({errand.took_s:.1f} s)"
@@ -88,7 +88,7 @@ def line_of(errand: "Errand") -> str:
     return f"{errand.name}: {clean(errand.failure.message)}{hint}"
 
 
-def as_rows(errands: "Sequence[Errand]") -> list[dict[str, Any]]:
+def as_rows(errands: "Sequence[HostTask]") -> list[dict[str, Any]]:
     """The hosts as ``--json`` has them."""
     return [
         {

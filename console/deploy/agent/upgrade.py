@@ -14,7 +14,7 @@ from agents.wire.messages import OLDEST, PROTOCOL
 from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import Crew, Errand, Report, crew
+from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh.lifecycle import Outcome
 from console.deploy.mesh.plan import SHARED, login_knobs
 from console.deploy.mesh.waiting import await_them
@@ -55,7 +55,7 @@ def _is_of(name: str, config: dict[str, Any]) -> bool:
     return any(node["name"] == name for node in config["nodes"])
 
 
-def _replace(errand: Errand, workers: Crew, config: dict[str, Any]) -> None:
+def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> None:
     """Another agent for one host, unless it has this one. HostFailed."""
     facts = errand.facts
     theirs = _config_of(errand)
@@ -84,7 +84,7 @@ def refuse_strangers(theirs: int, ours: int = PROTOCOL, oldest: int = OLDEST) ->
         raise HostFailed("protocol", told, "mesh down with the version it was started by, then mesh up")
 
 
-def _config_of(errand: Errand) -> dict[str, Any]:
+def _config_of(errand: HostTask) -> dict[str, Any]:
     try:
         found = json.loads(errand.facts["config"])
         return found if isinstance(found, dict) else {}
@@ -121,7 +121,7 @@ def _lives(store: Store) -> dict[str, tuple[str, int]]:
 
 
 def _await(
-    settings: Settings, config: dict[str, Any], errands: Sequence[Errand], before: dict[str, tuple[str, int]]
+    settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, tuple[str, int]]
 ) -> None:
     """Until every changed node has registered again."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import Crew, Errand, Report, crew
+from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh import plan
 from console.deploy.mesh.waiting import registered, silent_pct, unreachable
 from console.deploy.personal import lifecycle, liveness
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 class Examined(NamedTuple):
     """A host, and everything found about it."""
 
-    errand: Errand
+    errand: HostTask
     findings: list[Finding]
 
     @property
@@ -68,7 +68,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
         return [Examined(errand, found[errand.name]) for errand in errands]
 
 
-def _from_facts(errand: Errand, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
+def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     if errand.failure is not None:
         return [Finding(errand.failure.code, errand.failure.message, errand.failure.hint)]
     facts, found = errand.facts, []
@@ -96,7 +96,7 @@ def _from_facts(errand: Errand, settings: Settings, config: dict[str, Any] | Non
     return found + _from_agent(errand, settings, config)
 
 
-def _from_agent(errand: Errand, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
+def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     facts = errand.facts
     if not facts["keeper"]:
         return [Finding("agent", "no agent runs there, and the mesh is up", "mesh up")] if config is not None else []
@@ -114,10 +114,10 @@ def _from_agent(errand: Errand, settings: Settings, config: dict[str, Any] | Non
 
 
 def _from_network(
-    workers: Crew,
+    workers: WorkerPool,
     settings: Settings,
     config: dict[str, Any] | None,
-    errands: Sequence[Errand],
+    errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:
     """Whether agents are reached and reach us: with nothing listening there yet, somebody listens for a moment."""
@@ -128,7 +128,7 @@ def _from_network(
     with _listener(ours) as beats:
         words: dict[str, str] = {}
 
-        def probe(errand: Errand) -> None:
+        def probe(errand: HostTask) -> None:
             place = plan.agent_place(errand, settings)
             try:
                 words[errand.name] = errand.ask("probe", listen=place, rca=ours)["word"]
@@ -174,7 +174,7 @@ def _hear(sock: socket.socket | None, awaited: set[str]) -> set[str]:
 
 
 def _from_mesh(
-    settings: Settings, config: dict[str, Any] | None, errands: Sequence[Errand], found: dict[str, list[Finding]]
+    settings: Settings, config: dict[str, Any] | None, errands: Sequence[HostTask], found: dict[str, list[Finding]]
 ) -> None:
     """What the mesh itself says of nodes whose agents run."""
     if config is None:

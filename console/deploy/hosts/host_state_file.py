@@ -13,7 +13,7 @@ from console.deploy.trust.authority import write_private
 from console.errors import ConsoleError
 
 
-class Ledger:
+class HostStateFile:
     """The file, read once and written at every change. ConsoleError when it cannot be read."""
 
     def __init__(self, state_dir: str) -> None:

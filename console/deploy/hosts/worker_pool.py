@@ -28,19 +28,19 @@ _COLLECT_AFTER = 50_000
 class Report(Protocol):
     """Whom progress is shown to; called from many threads, one at a time."""
 
-    def moved(self, errand: "Errand") -> None:
+    def moved(self, errand: "HostTask") -> None:
         """A host is in another state."""
 
 
 class _Nobody:
-    def moved(self, errand: "Errand") -> None:
+    def moved(self, errand: "HostTask") -> None:
         pass
 
 
-class Errand:
+class HostTask:
     """One host, how far it is, and what was found or went wrong there."""
 
-    def __init__(self, host: Host, crew: "Crew") -> None:
+    def __init__(self, host: Host, crew: "WorkerPool") -> None:
         self.host, self._crew = host, crew
         self.state = State.WAITING
         self.facts: dict[str, Any] = {}
@@ -85,32 +85,32 @@ class Errand:
             remote.close()
 
 
-class Crew:
+class WorkerPool:
     """Works on the hosts of a mesh. ConsoleError when SSH's own configuration is of no use."""
 
     def __init__(self, settings: Settings, report: Report, *, accept_new: bool = False) -> None:
         self.settings, self._report = settings, report
         self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
-        self._errands: list[Errand] = []
+        self._errands: list[HostTask] = []
 
-    def quiet(self) -> "Crew":
+    def quiet(self) -> "WorkerPool":
         """The same, and nothing is shown of it from now on."""
         self._report = _Nobody()
         return self
 
-    def errands(self, hosts: Iterable[Host]) -> list[Errand]:
+    def errands(self, hosts: Iterable[Host]) -> list[HostTask]:
         """One for each host."""
-        made = [Errand(host, self) for host in hosts]
+        made = [HostTask(host, self) for host in hosts]
         self._errands += made
         return made
 
-    def tell(self, errand: Errand) -> None:
+    def tell(self, errand: HostTask) -> None:
         """Show that a host is in another state."""
         with self._lock:
             self._report.moved(errand)
 
-    def each(self, errands: Sequence[Errand], work: Callable[[Errand], None]) -> None:
+    def each(self, errands: Sequence[HostTask], work: Callable[[HostTask], None]) -> None:
         """Do ``work`` for every host that has not failed, side by side; HostFailed is its outcome."""
         todo = [errand for errand in errands if errand.state not in FINAL]
         if not todo:
@@ -124,7 +124,7 @@ class Crew:
                 self.close()
                 raise
 
-    def _one(self, errand: Errand, work: Callable[[Errand], None]) -> None:
+    def _one(self, errand: HostTask, work: Callable[[HostTask], None]) -> None:
         try:
             work(errand)
         except HostFailed as failure:
@@ -132,7 +132,7 @@ class Crew:
         except ConsoleError as error:  # of ~/.ssh/config, for this host
             errand.fail(HostFailed("configuration", error.message, error.hint))
 
-    def look(self, errand: Errand) -> None:
+    def look(self, errand: HostTask) -> None:
         """Connect, and find out about the host. HostFailed."""
         errand.began = time.monotonic()
         errand.handle(Event.BEGIN)
@@ -157,12 +157,12 @@ class Crew:
 
 
 @contextmanager
-def crew(settings: Settings, report: Report, *, accept_new: bool = False) -> Iterator[Crew]:
+def crew(settings: Settings, report: Report, *, accept_new: bool = False) -> Iterator[WorkerPool]:
     """A crew that has hung up when the block is left."""
     _raise_descriptor_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_COLLECT_AFTER)
-    one = Crew(settings, report, accept_new=accept_new)
+    one = WorkerPool(settings, report, accept_new=accept_new)
     try:
         yield one
     finally:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from console.deploy.agent import build
 from console.deploy.hosts.description import Host, read_hosts, selected
-from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import Crew, Errand, Report, crew
+from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh import plan
 from console.deploy.mesh.schema import extend
 from console.deploy.mesh.waiting import await_nodes
@@ -36,13 +36,13 @@ _CPA_S, _POLL_S = 1.0, 0.01
 class Outcome(NamedTuple):
     """What a command came to: every host's errand, and for ``mesh up`` the mesh."""
 
-    errands: list[Errand]
+    errands: list[HostTask]
     config: dict[str, Any] | None
     started: bool
     took_s: float
 
     @property
-    def failed(self) -> list[Errand]:
+    def failed(self) -> list[HostTask]:
         """Hosts with which something is wrong."""
         return [errand for errand in self.errands if errand.state is State.FAILED]
 
@@ -55,7 +55,7 @@ class LaunchesRun(ConsoleError):
 
 def is_far(settings: Settings) -> bool:
     """Whether ``mesh up`` and ``mesh down`` concern other machines: described, or left from before."""
-    return bool(settings.hosts) or bool(Ledger(settings.state_dir).has_ours())
+    return bool(settings.hosts) or bool(HostStateFile(settings.state_dir).has_ours())
 
 
 def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
@@ -71,7 +71,7 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     lifecycle.make_directories(settings)
     with lifecycle.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
         config = _living(settings)
-        ledger = Ledger(settings.state_dir)
+        ledger = HostStateFile(settings.state_dir)
         errands = workers.errands(chosen)
         workers.each(errands, workers.look)
         all_of_them, (errands, logins) = errands, login_hosts.parted(errands)
@@ -111,7 +111,7 @@ def _living(settings: Settings) -> dict[str, Any] | None:
     return config
 
 
-def _check(errand: Errand, settings: Settings) -> None:
+def _check(errand: HostTask, settings: Settings) -> None:
     facts = errand.facts
     if not facts["writable"]:
         raise HostFailed("permission", f"{facts['state']} cannot be made there", "XDG_STATE_HOME of that account")
@@ -120,7 +120,7 @@ def _check(errand: Errand, settings: Settings) -> None:
     plan.agent_place(errand, settings)
 
 
-def _refuse_one_place_for_two(errands: Sequence[Errand], settings: Settings) -> None:
+def _refuse_one_place_for_two(errands: Sequence[HostTask], settings: Settings) -> None:
     # two names may lead to one host
     taken: dict[tuple[str, tuple[str, int]], str] = {}
     for errand in errands:
@@ -133,7 +133,7 @@ def _refuse_one_place_for_two(errands: Sequence[Errand], settings: Settings) -> 
             errand.fail(HostFailed("port", told, "give one of them another agent_port"))
 
 
-def _need_one(errands: Sequence[Errand]) -> None:
+def _need_one(errands: Sequence[HostTask]) -> None:
     if all(errand.state is State.FAILED for errand in errands):
         raise NoHost(list(errands))
 
@@ -143,12 +143,12 @@ class NoHost(ConsoleError):
 
     exit_status = 1
 
-    def __init__(self, errands: list[Errand]) -> None:
+    def __init__(self, errands: list[HostTask]) -> None:
         super().__init__("no host could be had: nothing is up", "mesh doctor looks at each of them")
         self.errands = errands
 
 
-def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], ledger: Ledger) -> dict[str, Any]:
+def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile) -> dict[str, Any]:
     """Define the machine, and start the login processor's daemons."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes = plan.plan_nodes(hosts, answered, ledger, settings)
@@ -165,7 +165,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[Errand], led
 
 
 def _grow(
-    settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[Errand], ledger: Ledger
+    settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile
 ) -> dict[str, Any]:
     """Take hosts into a mesh that is up; its file, as it is then. StoreError when it cannot grow."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
@@ -195,7 +195,7 @@ def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) 
 
 
 def _place_all(
-    workers: Crew, settings: Settings, config: dict[str, Any], errands: Sequence[Errand], ledger: Ledger
+    workers: WorkerPool, settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], ledger: HostStateFile
 ) -> None:
     keys = authority(settings.state_dir, settings.mesh)
     nodes = {node["name"]: node for node in config["nodes"]}
@@ -216,7 +216,7 @@ def _place_all(
     ledger.write()
     _await_cpa(config)
 
-    def place(errand: Errand) -> None:
+    def place(errand: HostTask) -> None:
         program = agents[str(errand.facts["tag"])]
         _place(errand, settings, config, nodes[errand.name], program, papers[errand.name])
 
@@ -231,7 +231,7 @@ def _await_cpa(config: dict[str, Any]) -> None:
 
 
 def _place(
-    errand: Errand,
+    errand: HostTask,
     settings: Settings,
     config: dict[str, Any],
     node: Any,
@@ -252,7 +252,7 @@ def _place(
     errand.handle(Event.STARTED)
 
 
-def _undo(workers: Crew, ledger: Ledger, ours: set[str]) -> None:
+def _undo(workers: WorkerPool, ledger: HostStateFile, ours: set[str]) -> None:
     """Take down what was started on the hosts ``ours``, as far as it can be reached; the ledger remembers the rest.
 
     All of it stays where somebody has begun a launch on it meanwhile, or that cannot be told.
@@ -275,13 +275,15 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
         config, _ = lifecycle.found_config(settings)
         if lifecycle.is_up(settings) and not force:
             _refuse_while_launches_run(settings)
-        ledger = Ledger(settings.state_dir)
+        ledger = HostStateFile(settings.state_dir)
         errands = _stop_all(workers, ledger, keep_agent=keep_agent)
         was_up = lifecycle.down_locked(settings, force=True)
         return Outcome(errands, config if was_up else None, was_up, time.monotonic() - begun)
 
 
-def _stop_all(workers: Crew, ledger: Ledger, *, keep_agent: bool, only: set[str] | None = None) -> list[Errand]:
+def _stop_all(
+    workers: WorkerPool, ledger: HostStateFile, *, keep_agent: bool, only: set[str] | None = None
+) -> list[HostTask]:
     """End what is ours on every host that may have something, and strike off those where nothing is left.
 
     ``only``: of these hosts.
@@ -300,7 +302,7 @@ def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
     return [described.get(host.name, host) for host in placed]
 
 
-def _stop(errand: Errand, keep_agent: bool) -> None:
+def _stop(errand: HostTask, keep_agent: bool) -> None:
     if errand.host.role == login_hosts.ROLE:
         login_hosts.leave(errand)
         return

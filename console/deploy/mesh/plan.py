@@ -8,8 +8,8 @@ from typing import Any
 
 from agents.wire.messages import PROTOCOL
 from console.deploy.hosts.description import Host
-from console.deploy.hosts.host_state_file import Ledger
-from console.deploy.hosts.worker_pool import Errand
+from console.deploy.hosts.host_state_file import HostStateFile
+from console.deploy.hosts.worker_pool import HostTask
 from console.deploy.personal.plan import MOST_PROCESSORS, Size, keeper_config
 from console.deploy.ssh.connection import HostFailed
 from console.errors import ConsoleError, UsageError
@@ -19,7 +19,7 @@ from console.settings import Settings
 SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
 
 
-def agent_place(errand: Errand, settings: Settings) -> tuple[str, int]:
+def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
     """Where the agent of a host listens. HostFailed when that cannot be told."""
     host = errand.host
     address = host.agent_address or _from_connection(errand, 2)
@@ -28,13 +28,13 @@ def agent_place(errand: Errand, settings: Settings) -> tuple[str, int]:
     return address, host.agent_port or settings.agent_port
 
 
-def _from_connection(errand: Errand, word: int) -> str:
+def _from_connection(errand: HostTask, word: int) -> str:
     # SSH_CONNECTION: the client's address and port, then the server's
     words = str(errand.facts.get("connection", "")).split()
     return words[word].partition("%")[0] if len(words) == 4 else ""
 
 
-def login_place(settings: Settings, errands: Sequence[Errand]) -> str:
+def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
     """Our address for the hosts: the configured one, the one most of them see, or the one that routes to the first."""
     if settings.login_address:
         return settings.login_address
@@ -74,7 +74,9 @@ def joined(place: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def plan_nodes(hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings) -> list[Any]:
+def plan_nodes(
+    hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
+) -> list[Any]:
     """The nodes, in the order of the description, as keeper.json has them. UsageError when there are too many.
 
     A host that did not answer has what it had last; one that never did has no processors yet.
@@ -86,7 +88,7 @@ def plan_nodes(hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger
 
 
 def plan_growth(
-    nodes: list[Any], hosts: Sequence[Host], errands: dict[str, Errand], ledger: Ledger, settings: Settings
+    nodes: list[Any], hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
 ) -> tuple[list[Any], list[Any]]:
     """The nodes of a mesh that is up, with hosts that are new, or whose size is known only now; and these alone."""
     known = {node["name"]: node for node in nodes}
@@ -103,7 +105,7 @@ def plan_growth(
 
 
 def _append(
-    nodes: list[Any], host: Host, errand: Errand | None, ledger: Ledger, settings: Settings, number: int = 0
+    nodes: list[Any], host: Host, errand: HostTask | None, ledger: HostStateFile, settings: Settings, number: int = 0
 ) -> None:
     """One more node, its processors behind those there are."""
     first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
@@ -127,7 +129,7 @@ def _append(
     nodes.append(node)
 
 
-def size_of(host: Host, errand: Errand | None, ledger: Ledger) -> tuple[int, int]:
+def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple[int, int]:
     """Processors and GPUs of a host: described, counted there, or remembered; none where nobody knows."""
     facts = errand.facts if errand is not None else {}
     known = ledger.size_of(host.name) or (0, 0)
@@ -179,7 +181,7 @@ def need_system(settings: Settings) -> None:
         )
 
 
-def node_config(login: dict[str, Any], node: dict[str, Any], errand: Errand, settings: Settings) -> dict[str, Any]:
+def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, settings: Settings) -> dict[str, Any]:
     """What a node's own ``keeper.json`` says. Its boot id is a new one at every start."""
     facts = errand.facts
     entry = {key: value for key, value in node.items() if key != "address"}

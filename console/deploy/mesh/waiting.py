@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import Errand
+from console.deploy.hosts.worker_pool import HostTask
 from console.deploy.personal.logs import readable
 from console.deploy.ssh.connection import HostFailed
 from db.store.store import Store, open_store
@@ -16,7 +16,7 @@ REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
 _POLL_S, _REACH_S = 0.01, 3.0
 
 
-def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> None:
+def await_nodes(url: str, config: dict[str, Any], errands: Sequence[HostTask]) -> None:
     """Until every host that was started is up in the database, or has had its time: then it has failed. StoreError."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
     await_them(url, config, waiting, REGISTER_S + REGISTER_EACH_S * len(waiting), registered)
@@ -25,7 +25,7 @@ def await_nodes(url: str, config: dict[str, Any], errands: Sequence[Errand]) -> 
 def await_them(
     url: str,
     config: dict[str, Any],
-    waiting: dict[str, Errand],
+    waiting: dict[str, HostTask],
     patience_s: float,
     came: Callable[[Store], Iterable[str]],
 ) -> None:
@@ -49,7 +49,7 @@ def registered(store: Store) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def diagnosis(errand: Errand, address: str, login: str) -> HostFailed:
+def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
     """Why a host's agent is not heard of: it has ended, we do not reach it, or it does not reach us."""
     try:
         there = errand.ask("log")
@@ -78,7 +78,7 @@ def unreachable(place: str) -> str:
     return ""
 
 
-def silent_pct(errand: Errand) -> str:
+def silent_pct(errand: HostTask) -> str:
     """What the PCT of a host said last whose keeper runs and cannot bring it up; "" when it runs."""
     there = errand.ask("log")
     return "" if there.get("pct") else f"its PCT does not come up{_last_words(there)}"

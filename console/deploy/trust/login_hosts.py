@@ -6,9 +6,9 @@ redmesh itself is installed there, for people launch from there; its own ``mesh`
 import json
 from collections.abc import Sequence
 
-from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event
-from console.deploy.hosts.worker_pool import Crew, Errand
+from console.deploy.hosts.worker_pool import HostTask, WorkerPool
 from console.deploy.mesh import plan
 from console.deploy.ssh.connection import HostFailed
 from console.deploy.trust import logins
@@ -24,20 +24,20 @@ _MESH = (
 )
 
 
-def parted(errands: Sequence[Errand]) -> tuple[list[Errand], list[Errand]]:
+def parted(errands: Sequence[HostTask]) -> tuple[list[HostTask], list[HostTask]]:
     """Hosts with a node on them, and login processors."""
     nodes = [errand for errand in errands if errand.host.role != ROLE]
     return nodes, [errand for errand in errands if errand.host.role == ROLE]
 
 
-def join_all(workers: Crew, settings: Settings, errands: Sequence[Errand], ledger: Ledger) -> None:
+def join_all(workers: WorkerPool, settings: Settings, errands: Sequence[HostTask], ledger: HostStateFile) -> None:
     """Make login processors of these hosts; those that are already stay as they are."""
     for errand in errands:
         ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
     ledger.write()
     given: dict[str, str] = {}
 
-    def grant(errand: Errand) -> None:  # one after another: each is a row of its own in the database
+    def grant(errand: HostTask) -> None:  # one after another: each is a row of its own in the database
         given[errand.name] = json.dumps(logins.grant(settings, errand.name, cpas=errand.host.cpas))
 
     for errand in errands:
@@ -45,14 +45,14 @@ def join_all(workers: Crew, settings: Settings, errands: Sequence[Errand], ledge
     workers.each(errands, lambda errand: _join(errand, given[errand.name]))
 
 
-def _join(errand: Errand, given: str) -> None:
+def _join(errand: HostTask, given: str) -> None:
     errand.handle(Event.ORDERED)
     _mesh(errand, ["login", "join", "-"], given, JOIN_S)
     errand.handle(Event.STARTED)
     errand.handle(Event.REGISTERED)
 
 
-def leave(errand: Errand) -> None:
+def leave(errand: HostTask) -> None:
     """The host is no login processor any more; what runs on the mesh from there is ended. HostFailed."""
     errand.handle(Event.ORDERED)
     _mesh(errand, ["down", "--force"], "", LEAVE_S)
@@ -60,7 +60,7 @@ def leave(errand: Errand) -> None:
     errand.close()
 
 
-def _mesh(errand: Errand, words: Sequence[str], given: str, timeout_s: float) -> None:
+def _mesh(errand: HostTask, words: Sequence[str], given: str, timeout_s: float) -> None:
     assert errand.remote is not None
     python = errand.host.python if errand.host.python.startswith("/") else str(errand.facts["python"])
     beside = python.rpartition("/")[0]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agents.wire.errors import AgentError
 from console.deploy.hosts.description import read_hosts
-from console.deploy.hosts.host_state_file import Ledger
+from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal import lifecycle
 from console.deploy.personal.plan import cpa_url, cpa_url_file
@@ -125,7 +125,7 @@ def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -
 
 
 def _strike_off(settings: Settings, name: str) -> None:
-    ledger = Ledger(settings.state_dir)
+    ledger = HostStateFile(settings.state_dir)
     if any(host.name == name for host in ledger.has_ours()):
         ledger.clear([name])  # mesh down asks nothing of it any more
 

@@ -12,7 +12,7 @@ from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import YOD, check, check_hello, hello
-from console.launch.attach.tool_transfer import Lending
+from console.launch.attach.tool_transfer import ToolTransfer
 from console.launch.events.stream import stamped
 from console.launch.states import Event, State
 from redmesh import idset
@@ -303,7 +303,7 @@ class Inspecting:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
         self._debugging: dict[Observer, int] = {}
-        self._lending = Lending(loop, engine.inspect)
+        self._lending = ToolTransfer(loop, engine.inspect)
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ _BETWEEN_S = 0.002  # output and exits go between the pieces
 _LARGEST = 64 << 20
 
 
-class Lending:
+class ToolTransfer:
     """``down(message)`` speaks to the tree. ``paths`` is what observers named; only those are lent."""
 
     def __init__(self, loop: Loop, down: Callable[[dict[str, Any]], None]) -> None:

@@ -73,7 +73,7 @@ class SpoolFront:
         self._state_dir, self._hello, self._limit = state_dir, hello, limit
         self._on_passed, self._on_broken = on_passed, on_broken
         self._drops = drops
-        self.dropping: Dropping | None = None
+        self.dropping: SpoolTrimmer | None = None
         self._fd = -1
         self._written = 0
         self._before: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ class SpoolFront:
         hold(self._fd)
         hello = {"event": "hello", "at": allocated["at"], "launcher": allocated["launcher"], **self._hello}
         if self._drops:
-            self.dropping = Dropping(self._limit)
+            self.dropping = SpoolTrimmer(self._limit)
         for event in (hello, *self._before):
             self._write_event(event)
 
@@ -157,7 +157,7 @@ class SpoolFront:
             self.dropping.events.append(data)
         self._write(data)
 
-    def _drop_oldest(self, dropping: Dropping) -> None:
+    def _drop_oldest(self, dropping: SpoolTrimmer) -> None:
         try:
             self._fd, self._written = dropping.rewrite(self.spool_path, self._fd, self._written)
         except OSError as error:
@@ -215,7 +215,7 @@ class Move:
         return self.preamble, self.lost
 
 
-class Dropping:
+class SpoolTrimmer:
     """Keeps a spool under ``limit`` bytes, the moment of rewriting it counted in. ``events``: all, as frames."""
 
     def __init__(self, limit: int) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop, Timer
     from console.launch.events.crashes import Traces
     from console.launch.events.stream import Stream
-    from console.launch.options.run import Manner
+    from console.launch.options.run import RunOptions
     from console.launch.states import Launch
     from console.launch.stdio.frontend import Front
     from console.launch.stdio.tty import RawTerminal
@@ -29,12 +29,12 @@ _AGAIN_S = 0.5
 _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL))
 
 
-class Attending:
+class Hold:
     """``down(message)`` speaks to the tree; ``feed()`` begins with standard input."""
 
     def __init__(
         self,
-        manner: Manner,
+        manner: RunOptions,
         loop: Loop,
         launch: Launch,
         front: Front,

@@ -9,7 +9,7 @@ import time
 
 from console.errors import ConsoleError
 from console.launch.engine import Engine
-from console.launch.features.hold import Attending
+from console.launch.features.hold import Hold
 from console.launch.states import STEP_S, State
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ class AttendedEngine(Engine):
         manner = request.manner
         assert manner is not None
         self._wants_input = False
-        self._attending = Attending(
+        self._attending = Hold(
             manner, loop, self.launch, self.front, self.stream, self._down, lambda: super(AttendedEngine, self)._feed()
         )
 

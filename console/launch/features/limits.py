@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agents.link.link import Link
     from agents.link.loop import Loop
     from agents.wire.errors import AgentError
-    from console.launch.options.output import Conduct
+    from console.launch.options.output import OutputOptions
     from console.launch.options.request import Request
 
     Make = Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Any]
@@ -43,7 +43,7 @@ _BAD_NEWS = {
 }
 
 
-def front_maker(make: Make, conduct: Conduct) -> Make:
+def front_maker(make: Make, conduct: OutputOptions) -> Make:
     """How the front of such a launch is made: ``make``'s, with files or a gatherer before it."""
 
     def made(
@@ -69,7 +69,7 @@ class ConductedEngine(Engine):
     def __init__(self, loop: Loop, request: Request, **others: Any) -> None:
         conduct = request.conduct
         assert conduct is not None
-        self._conduct: Conduct = conduct
+        self._conduct: OutputOptions = conduct
         super().__init__(loop, request, **others)
         self._steps = Steps(self.front.line, conduct.topics, self._begun)
         self._timing = Timing(self._begun)

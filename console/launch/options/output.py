@@ -28,7 +28,7 @@ _OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would take more
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class Conduct:
+class OutputOptions:
     """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
 
     __slots__ = (
@@ -84,9 +84,9 @@ def _open(name: str, flags: int) -> int:
         raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
 
 
-def read(given: Mapping[str, Any], request: Request) -> Conduct:
+def read(given: Mapping[str, Any], request: Request) -> OutputOptions:
     """The part of a command line that is ours. UsageError."""
-    conduct = Conduct()
+    conduct = OutputOptions()
     conduct.gather, conduct.timing = "gather" in given, "timing" in given
     conduct.completion = given.get("file", "")
     _files(conduct, given)
@@ -108,7 +108,7 @@ def read(given: Mapping[str, Any], request: Request) -> Conduct:
     return conduct
 
 
-def _files(conduct: Conduct, given: Mapping[str, Any]) -> None:
+def _files(conduct: OutputOptions, given: Mapping[str, Any]) -> None:
     for word in ("output", "error", "stdin"):
         if word in given:
             from console.launch.options.patterns import parse
@@ -116,7 +116,7 @@ def _files(conduct: Conduct, given: Mapping[str, Any]) -> None:
             setattr(conduct, word, parse(given[word], f"-{word}"))
 
 
-def _refuse_pairs(conduct: Conduct, given: Mapping[str, Any], request: Request) -> None:
+def _refuse_pairs(conduct: OutputOptions, given: Mapping[str, Any], request: Request) -> None:
     if conduct.gather:
         for word in ("json", "label", "output", "detach"):
             if word in given:

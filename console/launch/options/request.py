@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from console.launch.options.output import Conduct
-    from console.launch.options.run import Manner
+    from console.launch.options.output import OutputOptions
+    from console.launch.options.run import RunOptions
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
@@ -145,8 +145,10 @@ class Request:
         self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
         self.exported = False  # ``environ`` is as the ranks are to have it
         self.retries = RETRIES
-        self.manner: Manner | None = None  # how the ranks are run beyond the plain way (console/launch/options/run.py)
-        self.conduct: Conduct | None = None  # files, limits, what is told (console/launch/options/output.py)
+        self.manner: RunOptions | None = (
+            None  # how the ranks are run beyond the plain way (console/launch/options/run.py)
+        )
+        self.conduct: OutputOptions | None = None  # files, limits, what is told (console/launch/options/output.py)
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
 
     @property

@@ -19,7 +19,7 @@ NICE = 10  # what is added to the nice value of the ranks
 TRACES = 8  # ranks of one node that are looked at together
 
 
-class Manner:
+class RunOptions:
     """``message`` is the ``manner`` of the common frame; the rest is yod's own part.
 
     ``sleep_s``: the launch stands still so long before GO. ``asks``: a question to a terminal is fine, unlike with
@@ -50,9 +50,9 @@ class Manner:
         return told
 
 
-def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> Manner:
+def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
     """What the words say. UsageError for what cannot be."""
-    manner = Manner()
+    manner = RunOptions()
     message = manner.message
     manner.hold = not {"alloc", "attach"}.isdisjoint(given)
     manner.backtrace = not {"bt", "g"}.isdisjoint(given)
@@ -89,7 +89,7 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> Manner:
     return manner
 
 
-def _exclude(given: Mapping[str, Any], manner: Manner) -> None:
+def _exclude(given: Mapping[str, Any], manner: RunOptions) -> None:
     tracers = [
         word for word, there in (("-bt", manner.backtrace), ("--hold", manner.hold), ("-strace", "strace" in given))
         if there

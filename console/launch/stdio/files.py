@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop
-    from console.launch.options.output import Conduct
+    from console.launch.options.output import OutputOptions
     from console.launch.options.patterns import Pattern
     from console.launch.options.request import Request
     from console.launch.plan import Plan
@@ -39,7 +39,7 @@ class FilesFront:
         inner: Front,
         loop: Loop,
         request: Request,
-        conduct: Conduct,
+        conduct: OutputOptions,
         on_passed: Callable[[int], None],
         on_broken: Callable[[str, int], None],
     ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop
-    from console.launch.events.spool import Dropping
+    from console.launch.events.spool import SpoolTrimmer
     from console.launch.options.request import Request
 
 #: What a filter whose reader has gone ends with: 128 + SIGPIPE.
@@ -29,7 +29,7 @@ class Front:
     """
 
     spool_path = ""
-    dropping: Dropping | None = None  # what a spool has lost; here nothing
+    dropping: SpoolTrimmer | None = None  # what a spool has lost; here nothing
     newline = b"\n"  # behind our own lines; a raw terminal wants more
 
     def __init__(

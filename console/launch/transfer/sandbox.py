@@ -18,7 +18,7 @@ _MOST_LINKS = 40  # as the kernel has it
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Outside(OSError):
+class OutsideSandbox(OSError):
     """A name that leads out of every directory yod was told."""
 
     def __init__(self) -> None:
@@ -59,13 +59,13 @@ class Roots:
 
     def _start(self, name: str) -> tuple[Root, list[str]]:
         if not self.roots:
-            raise Outside
+            raise OutsideSandbox
         if not name.startswith("/"):
             return self.roots[0], name.split("/")
         for path, root in sorted(self._named, key=lambda named: -len(named[0])):
             if name == path or name.startswith(path.rstrip("/") + "/"):
                 return root, name[len(path.rstrip("/")) :].split("/")
-        raise Outside
+        raise OutsideSandbox
 
     def _walk(self, root: Root, parts: list[str], flags: int, mode: int) -> int | tuple[Root, list[str]]:
         """A descriptor, or where a link leads: a root and the names from there."""
@@ -82,7 +82,7 @@ class Roots:
                 at = trail[-1] if trail else root.fd
                 if part == "..":
                     if not trail:
-                        raise Outside
+                        raise OutsideSandbox
                     os.close(trail.pop())
                     names.pop()
                     continue

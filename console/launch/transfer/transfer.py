@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from console.launch.transfer.io_server import Files
 
 
-class Cargo:
+class Transfer:
     """``say(text)`` tells the user; ``fail(node, message, hint, exit status, fault)`` ends a launch that cannot be."""
 
     def __init__(

@@ -7,7 +7,7 @@ from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Confirm, Entry
 
 
-class Doing(Framed):
+class CommandScreen(Framed):
     """A screen with something selected."""
 
     def target(self) -> commands.Target:

@@ -18,7 +18,7 @@ from console.tui.map.zoom import MACHINE
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.machine import Changed
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import Doing
+from console.tui.screens.commands import CommandScreen
 from console.tui.screens.dialogs import Entry
 from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
@@ -31,7 +31,7 @@ from console.tui.widgets.sidebar import Activity, LauncherList
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
 
 
-class MeshScreen(Doing):
+class MeshScreen(CommandScreen):
     """Map, launchers, details, legend."""
 
     TITLE_FOR_HELP = "mesh"

@@ -32,7 +32,7 @@ from console.tui.model.tables import (
 )
 from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import Doing
+from console.tui.screens.commands import CommandScreen
 from console.tui.screens.dialogs import Entry
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
@@ -50,7 +50,7 @@ MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
 
 
-class TableScreen(Doing):
+class TableScreen(CommandScreen):
     """One table, and beside it what is known of the row under the cursor."""
 
     TITLE_FOR_HELP = "table"

@@ -150,7 +150,7 @@ def _write(file: TextIO, lines: Iterable[Line], keep: Keep | None, labels: bool)
 # All lines of a launch: the newest from memory, older ones from its spool.
 
 
-class Everything:
+class AllRows:
     """Rows for the output pane without a filter."""
 
     def __init__(self, output: Output, archive: Archive) -> None:

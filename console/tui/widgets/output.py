@@ -24,7 +24,7 @@ from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.machine import HUES
 from console.tui.model.output import NOTE, STDERR, Line
-from console.tui.sources.spool import Archive, Everything
+from console.tui.sources.spool import AllRows, Archive
 
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
 _LOOKED_AT = 200_000  # lines a search goes through before it asks to be told again
@@ -77,7 +77,7 @@ class OutputPane(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._run = run
         self._archive = archive
-        self._rows: Rows = Everything(run.output, archive)
+        self._rows: Rows = AllRows(run.output, archive)
         self._moving = False
         self._drawn = (-1, -1, -1)
         self._hit: int | None = None  # the number of the line that was found last
@@ -146,7 +146,7 @@ class OutputPane(ScrollView, can_focus=True):
         elif keep is not None:
             self._rows = Selection(output, keep)
         else:
-            self._rows = Everything(output, self._archive)
+            self._rows = AllRows(output, self._archive)
         self._rows.refresh()
         self._place(top)
         self.post_message(self.Changed())
