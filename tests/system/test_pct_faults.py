@@ -10,6 +10,7 @@ import pytest
 from agents.linux import processes
 from tests.support.pcts import MESH, Launcher, Machine, kill_hard
 from tests.support.waiting import wait_until
+from tests.system.test_pct_spares import describe
 
 
 @pytest.fixture
@@ -269,7 +270,9 @@ def test_a_launch_child_that_is_woken_late_starts_nothing(machine: Machine) -> N
     launcher = Launcher(machine, ["true"], nodes=1, lapses_in_s=60.0)
     launcher.go()
     launcher.finish()
+    wait_until(lambda: not machine.leftovers(), "the launch has tidied up")
     (child,) = wait_until(lambda: machine.launch_children("n0"), "one waits for the next launch")
+    wait_until(lambda: "anon_inode:" not in describe(child)[0], "it is at rest")
     os.kill(child, signal.SIGSTOP)
     try:
         launcher = Launcher(machine, ["true"], nodes=1, lapses_in_s=0.3)

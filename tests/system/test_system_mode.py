@@ -214,12 +214,12 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
 #: A yod of a user's own, that gives its processors back and keeps its ranks on them.
 GREEDY = """
 import sys
-from console.launch.engine import Dealings
-confirmed = Dealings._confirmed
+from console.launch.engine import Reservation
+confirmed = Reservation._confirmed
 def finish_at_once(self, reply, error):
     self._cpa.ask(self._cookied("finish", exit_status=0, processor_error=False, reason=""), lambda *_: None, 3.0)
     confirmed(self, reply, error)
-Dealings._confirmed = finish_at_once
+Reservation._confirmed = finish_at_once
 sys.argv[0] = "yod"
 from console.cli.yod.command import main
 main()

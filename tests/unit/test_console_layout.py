@@ -87,3 +87,8 @@ def test_a_node_without_processors_and_no_node_at_all() -> None:
     layout = Layout([Block("n0", 0, 0), Block("n1", 0, 2)], 80, 24)
     assert layout.at(*layout.place(1)) == 1
     assert 2 not in layout
+
+
+def test_a_node_whose_processors_have_gone_has_an_empty_layout() -> None:
+    for width in (1, 8, 80):
+        assert not any(stretch.cells for line in Layout([Block("", 0, 0)], width, 10).lines for stretch in line)

@@ -85,7 +85,7 @@ def test_root_trusts_no_directory_below_one_that_a_user_owns(tmp_path: Path) -> 
 
 def test_a_processor_is_held_until_the_process_that_holds_it_lets_go_or_dies(tmp_path: Path) -> None:
     path = str(tmp_path / "processors")
-    script = "import sys\nfrom agents.pct.multiuser.processor_lock import Held\n" \
+    script = "import sys\nfrom agents.pct.multiuser.processor_lock import ProcessorLock as Held\n" \
         "held = Held(sys.argv[1], 'n1', [2, 3])\n" \
         "print('held', flush=True)\nsys.stdin.readline()\nheld.release()\nprint('let go', flush=True)\n" \
         "held = Held(sys.argv[1], 'n1', [2, 3])\nprint('held', flush=True)\nsys.stdin.readline()\n"  # fmt: skip

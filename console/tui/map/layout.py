@@ -139,7 +139,7 @@ def _label_width(blocks: list[Block]) -> int:
 
 def _per_line(blocks: list[Block], width: int, density: Density) -> int:
     longest = max(block.cells for block in blocks) if blocks else 0
-    per_line = min(longest, max(1, (width - _label_width(blocks)) // (density.tile + density.gap)))
+    per_line = min(max(1, longest), max(1, (width - _label_width(blocks)) // (density.tile + density.gap)))
     if per_line < longest <= 2 * per_line and longest % 2 == 0:
         return longest // 2
     if 8 <= per_line < longest:
