@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 # where PYTHONDONTWRITEBYTECODE is set, every start would compile everything it loads
-COMPILE := $(PY) -m compileall -q agents console db redmesh
+COMPILE := $(PY) -m compileall -q agents console db redmesh simulated
 
 all: $(READY)
 	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"

@@ -25,6 +25,6 @@ fi
 # Old Pythons put setuptools there, whose .pth file every start would run.
 "$venv/bin/python" -m pip uninstall -qq --disable-pip-version-check -y setuptools 2>/dev/null || true
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e "$what"
-"$venv/bin/python" -m compileall -q agents console db redmesh
+"$venv/bin/python" -m compileall -q agents console db redmesh simulated
 touch "$venv/.ready"
 if [ "$what" = '.[dev]' ]; then touch "$venv/.dev"; fi

@@ -16,9 +16,9 @@ from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, Logins
 from agents.cpa.logins.vouching import VOUCH, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
-from agents.cpa.preemption import GivingWay
+from agents.cpa.preemption_notices import GivingWay
 from agents.cpa.queue import Queue
-from agents.cpa.sides import OP, Switching
+from agents.cpa.side_wiping import OP, Switching
 from agents.link import sockets, trust
 from agents.link.journal import Journal
 from agents.link.loop import Loop

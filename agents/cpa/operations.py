@@ -9,10 +9,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agents.cpa import placement
 from agents.cpa.credentials import Issuing
 from agents.cpa.permissions import Denied, Rights, uid_of, user_name
-from agents.cpa.placement.selection import Choosing
+from agents.cpa.placement import registry as placement
+from agents.cpa.placement.registry import Choosing
 from agents.cpa.shape import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError

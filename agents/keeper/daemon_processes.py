@@ -58,7 +58,7 @@ def _known(words: List[str], state: str) -> Optional[Tuple[str, str]]:
     if f"{state}/keeper.json" not in words or "-m" not in words:
         return None
     module = words[words.index("-m") + 1]
-    if module not in ("agents.keeper", "agents.cpa", "agents.rca", "agents.simulated"):
+    if module not in ("agents.keeper", "agents.cpa", "agents.rca", "simulated"):
         return None
-    kind = module.partition(".")[2]
+    kind = module.rpartition(".")[2]
     return kind, words[words.index("--name") + 1] if "--name" in words[:-1] else kind

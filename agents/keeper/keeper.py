@@ -111,7 +111,9 @@ class Keeper:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except OSError:
-                time.sleep(_LOCK_S)  # somebody may have looked whether it is held (console/deploy/personal/liveness.py)
+                time.sleep(
+                    _LOCK_S
+                )  # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
         os.close(fd)
         raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
 
@@ -139,7 +141,7 @@ class Keeper:
             if not node.get("address"):  # one that has an address is kept by a keeper of its own
                 pct(str(node["name"]))
         for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
-            program(str(name), ["-m", "agents.simulated", "--config", path, "--name", str(name)])
+            program(str(name), ["-m", "simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
         return kept
 

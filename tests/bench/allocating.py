@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agents.cpa.placement.line import best_fit
+from agents.cpa.placement.first_and_best_fit import best_fit
 from agents.link.client import Client
 from agents.linux.processes import start_time
 from db.allocation.allocate import Demand, allocate

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.cpa.placement import Layout, find, shells
+from agents.cpa.placement import shells
 from agents.cpa.placement.metrics import mean_pairwise_hops, pieces, total_hops
+from agents.cpa.placement.registry import Layout, find
 from db.topology import Mesh, parse
 from tests.bench.ratios import Bar, Row
 from tests.support.half_full import Day, box, cabinets

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from agents.cpa.placement import Geometry, Layout, Placement
+from agents.cpa.placement.registry import Geometry, Layout, Placement
 from db.topology import Mesh, parse
 
 

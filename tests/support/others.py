@@ -68,7 +68,7 @@ def _python_with_copies(base: str) -> str:
     os.chmod(directory, 0o755)
     subprocess.run([base, "-m", "venv", "--without-pip", directory], check=True, capture_output=True)
     into = next(Path(directory).glob("lib/python3.*/site-packages"))
-    for name in ("agents", "console", "db", "redmesh"):
+    for name in ("agents", "console", "db", "redmesh", "simulated"):
         shutil.copytree(f"{_ROOT}/{name}", into / name)
     for name in _required("redmesh", set()):
         for file in importlib.metadata.files(name) or ():

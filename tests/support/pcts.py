@@ -23,13 +23,16 @@ MESH = f"{os.getpid():08x}"  # of this run of the tests alone: leftovers are loo
 
 
 class Machine:
-    """``count`` PCTs of ``slots`` processors in a private directory; take it down by ``close``."""
+    """``count`` PCTs of ``slots`` processors in a private directory.
 
-    def __init__(self, count: int = 1, slots: int = 4, **settings: Any) -> None:
+    ``close`` ends them. ``open_files`` is their soft limit of descriptors.
+    """
+
+    def __init__(self, count: int = 1, slots: int = 4, open_files: int | None = None, **settings: Any) -> None:
         self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
         self.run = os.path.join(self.directory, "run")
         self.state = os.path.join(self.directory, "state")
-        self.slots = slots
+        self.slots, self._open_files = slots, open_files
         os.mkdir(self.run, 0o700)
         os.mkdir(self.state, 0o700)
         self.nodes = [
@@ -49,6 +52,8 @@ class Machine:
     def start(self, name: str) -> None:
         """Start the PCT of a node."""
         command = [sys.executable, "-P", "-m", "agents.pct", "--config", self.config, "--node", name]
+        if self._open_files is not None:  # this process may have more open
+            command = ["prlimit", f"--nofile={self._open_files}:", *command]
         self.pcts[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def await_pct(self, name: str) -> None:

@@ -9,18 +9,26 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import sub
 
-from agents.cpa.placement import line
+from agents.cpa.placement import first_and_best_fit
 from agents.cpa.placement.layout import Curve, Geometry, Layout, Unplaced
 
 
 def hilbert(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Best fit along the Hilbert curve; along the tree of a cluster."""
-    return line.best_fit(free, count) if geometry is None else fit(free, count, geometry, geometry.curve("hilbert"))
+    return (
+        first_and_best_fit.best_fit(free, count)
+        if geometry is None
+        else fit(free, count, geometry, geometry.curve("hilbert"))
+    )
 
 
 def snake(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Best fit along a snake through the rows; along the tree of a cluster."""
-    return line.best_fit(free, count) if geometry is None else fit(free, count, geometry, geometry.curve("snake"))
+    return (
+        first_and_best_fit.best_fit(free, count)
+        if geometry is None
+        else fit(free, count, geometry, geometry.curve("snake"))
+    )
 
 
 def fit(free: Sequence[int], count: int, layout: Layout, curve: Curve) -> list[int]:

@@ -12,8 +12,8 @@ from itertools import compress
 from operator import sub
 
 from agents.cpa.placement.along import fit, runs
+from agents.cpa.placement.first_and_best_fit import best_fit
 from agents.cpa.placement.layout import Curve, Geometry, Layout
-from agents.cpa.placement.line import best_fit
 from agents.cpa.placement.shells import line_spread, ring_spread
 
 #: Intervals longer than this many times the size are left for larger requests.

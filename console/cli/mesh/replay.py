@@ -7,13 +7,13 @@ import json
 import zlib
 from typing import IO
 
-from agents.simulated.player import Outcome, Player
-from agents.simulated.traces import Job, generated, read_swf
 from console.deploy.personal import lifecycle
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db.views.viewer import Picture, open_viewer
 from redmesh.text import counted
+from simulated.trace_player import Outcome, Player
+from simulated.traces import Job, generated, read_swf
 
 
 def replay(settings: Settings, options: argparse.Namespace) -> int:

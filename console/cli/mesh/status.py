@@ -12,7 +12,7 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.cli.map.drawing import elapsed, legend, table
 from console.cli.map.rows import counts
-from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another
 from console.errors import ConsoleError
@@ -45,7 +45,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
         rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
     cpas = {
-        os.path.basename(path)[:-5]: liveness.answers(path)
+        os.path.basename(path)[:-5]: evidence_of_life.answers(path)
         for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     }
     database, machine = _database(settings)
@@ -80,8 +80,8 @@ def _unheard(settings: Settings) -> str:
     if not lifecycle.is_up(settings):
         return ""
     there = lifecycle.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
-    silent = liveness.await_sockets(there)
-    if liveness.any_answers(settings.run_dir):
+    silent = evidence_of_life.await_sockets(there)
+    if evidence_of_life.any_answers(settings.run_dir):
         return "a part of it does not answer"
     what = f"its processes live ({', '.join(silent)})" if silent else f"a keeper holds {settings.state_dir}/mesh.lock"
     why = "" if os.path.isdir(settings.run_dir) else f"; {settings.run_dir} was removed and cannot be made again"

@@ -18,7 +18,7 @@ from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh.lifecycle import Outcome
 from console.deploy.mesh.plan import SHARED, login_knobs
 from console.deploy.mesh.waiting import await_them
-from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
 from console.deploy.ssh.connection import HostFailed
 from console.errors import ConsoleError
@@ -38,7 +38,7 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
     lifecycle.make_directories(settings)
     with lifecycle.locked(settings), crew(settings, report) as workers:
         config = lifecycle.read_config(settings)
-        if config is None or not liveness.lives(config):
+        if config is None or not evidence_of_life.lives(config):
             raise ConsoleError("no mesh is up", "mesh up brings this version", exit_status=1)
         errands = workers.errands(host for host in hosts if _is_of(host.name, config))
         workers.each(errands, workers.look)

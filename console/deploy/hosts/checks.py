@@ -13,7 +13,7 @@ from console.deploy.hosts.host_states import Event, State
 from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh import plan
 from console.deploy.mesh.waiting import registered, silent_pct, unreachable
-from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
 from console.deploy.ssh.connection import HostFailed
 from console.errors import ConsoleError
@@ -55,7 +55,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
     if not hosts:
         raise ConsoleError("the configuration describes no such hosts", "mesh init writes one", exit_status=2)
     config = lifecycle.read_config(settings)
-    config = config if config is not None and liveness.lives(config) else None
+    config = config if config is not None and evidence_of_life.lives(config) else None
     with crew(settings, report) as workers:
         errands = workers.errands(hosts)
         workers.each(errands, workers.look)

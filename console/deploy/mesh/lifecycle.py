@@ -19,7 +19,7 @@ from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.mesh import plan
 from console.deploy.mesh.schema import extend
 from console.deploy.mesh.waiting import await_nodes
-from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
 from console.deploy.ssh.connection import HostFailed
 from console.deploy.trust import login_hosts
@@ -226,7 +226,7 @@ def _place_all(
 def _await_cpa(config: dict[str, Any]) -> None:
     # a PCT that is there before them beats in vain, and again and again; where CPAs do not come, await_nodes says so
     deadline = time.monotonic() + _CPA_S
-    while not liveness.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
+    while not evidence_of_life.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 

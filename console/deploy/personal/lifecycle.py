@@ -20,8 +20,8 @@ from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.pct.node.paths import later_incarnation
 from agents.wire.errors import AgentError
-from console.deploy.personal import liveness
-from console.deploy.personal.liveness import answers, lives
+from console.deploy.personal import evidence_of_life
+from console.deploy.personal.evidence_of_life import answers, lives
 from console.deploy.personal.logs import tail
 from console.deploy.personal.plan import Size, cpa_url, keeper_config, size_of, wanted_size
 from console.deploy.personal.program_snapshot import keep
@@ -114,10 +114,10 @@ def down_locked(settings: Settings, *, force: bool) -> bool:
     if not keeper_lives(there):
         with contextlib.suppress(ConsoleError):  # there may be no place for RUN now; a signal needs none
             restore_run(there)
-            liveness.await_sockets(there)
+            evidence_of_life.await_sockets(there)
     if keeper_lives(there):
         _end(settings, there, force)
-    elif liveness.lock_is_held(settings.state_dir):
+    elif evidence_of_life.lock_is_held(settings.state_dir):
         _end_by_signal(settings, there, force)
     elif config is not None:
         adopt(settings, config)  # a new keeper adopts what its predecessor left, and can end it
@@ -135,10 +135,10 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
     if keeper_lives(config):
         return False
     restore_run(config)
-    silent = liveness.await_sockets(config)
+    silent = evidence_of_life.await_sockets(config)
     if keeper_lives(config):
         return False
-    if silent or liveness.lock_is_held(settings.state_dir):
+    if silent or evidence_of_life.lock_is_held(settings.state_dir):
         who = ", ".join(silent) or f"the keeper that holds {settings.state_dir}/mesh.lock"
         raise ConsoleError(
             f"the mesh is up, but {who} cannot be reached in {config['run']}",
@@ -449,16 +449,16 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
         with Client(f"{config['run']}/keeper.sock", "admin", DOWN_S) as keeper:
             keeper.call({"op": "down", "force": force})
     except Unreachable as error:
-        if liveness.lock_is_held(settings.state_dir):
+        if evidence_of_life.lock_is_held(settings.state_dir):
             raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
     _ended(settings, config)
 
 
 def _ended(settings: Settings, config: dict[str, Any]) -> None:
     """After the keeper took the order to end: wait for it, and remove what is left when nothing lives any more."""
-    until(lambda: not liveness.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
+    until(lambda: not evidence_of_life.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
     deadline = time.monotonic() + LEFT_S
-    while left := liveness.processes(settings.state_dir):  # it was killed meanwhile
+    while left := evidence_of_life.processes(settings.state_dir):  # it was killed meanwhile
         if time.monotonic() > deadline:
             some = ", ".join(f"{name} (process {pid})" for pid, (_, name) in list(left.items())[:3])
             raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
@@ -473,7 +473,11 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
     told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
     if not force:
         raise ConsoleError(f"{told}: which launches run cannot be told", "mesh down --force ends them too")
-    keepers = [pid for pid, (kind, _) in liveness.processes(settings.state_dir).items() if kind == liveness.KEEPER]
+    keepers = [
+        pid
+        for pid, (kind, _) in evidence_of_life.processes(settings.state_dir).items()
+        if kind == evidence_of_life.KEEPER
+    ]
     if not keepers:
         raise ConsoleError(
             f"{told}, nor is its process seen from here: it holds {settings.state_dir}/mesh.lock",
@@ -488,13 +492,13 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
     if not force:
         raise ConsoleError(f"what is left of the mesh has no keeper, and cannot be given one: {trouble}", FORCE)
     for kind in (
-        liveness.PCT,
-        liveness.SIMULATED,
-        liveness.LAUNCH,
-        liveness.RCA,
-        liveness.CPA,
+        evidence_of_life.PCT,
+        evidence_of_life.SIMULATED,
+        evidence_of_life.LAUNCH,
+        evidence_of_life.RCA,
+        evidence_of_life.CPA,
     ):  # a PCT ends its launches
-        for pid, (what, _) in liveness.processes(settings.state_dir).items():
+        for pid, (what, _) in evidence_of_life.processes(settings.state_dir).items():
             if what == kind:
                 kill(pid, signal.SIGTERM)
     _ended(settings, config)
@@ -534,7 +538,7 @@ def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.P
             return False
     except ConsoleError:
         pass  # it does not hear, so no launch was begun through it
-    if any(kind == liveness.LAUNCH for kind, _ in liveness.processes(settings.state_dir).values()):
+    if any(kind == evidence_of_life.LAUNCH for kind, _ in evidence_of_life.processes(settings.state_dir).values()):
         return False
     if keeper.poll() is None:
         keeper.terminate()  # it ends its daemons first

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import agents
 import db
 import redmesh
+import simulated
 
 #: What is kept under a state directory, and how many letters name a version.
 PLACE = "program"
@@ -82,7 +83,7 @@ def runs_another(state: str) -> bool:
 
 def _files() -> Iterator[tuple[str, str, os.stat_result]]:
     """Every file of the daemons' packages: its name in there, its path, and its stat."""
-    for package in (agents, db, redmesh):
+    for package in (agents, db, redmesh, simulated):
         root = os.path.dirname(os.path.abspath(str(package.__file__)))
         yield from _inside(root, os.path.basename(root))
 

@@ -15,7 +15,7 @@ from agents.wire import heartbeat
 from agents.wire.errors import AgentError
 from console.deploy.mesh.plan import joined, route_to
 from console.deploy.mesh.schema import extend
-from console.deploy.personal import lifecycle, liveness
+from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
 from console.deploy.trust.authority import TrustError, authority, identity, write_private
 from console.errors import ConsoleError
@@ -47,7 +47,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     elsewhere. StoreError.
     """
     config = lifecycle.read_config(settings)
-    if config is None or not liveness.lives(config):
+    if config is None or not evidence_of_life.lives(config):
         raise ConsoleError("no mesh is up", "mesh up")
     if config.get("granted"):
         raise ConsoleError("this login processor was granted by another one", f"mesh login grant {name} there")
@@ -151,7 +151,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
     with lifecycle.locked(settings):
         config = _config(settings, wanted, near, url)
         there = lifecycle.read_config(settings)
-        if there is not None and liveness.lives(there):
+        if there is not None and evidence_of_life.lives(there):
             if there == config and lifecycle.keeper_lives(there) and _has(config, files):
                 return name
             _leave(settings, there)
@@ -161,7 +161,9 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
             lifecycle.write_private(view_file(settings, name), view + "\n")
         lifecycle.spawn_keeper(config)
         place = os.path.join(config["run"], "cpa-0.sock")
-        lifecycle.until(lambda: liveness.answers(place), lifecycle.UP_S, "nobody takes requests on this processor")
+        lifecycle.until(
+            lambda: evidence_of_life.answers(place), lifecycle.UP_S, "nobody takes requests on this processor"
+        )
     return name
 
 

@@ -11,7 +11,7 @@ from agents.link.trust import SCHEME, parse
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from console.deploy.personal import lifecycle
-from console.deploy.personal.liveness import lives
+from console.deploy.personal.evidence_of_life import lives
 from console.deploy.personal.plan import cpa_url
 from console.deploy.trust import logins
 from console.deploy.trust.authority import Authority, Stage, TrustError, authority

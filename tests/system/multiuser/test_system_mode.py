@@ -1,0 +1,479 @@
+"""System mode: root's mesh, everybody's launches. Users are ada and bob; root's part is done by ``mesh up``."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.linux import cgroup
+from tests.support.hosts import MakeHosts, NamespaceHosts
+from tests.support.mariadb import Server
+from tests.support.others import python_for_others
+from tests.support.system_mesh import SystemMesh
+from tests.support.waiting import wait_until
+
+LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
+IDENTITY = r"""
+echo "uid $(id -u) gid $(id -g) groups $(id -G) umask $(umask)"
+grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status
+grep ^0:: /proc/self/cgroup
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
+    python_for_others()
+    made: NamespaceHosts = netns_hosts(2, users=("ada", "bob"))
+    for host in made:  # a group that only the node knows
+        with open(host.directory / "group", "a") as group:
+            group.write("node-only:x:30001:ada\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
+    os.chmod(sql_server.directory, 0o755)
+    for host in hosts:
+        for name in ("prolog", "epilog"):
+            (host.directory / name).write_text(
+                f"#!/bin/sh\necho $REDMESH_STEP $REDMESH_LAUNCHER $REDMESH_USER $(id -u) >> /run/{name}.log\n"
+                f"env | sort > /run/{name}.env\n[ ! -e /run/{name}.fails ] || {{ echo no good; exit 3; }}\n"
+                f"[ ! -e /run/{name}.daemon ] || sleep 986 &\n"
+            )
+            (host.directory / name).chmod(0o755)
+    made = SystemMesh(hosts, sql_server, prolog="/run/host/prolog", epilog="/run/host/epilog")
+    left: list[str] = []
+    try:
+        made.up("--system")
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def settled(mesh: SystemMesh) -> Iterator[None]:
+    """Afterwards every processor is free, and no host has a process or a directory of a user's launch."""
+    yield
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
+    for host in mesh.hosts:
+        try:
+            wait_until(lambda host=host: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)  # type: ignore[misc]
+        except AssertionError:
+            pytest.fail(f"left on {host.name}:\n{host.run('sh', '-c', LEFT).stdout}{host.processes()}")
+
+
+def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
+    command = f"umask 027; yod -sz 4 --label sh -c {shlex.quote(IDENTITY)}"
+    done = mesh.as_user("ada", "sh", "-c", command, check=True)
+    for rank in range(4):
+        said = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")]
+        assert said[0] == "uid 21001 gid 21001 groups 21001 30001 umask 0027"
+        words = {line.split(":")[0]: line.split(":")[1].split() for line in said[1:]}
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert [words[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Amb")] == [["0" * 16]] * 4
+        assert words["CapBnd"] != ["0" * 16]
+        assert not cgroup.parent_directory() or said[-1].startswith("0::/redmesh-launch-"), "and in its control group"
+
+
+def test_limits_are_those_of_the_users_shell(mesh: SystemMesh) -> None:
+    shell = "ulimit -S -c 0 -s 4096 -n 200 -f 100000; yod -sz 2 sh -c 'ulimit -S -c; ulimit -s; ulimit -n; ulimit -f'"
+    done = mesh.as_user("ada", "bash", "-c", shell, check=True)
+    assert sorted(done.stdout.split()) == sorted(["0", "4096", "200", "200000"] * 2)  # sh counts -f in 512 bytes
+
+
+def test_prolog_and_epilog_are_roots_and_hear_nothing_of_the_user(mesh: SystemMesh) -> None:
+    hostile = {"LD_PRELOAD": "/tmp/evil.so", "PYTHONPATH": "/tmp/evil", "BASH_ENV": "/tmp/evil.sh", "IFS": "x"}
+    words = [f"{name}={value}" for name, value in hostile.items()]
+    for host in mesh.hosts:
+        host.run("rm", "-f", "/run/prolog.log", "/run/epilog.log")
+    done = mesh.as_user("ada", "yod", "-sz", "4", "--export", ",".join(["ALL", *words]), "/bin/true")
+    assert done.returncode == 0, done.stderr
+    for host in mesh.hosts:
+        for name in ("prolog", "epilog"):
+            told = host.run("cat", f"/run/{name}.log").stdout.split()
+            assert told[0] == name and told[2:] == ["ada", "0"], (host.name, told)
+            names = {line.partition("=")[0] for line in host.run("cat", f"/run/{name}.env").stdout.splitlines()}
+            assert not names & (set(hostile) | {"HOME", "USER", "REDMESH_LAUNCH"}), names
+
+
+def test_a_node_whose_prolog_fails_is_left_out(mesh: SystemMesh) -> None:
+    mesh.hosts[1].run("touch", "/run/prolog.fails")
+    try:
+        done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h2", "/bin/true")
+        assert done.returncode == 125 and "h2: the prolog ended with 3: no good" in done.stderr
+        assert mesh.as_user("ada", "yod", "-sz", "2", "hostname", check=True).stdout == "h1\nh1\n"
+    finally:
+        mesh.hosts[1].run("rm", "/run/prolog.fails")
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h2 is tried again", 20.0, 0.1)
+
+
+def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "ada's launch runs", 20.0)
+    (launcher,) = [str(one["id"]) for one in mesh.json("showmesh")["launchers"]]
+    assert mesh.as_user("bob", "yod", "-sz", "2", "id", "-un", check=True).stdout == "bob\nbob\n"
+    for command in (
+        ["yod", "--attach", launcher],
+        ["yod", "--signal", "TERM", launcher],
+        ["pingd", "-kill", "-NoInquire", "-all"],
+        ["mesh", "stacks", launcher],
+    ):
+        refused = mesh.as_user("bob", *command)
+        assert refused.returncode != 0 and "Traceback" not in refused.stderr, command
+        assert yod.poll() is None, command
+    shown = mesh.as_user("bob", "showmesh", check=True).stdout
+    assert "ada" in shown
+    done = mesh.as_user("ada", "yod", "--signal", "TERM", launcher)
+    assert done.returncode == 0, done.stderr
+    assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> None:
+    """Its socket is in the user's own room, where the user may also put what is none."""
+    for who in ("ada", "root"):
+        yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+        wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+        launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+        words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
+        assert mesh.as_user("bob", *words).returncode
+        done = mesh.run(*words) if who == "root" else mesh.as_user(who, *words)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_root_looks_after_a_users_launch(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+    done = mesh.run("mesh", "procs", launcher)
+    assert done.stdout.count("sleep") == 2, done
+    done = mesh.run("yod", "--signal", "TERM", launcher)
+    assert done.returncode == 0, done.stderr
+    assert yod.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) -> None:
+    yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+    place = next((mesh.home / "run").rglob(f"yod-{launcher}.sock"))
+    words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
+    place.unlink()
+    with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:
+        deaf.bind(str(place))
+        deaf.listen(0)
+        first.connect(str(place))
+        told = mesh.as_user("ada", *words)
+        assert told.returncode == 125 and "takes no connections" in told.stderr, told
+    place.unlink()
+    place.symlink_to(mesh.run_dir / "cpa-0.sock")  # root's: nothing of an observer's is said to it
+    told = mesh.as_user("ada", *words)
+    assert told.returncode == 125 and "pingd -kill" in told.stderr, told
+    assert mesh.as_user("ada", "pingd", "-NoInquire", "-kill", "-job", launcher).returncode == 0
+    yod.wait(20)
+
+
+def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    host.run("rm", "-f", "/run/epilog.log")
+    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sh", "-c", "setsid sleep 987 & sleep 987",
+                        stderr=subprocess.PIPE, text=True)  # fmt: skip
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 4, "it runs", 20.0)
+    assert mesh.kill_on(host, "redmesh-launch")
+    assert yod.wait(30) != 0
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 20.0)
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run all the same", 10.0)
+
+
+def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
+    """PCT and launch child at once: the next PCT ends the ranks, runs the epilog and removes the user's files."""
+    host = mesh.hosts[0]
+    host.run("rm", "-f", "/run/epilog.log")
+    script = "env -i setsid sleep 987 & env -i sleep 987 & sleep 987"  # two that carry no mark
+    yod = mesh.start_as("ada", "yod", "-batch", "-sz", "1", "-w", "h1", "sh", "-c", script, stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 3, "it runs", 20.0)
+    host.run("mkdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")  # anybody may
+    for pid in mesh.pids_on(host, "redmesh-pct") + mesh.pids_on(host, "redmesh-launch"):
+        os.kill(pid, signal.SIGKILL)
+    assert yod.wait(30) != 0
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run", 20.0)
+    wait_until(lambda: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)
+    assert host.run("cat", "/run/epilog.log").stdout.count("\n") == 1
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 10.0)
+    assert not host.run("sh", "-c", "ls /run/redmesh-0/*/epilog-*").stdout
+    host.run("rmdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is up again", 20.0, 0.1)
+
+
+#: A yod of a user's own, that gives its processors back and keeps its ranks on them.
+GREEDY = """
+import sys
+from console.launch.engine import Reservation
+confirmed = Reservation._confirmed
+def finish_at_once(self, reply, error):
+    self._cpa.ask(self._cookied("finish", exit_status=0, processor_error=False, reason=""), lambda *_: None, 3.0)
+    confirmed(self, reply, error)
+Reservation._confirmed = finish_at_once
+sys.argv[0] = "yod"
+from console.cli.yod.command import main
+main()
+"""
+
+
+def test_a_processor_is_never_in_two_launches(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    command = ["python", "-c", GREEDY, "-sz", "2", "-w", "h1", "sleep", "987"]
+    yod = mesh.start_as("ada", *command, stderr=subprocess.DEVNULL)
+    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "it has given its processors back", 20.0, 0.1)
+    refused = mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname")
+    assert refused.returncode == 125 and "h1: processor 0 is still in another launch" in refused.stderr
+    assert refused.stdout == "" and yod.poll() is None
+    assert mesh.as_user("bob", "yod", "-sz", "2", "hostname", check=True).stdout == "h2\nh2\n"
+    for pid, words in host.processes().items():
+        if words == "sleep 987":
+            os.kill(pid, signal.SIGKILL)
+    yod.wait(20)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is tried again", 20.0, 0.1)
+    assert mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname", check=True).stdout == "h1\nh1\n"
+
+
+def test_a_prolog_may_begin_a_daemon(mesh: SystemMesh) -> None:
+    """One that holds the prolog's output open: the launch does not wait for it, and ends it with everything else."""
+    host = mesh.hosts[0]
+    host.run("touch", "/run/prolog.daemon")
+    try:
+        mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "true", check=True)
+        assert "sleep 986" not in " ".join(host.processes().values())
+    finally:
+        host.run("rm", "/run/prolog.daemon")
+
+
+#: Run by ada: what root's launch children make and remove for her leads elsewhere now and then.
+SWAPS = r"""
+import os
+base = "/dev/shm/redmesh-21001"
+def swap(path, to):
+    try:
+        os.rename(path, path + ".mine"); os.symlink(to, path); os.unlink(path); os.rename(path + ".mine", path)
+    except OSError:
+        try:
+            os.rename(path + ".mine", path)
+        except OSError:
+            pass
+def launches():
+    try:
+        return [os.path.join(base, name) for name in os.listdir(base) if name.startswith("launch-")]
+    except OSError:
+        return []
+count = 0
+while count < 10_000 or not os.path.exists("/tmp/enough"):
+    to = ("/dev/shm/redmesh-21002", "/root/canary", "/etc", "/root")[count % 4]
+    for path in (base, base + "/images", *launches()):
+        swap(path, to)
+        count += 1
+print(count)
+"""
+
+
+def test_symlinks_in_the_place_of_a_users_directories_lead_root_nowhere(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    mesh.as_user("bob", "yod", "-sz", "1", "-w", "h1", "--bcast=always", "/bin/true", check=True)
+    host.run("sh", "-c", "mkdir -m 700 -p /root/canary; echo x > /root/canary/secret; chmod 600 /root/canary/secret")
+    listing = ("sh", "-c", "ls -lAnd /root /etc /run/host; ls -lAnR /root/canary /dev/shm/redmesh-21002; ls -An /root")
+    before = host.run(*listing).stdout
+    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
+    swapping = subprocess.Popen([*host.enter, *ada, "/usr/bin/python3", "-c", SWAPS], stdout=subprocess.PIPE)
+    try:
+        for _ in range(4):
+            done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h1", "--bcast=always", "/usr/bin/id", "-u")
+            assert set(done.stdout.split()) <= {"21001"} and "Traceback" not in done.stderr
+            wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+    finally:
+        host.run("touch", "/tmp/enough")
+        said, _ = swapping.communicate(timeout=30)
+        host.run("rm", "/tmp/enough")
+    assert int(said) >= 10_000
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001*")
+    assert host.run(*listing).stdout == before
+
+
+def test_a_user_cannot_read_or_trace_the_launch_child(mesh: SystemMesh) -> None:
+    """It has the node's key in its memory, and acts as the user."""
+    script = r"""
+pid=$PPID
+cat /proc/$pid/mem /proc/$pid/environ > /dev/null 2>/tmp/said-$YOD_RANK && echo readable
+ls /proc/$pid/fd >/dev/null 2>&1 && echo listed
+cat /root/.local/state/redmesh/nodes/*/trust/launch.key 2>/dev/null && echo key
+grep -E '^Uid' /proc/$pid/status
+"""
+    done = mesh.as_user("ada", "yod", "-sz", "1", "sh", "-c", script, check=True)
+    assert done.stdout.split() == ["Uid:", "21001", "21001", "0", "21001"]
+
+
+def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
+    """Stack tools and debuggers run as the user for good, with nothing of the launch child's in their hands."""
+    launcher = mesh.as_user("ada", "yod", "-detach", "-sz", "4", "sleep", "600", check=True).stdout.strip()
+    try:
+        told: list[object] = []
+
+        def there() -> bool:
+            done = mesh.as_user("ada", "mesh", "stacks", launcher, "--json")
+            told[:] = [done.stdout, done.stderr]
+            return "clock_nanosleep" in done.stdout and '"ranks": "0-3"' in done.stdout
+
+        wait_until(there, "stacks of both hosts", 30.0, 0.2)
+        assert '"missing": []' in str(told[0])
+        script = "grep -E '^(Uid|Gid|Groups|CapPrm|CapEff):' /proc/self/status; ls -l /proc/self/fd; echo $HOME"
+        said = mesh.as_user("ada", "mesh", "debug", launcher, "3", "--", "sh", "-c", script, check=True).stdout
+        words = {line.split(":")[0]: line.split(":")[1].split() for line in said.splitlines() if ":\t" in line}
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert words["CapPrm"] == words["CapEff"] == ["0" * 16]
+        assert "socket:" not in said and "/home/ada" in said
+        refused = mesh.as_user("bob", "mesh", "debug", launcher, "0", "--", "id")
+        assert refused.returncode == 125 and "uid=" not in refused.stdout
+    finally:
+        mesh.as_user("ada", "yod", "-signal", "KILL", launcher)
+
+
+#: In ada's HOME on a node, and in what her yod's environment names: each says as whom it was run.
+HOSTILE = r"""
+set -e
+cd /home/ada; mkdir -p .config/gdb evil
+say='id -u >> /tmp/ran'
+echo "shell $say" | tee .gdbinit .gdbearlyinit .config/gdb/gdbinit .config/gdb/gdbearlyinit >/dev/null
+cd evil; echo "import os; os.system('$say')" | tee sitecustomize.py usercustomize.py gdb.py startup.py >/dev/null
+chown -R 21001:21001 /home/ada
+"""
+TO_HERS = (
+    "PYTHONSTARTUP=/home/ada/evil/startup.py", "PYTHONPATH=/home/ada/evil", "PYTHONUSERBASE=/home/ada/evil",
+    "DEBUGINFOD_URLS=http://127.0.0.1:9/", "GDBHISTFILE=/root/canary", "XDG_CONFIG_HOME=/home/ada/.config",
+)  # fmt: skip
+
+
+def test_a_users_start_up_files_reach_no_tool_of_ours(mesh: SystemMesh) -> None:
+    """Neither eu-stack nor gdb, at a crash or on request; her own debugger reads them, as she."""
+    host = mesh.hosts[0]
+    host.run("sh", "-c", HOSTILE, check=True)
+    crash = ("yod", "-sz", "1", "-w", "h1", "-bt", "sh", "-c", "exec env -i sh -c 'kill -SEGV $$'")
+    try:
+        for hide in ((), ("/usr/bin/eu-stack",)):
+            for path in hide:
+                host.run("mount", "--bind", "/dev/null", path, check=True)
+            done = mesh.as_user("ada", "env", *TO_HERS, *crash)
+            assert done.returncode == 128 + signal.SIGSEGV and ("gdb" if hide else "eu-stack") in done.stderr, (
+                done.stderr
+            )
+            assert host.run("cat", "/tmp/ran").stdout == ""
+        ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--", "env", "HOME=/home/ada"]
+        host.run(*ada, "gdb", "-batch")
+        assert set(host.run("cat", "/tmp/ran").stdout.split()) == {"21001"}, "they do say so, where they are read"
+    finally:
+        host.run("umount", "/usr/bin/eu-stack")
+        host.run("sh", "-c", "rm -rf /home/ada/.gdb* /home/ada/.config /home/ada/evil /tmp/ran")
+
+
+def test_hard_links_in_a_users_directory_give_nothing_away(mesh: SystemMesh) -> None:
+    """What is root's, or another's, keeps owner and mode, whatever ada links where her launch child writes."""
+    host = mesh.hosts[0]
+    mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "--bcast=always", "/bin/true", check=True)
+    host.run("sh", "-c", "echo x > /dev/shm/roots; chmod 666 /dev/shm/roots; echo y > /dev/shm/bobs; "
+                         "chown 21002 /dev/shm/bobs; chmod 600 /dev/shm/bobs")  # fmt: skip
+    link = (
+        "cd /dev/shm/redmesh-21001; for f in roots bobs; do for n in lock digests; do ln -f ../$f $n; done; done;"
+        "mkdir -p images; ln ../roots images/1-00; ln ../roots images/x.part; ls -l . images"
+    )
+    ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
+    linked = host.run(*ada, "sh", "-c", link).stdout
+    assert "x.part" in linked, "the kernel lets her link what she may write"
+    for _ in range(2):
+        done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h1", "--bcast=always", "/usr/bin/id", "-u")
+        assert set(done.stdout.split()) <= {"21001"} and "Traceback" not in done.stderr
+    said = host.run("stat", "-c", "%u %a", "/dev/shm/roots", "/dev/shm/bobs").stdout
+    assert said == "0 666\n21002 600\n"
+    assert host.run("cat", "/dev/shm/bobs").stdout == "y\n"
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001 /dev/shm/roots /dev/shm/bobs")
+    wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+
+
+def test_a_users_room_that_was_never_given_is_given_and_no_other_is_taken(mesh: SystemMesh) -> None:
+    """The RCA may be killed between making a directory and giving it; nobody else can put one there."""
+    users = mesh.run_dir / "users"
+    mesh.as_user("ada", "yod", "-sz", "1", "true", check=True)
+    tried = mesh.as_user("ada", "sh", "-c", f"cd {users} && mv 21001 mine; ln -s /root 21002; rmdir 21001; mkdir 21003")
+    assert tried.returncode and "21001" in tried.stderr and sorted(os.listdir(users))[0] == "21001"
+    os.chown(users / "21001", 0, 0)
+    mesh.as_user("ada", "yod", "-sz", "1", "true", check=True)
+    assert (users / "21001").stat().st_uid == 21001 and (users / "21001").stat().st_mode & 0o777 == 0o700
+
+
+#: What a CPA asks a node that changes sides, with the login processor's certificate.
+WIPE = """
+from agents.link.client import Client
+from agents.link.trust import use_login
+use_login("{mesh}", "{state}")
+with Client("tls://{address}:7117/h1", "cpa") as client:
+    print(client.call({{"op": "wipe"}})["clean"])
+"""
+
+
+def test_a_node_that_is_wiped_has_nothing_of_any_user(mesh: SystemMesh) -> None:
+    """Each user's directory is swept as that user, before the node says that it is clean."""
+    host = mesh.hosts[0]
+    plant = (
+        "d=/dev/shm/redmesh-%d; mkdir -p -m 700 $d/images; l=$d/launch-$(stat -Lc %%i /proc/self/ns/pid)-4000000-1-x; "
+    )
+    plant += "mkdir -m 700 $l; echo old > $l/program; ln $l/program $d/images/4-00; chown -R %d:%d $d"
+    for uid in (21001, 21002):
+        host.run("sh", "-c", plant % (uid, uid, uid), check=True)
+    name = os.path.basename(mesh.run_dir)
+    script = WIPE.format(mesh=name, state=mesh.state, address=host.address)
+    done = mesh.run("python", "-c", script, env={"PYTHONPATH": str(Path(__file__).parents[3])})
+    left = host.run("sh", "-c", "find /dev/shm/redmesh-2100* -type f -size +0").stdout
+    assert (done.stdout, left) == ("True\n", ""), done
+    wait_until(lambda: mesh.states()["h1"] == "up", "it registers anew", 20.0, 0.1)
+
+
+def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
+    done = mesh.run("yod", "-sz", "1", "true")
+    assert done.returncode == 125 and "launches of root are refused" in done.stderr and "allow_root" in done.stderr
+
+
+def test_somebody_elses_directory_in_the_ram_disk_is_put_aside(mesh: SystemMesh) -> None:
+    host = mesh.hosts[0]
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001; mkdir -m 777 /dev/shm/redmesh-21001; "
+                         "chown 21002 /dev/shm/redmesh-21001")  # fmt: skip
+    mesh.as_user("ada", "yod", "-sz", "1", "-w", "h1", "true", check=True)
+    owners = host.run("stat", "-c", "%u %a", "/dev/shm/redmesh-21001").stdout
+    assert owners == "21001 700\n"
+    host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001.*")
+
+
+def test_a_program_travels_and_is_its_users(mesh: SystemMesh, tmp_path: Path) -> None:
+    program = mesh.home / "ada" / "prog"
+    program.write_text('#!/bin/sh\nstat -c "%u %a" "$0"; echo "$0"\n')
+    program.chmod(0o755)
+    os.chown(program, 21001, 21001)
+    done = mesh.as_user("ada", "yod", "-sz", "2", "--bcast=always", str(program), check=True)
+    assert done.stdout.split()[0] == "21001" and "/dev/shm/redmesh-21001/" in done.stdout
+
+
+def test_only_what_the_configuration_says_listens(mesh: SystemMesh) -> None:
+    for host in mesh.hosts:
+        lines = host.run("ss", "-ltnH").stdout.splitlines()
+        assert sorted(line.split()[3] for line in lines) == [f"{host.address}:22", f"{host.address}:7117"]
+
+
+def test_it_needs_root_a_database_server_and_a_configuration(mesh: SystemMesh) -> None:
+    done = mesh.as_user("ada", "mesh", "up")
+    assert done.returncode != 0 and "root" in done.stderr and "Traceback" not in done.stderr
+    plain = mesh.run("mesh", "up", "--system", env={"REDMESH_CONFIG": "", "REDMESH_SYSTEM": ""})
+    assert plain.returncode == 2 and "/etc/redmesh/mesh.toml" in plain.stderr
+    lite = mesh.run("mesh", "up", env={"REDMESH_DATABASE": f"sqlite://{mesh.home}/x.db"})
+    assert lite.returncode == 2 and "SQLite" in lite.stderr

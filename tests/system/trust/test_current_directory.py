@@ -1,0 +1,131 @@
+"""Nothing that we start imports code of the current directory, with relative entries in PYTHONPATH and without."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from redmesh.start_command import start_command
+from tests.support.mesh import PrivateMesh
+from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
+
+#: Packages of ours, of what we need, and of who writes start-up files; and then all of the standard library.
+NAMES = {
+    "agents", "console", "db", "redmesh", "simulated", "yodio", "peewee", "playhouse", "pymysql", "rich", "textual",
+    "tomlkit", "cryptography", "paramiko", "textual_serve", "aiohttp", "sitecustomize", "usercustomize",
+}  # fmt: skip
+#: What an interpreter imports by PYTHONPATH before the first line of its program: no program can prevent it.
+BEFORE_US = {"encodings", "sitecustomize", "usercustomize"}
+PATHS = {"without": None, "dot": ".", "empty": "/nowhere::/nowhere/else", "parent": "../work:/nowhere"}
+two_paths = pytest.mark.parametrize("hostile", ["without", "dot"], indirect=True)
+#: A launch through the library, out of a program that has loaded its own modules before it stands in that directory.
+LIBRARY = """
+import os, sys
+import json, subprocess, asyncio, tempfile
+import redmesh
+os.chdir(sys.argv[1])
+if len(sys.argv) > 2:
+    os.environ["PYTHONPATH"] = sys.argv[2]
+print(redmesh.run(["sh", "-c", "echo $PYTHONPATH"], size=1).text.strip())
+"""
+
+
+class HostileMesh(PrivateMesh):
+    """A mesh whose commands run where packages stand that say when they are imported."""
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__(processors=2, nodes=1, **({} if path is None else {"PYTHONPATH": path}))
+        if path is None:
+            self.env.pop("PYTHONPATH", None)
+        self.said = self.home / "imported"
+        code = f"import os, sys\nwith open({str(self.said)!r}, 'a') as file:\n" \
+            "    file.write(f'{__name__} in {sys.orig_argv}\\n')\nraise SystemExit('hostile')\n"  # fmt: skip
+        names = NAMES | set(sys.stdlib_module_names)
+        for name in names if path is None else names - BEFORE_US:
+            (self.work / name).mkdir()
+            (self.work / name / "__init__.py").write_text(code)
+
+    def imported(self) -> str:
+        """Which package was imported by which program."""
+        return self.said.read_text() if self.said.exists() else ""
+
+
+@pytest.fixture(params=PATHS)
+def hostile(request: pytest.FixtureRequest) -> Iterator[HostileMesh]:
+    made = HostileMesh(PATHS[request.param])
+    try:
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+def test_a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:
+    told = hostile.run("yod", "-sz", "2", "sh", "-c", "echo $PYTHONPATH", check=True).stdout
+    assert told == f"{hostile.env.get('PYTHONPATH', '')}\n" * 2, "ranks get the variable as it is"
+    (hostile.home / "data").mkdir()
+    (hostile.home / "data" / "hello").write_text("hello\n")
+    out = hostile.run("yod", "-io", str(hostile.home / "data"), "yodio", "cat", "hello", check=True).stdout
+    assert out == "hello\n"
+    lost = hostile.start("yod", "-sz", "2", "sleep", "600")
+    wait_until(lambda: hostile.json("mesh", "status")["launchers"], "a launch runs")
+    lost.send_signal(signal.SIGKILL)  # the clean-up executable runs then
+    lost.wait()
+    wait_until(lambda: not hostile.json("mesh", "status")["launchers"], "it has been cleaned up")
+    for daemon in ("rca", "cpa-0", "n0", "keeper"):
+        hostile.kill(daemon)  # each is started again by us
+    wait_until(lambda: hostile.run("mesh", "up", "--processors", "2", "--nodes", "1").returncode == 0, "it is up")
+    hostile.run("yod", "-sz", "2", "true", check=True)
+    assert not hostile.imported()
+
+
+@two_paths
+def test_every_command(hostile: HostileMesh) -> None:
+    hostile.up()
+    help = hostile.run("mesh", "--help", check=True).stdout
+    verbs = [line.split()[0] for line in help.splitlines() if line.startswith("    ") and line[4].islower()]
+    assert {"up", "status", "console", "serve", "completion"} <= set(verbs)
+    for verb in verbs:
+        hostile.run("mesh", verb, "--help", check=True)
+    for words in (
+        ("mesh", "status"), ("mesh", "history"), ("mesh", "doctor"), ("mesh", "nodes"), ("mesh", "drain", "n0"),
+        ("mesh", "resume", "n0"), ("mesh", "db", "status"), ("mesh", "topology"), ("mesh", "completion", "bash"),
+        ("showmesh",), ("pingd",), ("yod", "--help"), ("yod", "--version"), ("yod", "-sz", "1", "true"),
+        ("mesh", "record", "tape", "--seconds", "0.1"), ("mesh", "procs", "1"), ("mesh", "stacks", "1"),
+        ("mesh", "debug", "1", "0", "gdb"), ("mesh", "upgrade"),
+    ):  # fmt: skip
+        done = hostile.run(*words)
+        assert "Traceback" not in done.stderr and "hostile" not in done.stderr, (words, done.stderr)
+        assert not hostile.imported(), words
+
+
+@two_paths
+def test_what_the_console_starts(hostile: HostileMesh) -> None:
+    hostile.up()
+    screen = Tmux(hostile)
+    try:
+        screen.until("n0")
+        screen.press("q")
+        screen.until("ended with 0")
+    finally:
+        screen.close()
+    for module in (
+        "console.cli.yod.command",
+        "console.cli.mesh.command",
+        "console.cli.pingd.command",
+        "console.cli.showmesh",
+    ):
+        hostile.run(*start_command(module), "--help", check=True)
+    assert not hostile.imported()
+
+
+def test_the_library(hostile: HostileMesh) -> None:
+    hostile.up()
+    path = hostile.env.pop("PYTHONPATH", None)
+    words = [sys.executable, "-P", "-c", LIBRARY, str(hostile.work), *([] if path is None else [path])]
+    assert hostile.run(*words, cwd=hostile.home, check=True).stdout.strip() == (path or "")
+    assert not hostile.imported()

@@ -1,0 +1,44 @@
+"""SIGINT at any moment of a command: it ends, and no traceback of ours is printed."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh import MakeMesh
+
+ROOT = Path(__file__).parents[3]
+#: What the interpreter does before the first instruction of a program.
+START_UP = ("<frozen runpy>", "<frozen site>", "<frozen zipimport>", ", line 0, in <module>")
+
+
+def ours(errors: str) -> bool:
+    """Whether a traceback is from an instruction of ours, and not of the interpreter's start."""
+    return f'File "{ROOT}/' in errors and not any(place in errors for place in START_UP)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bin/mesh", "status"], ["bin/showmesh"], ["bin/pingd"], ["bin/yod", "--show", "true"],
+        ["-m", "console.cli.mesh", "status"], ["-m", "console.cli.yod", "--show", "true"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_interrupt_gives_no_traceback(mesh: MakeMesh, words: list[str]) -> None:
+    private = mesh(2, 1, up=False)
+    words = [str(ROOT / word) if word.startswith("bin/") else word for word in words]
+    began = time.monotonic()
+    subprocess.run([sys.executable, *words], env=private.env, cwd=ROOT, capture_output=True)
+    whole_s = time.monotonic() - began
+    for at in range(60):
+        process = private.start(sys.executable, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            process.wait(whole_s * at / 60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+        assert not ours(errors), f"after {at}/60 of its time: {errors}"

@@ -1,0 +1,147 @@
+"""Rows, their order, filters, and what is left out where there is no room."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.tui.model.machine import Event, Launcher, Machine, Node, Picture, Processor
+from console.tui.model.tables import (
+    EVENTS,
+    LAUNCHERS,
+    NODES,
+    PARTITIONS,
+    FilterError,
+    Rows,
+    as_csv,
+    as_records,
+    cells_of,
+    matcher,
+)
+from tests.unit.tui.test_expressions import MACHINE
+
+
+def many(count: int = 40) -> Machine:
+    nodes = [Node(i + 1, f"n{i}", state="down" if i % 10 == 3 else "up", state_at=float(i)) for i in range(count)]
+    rows = [Processor(i, 1 + i, 0, launcher=1 if i < 5 else None) for i in range(count)]
+    launchers = [Launcher(1, "ada", 1, "=cmd|'/c calc'", 5, "busy", "login1", 1, 1, "", 1.0, 2.0)]
+    events = [Event(i, float(i), "node_up", f"n{i}", None, None, f"n{i} is up") for i in range(1, 20)]
+    made = Machine()
+    made.apply(Picture(True, 1, 100.0, "main", nodes, rows, launchers, [], events=events))
+    return made
+
+
+def names(rows: Rows) -> list[str]:
+    rows.refresh()
+    return [rows.texts(key)[0] for key in rows.order]
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    assert names(Rows(NODES, many(12))) == [f"n{i}" for i in range(12)]
+
+
+def test_the_newest_event_comes_first() -> None:
+    rows = Rows(EVENTS, many())
+    rows.refresh()
+    assert rows.order[0] == 19 and rows.order[-1] == 1
+
+
+def test_any_column_both_ways() -> None:
+    rows = Rows(NODES, many(12))
+    for column in range(len(NODES.columns)):
+        rows.sort, rows.reverse = column, False
+        forward = names(rows)
+        rows.reverse = True
+        assert names(rows) == forward[::-1]
+    rows.sort, rows.reverse = 1, False
+    assert names(rows)[0] == "n3"  # down before up
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "held"),
+    [
+        ("down", "n3 down", "n4 up"),
+        ("!down", "n4 up", "n3 down"),
+        ("n[12]\\b", "n2", "n12x"),
+        ("~hst", "hostname", "shoten"),
+        ("ADA", "ADA", "ada"),
+        ("ada", "ADA", "bob"),
+        ("!", "anything", None),
+    ],
+)
+def test_filters(text: str, passes: str, held: str | None) -> None:
+    matches = matcher(text)
+    assert matches(passes) and (held is None or not matches(held))
+
+
+def test_a_filter_that_is_none_is_told_and_the_old_one_stays() -> None:
+    rows = Rows(NODES, many())
+    rows.set_filter("down")
+    with pytest.raises(FilterError):
+        rows.set_filter("n[")
+    assert rows.filter == "down" and names(rows) == ["n3", "n13", "n23", "n33"]
+
+
+@given(st.text(max_size=12))
+def test_no_filter_is_a_fault(text: str) -> None:
+    try:
+        matcher(text)("a line")
+    except FilterError:
+        pass
+
+
+def test_what_has_not_changed_is_not_worked_out_again() -> None:
+    made = many()
+    rows = Rows(NODES, made)
+    rows.refresh()
+    asked: list[str] = []
+    column = NODES.columns[0]
+    counted = column._replace(text=lambda row, machine: asked.append(row.name) or row.name)  # type: ignore[func-returns-value]
+    rows.table = NODES._replace(columns=(counted, *NODES.columns[1:]))
+    made.apply(Picture(False, 2, 101.0, "main", [Node(4, "n3", state="up")], [], [], []))
+    rows.refresh()
+    assert asked == ["n3"]
+    rows.set_filter("down")
+    assert names(rows) == ["n13", "n23", "n33"]
+
+
+@given(st.integers(1, 250), st.sampled_from([LAUNCHERS, PARTITIONS, NODES, EVENTS]))
+def test_columns_fit_or_are_as_few_as_can_be(room: int, table: object) -> None:
+    rows = Rows(table, MACHINE)  # type: ignore[arg-type]
+    rows.refresh()
+    widths = rows.widths(room)
+    shown = [width for width in widths if width]
+    assert sum(shown) + 2 * (len(shown) - 1) <= max(room, 90)
+    if room > 150 and any(not column.most and rows.widest[i] for i, column in enumerate(rows.table.columns)):
+        assert sum(shown) + 2 * (len(shown) - 1) == room  # nothing is left over
+
+
+def test_csv_has_what_is_shown_and_no_formula() -> None:
+    rows = Rows(LAUNCHERS, many())
+    rows.refresh()
+    head, line = csv.reader(io.StringIO(as_csv(rows, rows.order)))
+    assert head[:4] == ["id", "user", "state", "size"] and line[0] == "1"
+    assert line[-1] == "'=cmd|'/c calc'"
+
+
+def test_json_has_all_that_is_known() -> None:
+    rows = Rows(NODES, many(3))
+    rows.refresh()
+    [first, *_] = json.loads(json.dumps(as_records(rows, rows.order)))
+    assert first["name"] == "n0" and first["incarnation"] == 0
+
+
+def test_what_rows_stand_for() -> None:
+    rows = Rows(LAUNCHERS, MACHINE)
+    rows.refresh()
+    assert cells_of(LAUNCHERS, rows.row(7), MACHINE) == [0, 1]
+    rows = Rows(PARTITIONS, MACHINE)
+    rows.refresh()
+    assert cells_of(PARTITIONS, rows.row(9), MACHINE) == [13]
+    assert cells_of(NODES, MACHINE.nodes[1], MACHINE) == [4, 5, 6, 7]
+    event = Event(1, 1.0, "node_up", "n2", None, None, "")
+    assert cells_of(EVENTS, event, MACHINE) == [8, 9, 10, 11]
+    assert cells_of(EVENTS, event._replace(launcher=7, node=""), MACHINE) == [0, 1]
