@@ -8,6 +8,7 @@ Type checkers read ``__init__.pyi``.
 _DEFINED_IN = {
     "redmesh.errors": ("LaunchFailed", "NotLaunched", "RedmeshError"),
     "redmesh.events": ("Aborted", "Allocated", "End", "Event", "Exit", "Lost", "Output", "Result", "Started"),
+    "redmesh.placement": ("Geometry", "Layout", "Placement", "PlacementError"),
     "redmesh.api": ("PIPE", "Launch", "attach", "launch", "run", "stacks"),
 }
 #: Names of agents/yodio/yodpdb.py, a file that ranks also get without the package.

@@ -16,6 +16,10 @@ from redmesh.events import Lost as Lost
 from redmesh.events import Output as Output
 from redmesh.events import Result as Result
 from redmesh.events import Started as Started
+from redmesh.placement import Geometry as Geometry
+from redmesh.placement import Layout as Layout
+from redmesh.placement import Placement as Placement
+from redmesh.placement import PlacementError as PlacementError
 
 def debug_here() -> None: ...
 def debug_on_request() -> None: ...

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import BIN, MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
 from tests.support.wheels import ROOT, Environment, build, write_wheel
 
 #: Top-level packages of somebody else's; openai-agents has ``agents``.
@@ -24,6 +25,31 @@ running = redmesh.launch(["sleep", "600"])
 print(running.launcher > 0 and len(redmesh.stacks(running.launcher)["tree"]))
 running.kill()
 print(sorted(name for name in sys.modules if name.startswith("agents.")))
+"""
+#: A placement of somebody else's, which imports ``redmesh`` alone, and their own package called ``agents`` not at all.
+PLACEMENT = """
+from collections.abc import Sequence
+
+from redmesh import Geometry, Layout, Placement, PlacementError
+
+
+def backwards(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+    if geometry is not None:
+        assert geometry.curve().sort(free) and geometry.topology.kind and geometry.size
+    return list(free)[-count:][::-1]
+
+
+def refuses(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+    raise PlacementError("no two processors of one colour are free", "paint one")
+
+
+def waits(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
+    if len(free) < 2:
+        raise PlacementError("another one is needed", may_wait=True)
+    return list(free)[:count]
+
+
+known: Placement = backwards
 """
 
 
@@ -100,3 +126,25 @@ def test_both_in_one_environment_in_both_orders(
     environment.uninstall("openai-agents", "their-console", "their-db", "their-simulated")
     assert environment.files() == alone
     use_everything(private)
+
+
+def test_a_placement_of_somebody_elses_needs_our_name_alone(
+    mesh: MakeMesh, environment: Environment, ours: Path, tmp_path: Path
+) -> None:
+    entries = "".join(f"{name} = colours:{name}\n" for name in ("backwards", "refuses", "waits"))
+    files = {"colours.py": PLACEMENT, "colours-1.0.dist-info/entry_points.txt": f"[redmesh.placement]\n{entries}"}
+    environment.install(*([] if "redmesh/__init__.py" in environment.files() else [ours]))
+    environment.install(write_wheel(tmp_path, "colours", files))
+    private = mesh(2, 2, up=False, PATH=f"{environment.bin}:{BIN}:/usr/bin:/bin")
+    private.up()
+    told = private.run("yod", "--dry-run", "--placement", "backwards", "-sz", "2", "true", check=True).stdout
+    assert told.index("n1") < told.index("n0")
+    refused = private.run("yod", "--placement", "refuses", "true")
+    assert refused.returncode == 125
+    assert "no two processors of one colour are free (paint one)" in refused.stderr, refused.stderr
+    running = private.start("yod", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
+    wait_until(lambda: private.json("mesh", "status")["launchers"], "one processor is in use")
+    assert private.run("yod", "--placement", "waits", "true").returncode == 125
+    waiting = private.start("yod", "-wait-for-nodes", "60", "--placement", "waits", "true")
+    (private.work / "go").touch()
+    assert (running.wait(30), waiting.wait(30)) == (0, 0)
