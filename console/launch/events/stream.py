@@ -45,7 +45,7 @@ class Stream:
 
 def tell_note(front: Front, stream: Stream, message: dict[str, Any]) -> None:
     """What a node has to say to people. That it gives way is told also with -quiet and -batch: it explains the end."""
-    node, text, way = message["node"], message["message"], message.get("gives_way")
+    node, text, way = message["node"], message["message"], message.get("preempted_by")
     if way is None:
         front.status(f"{node}: {text}")
         stream.emit({"event": "note", "node": node, "text": text})
