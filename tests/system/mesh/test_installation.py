@@ -116,6 +116,7 @@ def test_both_in_one_environment_in_both_orders(
     told = private.run("python", "-c", PROGRAM, check=True).stdout
     assert told.startswith("ran\nran\n") and told.endswith("['agents.run']\n"), told
     environment.uninstall("redmesh")
+    assert not (environment.packages / "redmesh").exists()
     left = environment.files()
     assert left == {name: content for name, content in both.items() if name not in alone or name.endswith(".pth")}
     assert private.run("python", "-c", "from agents import run; import console, db").returncode == 0
