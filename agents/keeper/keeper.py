@@ -163,7 +163,26 @@ class Keeper:
         if self._config.get("auto"):
             self._loop.after(self._idle_step(), self._ask_idle)
         self._loop.after(LOOK_S, self._look_at_socket)
+        if self._config.get("ends_with"):
+            self._watch_job(*self._config["ends_with"])
         self._loop.run()
+
+    def _watch_job(self, pid: int, began: int) -> None:
+        """End with the script of the batch system's job that the mesh belongs to."""
+        try:
+            handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
+        except OSError:
+            handle = -1
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(handle)
+            self._end("the job has ended")
+
+        if handle < 0:
+            self._loop.after(0, lambda: self._end("the job has ended"))
+        else:
+            self._loop.watch(handle, READ, on_end)
 
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
         """Adopt daemons that a former keeper left, start the others.

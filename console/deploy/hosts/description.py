@@ -66,6 +66,10 @@ class Host(NamedTuple):
 
 def read_hosts(settings: Settings) -> list[Host]:
     """The hosts of the configuration, in its order. ConfigurationError that names file and line."""
+    if settings.allocation:
+        from console.deploy.managed.steps import job_hosts
+
+        return job_hosts(settings)
     hosts: list[Host] = []
     taken: dict[str, str] = {}
     for number, table in enumerate(settings.host_tables):

@@ -48,8 +48,11 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
         else:
             from redmesh.text import counted
 
-            size = counted(settings.processors or os.cpu_count() or 1, "processor")
-            status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
+            if settings.allocation:
+                status(f"no mesh is up in this job: starting one ({settings.allocation}); it ends with the job")
+            else:
+                size = counted(settings.processors or os.cpu_count() or 1, "processor")
+                status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
     while True:
