@@ -49,7 +49,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         TEXT,
         "auto",
         0,
-        "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux or another",
+        "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux …",
     ),
     ("job", TEXT, "", 0, "from outside of a job: the state directory of its mesh (`mesh manager list` shows it)"),
     ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),

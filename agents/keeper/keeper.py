@@ -164,11 +164,19 @@ class Keeper:
             self._loop.after(self._idle_step(), self._ask_idle)
         self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
-            self._watch_job(*self._config["ends_with"])
+            self._watch_owner(*self._owner())
         self._loop.run()
 
-    def _watch_job(self, pid: int, began: int) -> None:
-        """End with the script of the batch system's job that the mesh belongs to."""
+    def _owner(self) -> Tuple[int, int]:
+        # in a batch system's job: its script, or on the other hosts the process by which the manager started us
+        if self._config["ends_with"] != "parent":
+            pid, began = self._config["ends_with"]
+            return int(pid), int(began)
+        pid = os.getppid()
+        return pid, processes.start_time(pid)
+
+    def _watch_owner(self, pid: int, began: int) -> None:
+        """End with the process ``pid``: nothing outlives the batch system's job."""
         try:
             handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
         except OSError:
@@ -529,5 +537,9 @@ class Keeper:
 
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")
+        if self._config.get("ends_with"):  # a job leaves nothing behind
+            node = self._config["ends_with"] == "parent"
+            place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
+            shutil.rmtree(place, ignore_errors=True)
         self._loop.stop()
         os.close(self._lock)

@@ -212,4 +212,5 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         "listen": joined(agent_place(errand, settings)),
         "rca": login["rca"],
         "trust": f"{facts['state']}/trust",
+        **({"ends_with": "parent"} if settings.allocation else {}),
     }
