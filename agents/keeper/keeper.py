@@ -523,6 +523,18 @@ class Keeper:
                 return
         self._finish()
 
+    def _end_steps(self) -> None:
+        """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
+        import json
+
+        try:
+            with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
+                steps = [(int(pid), int(began)) for pid, began in json.load(file)]
+        except (OSError, ValueError, TypeError):
+            return
+        for pid, began in steps:
+            processes.send_signal(pid, signal.SIGTERM, began)
+
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
@@ -539,6 +551,8 @@ class Keeper:
         self._log.write("keeper ended")
         if self._config.get("ends_with"):  # a job leaves nothing behind
             node = self._config["ends_with"] == "parent"
+            if not node:
+                self._end_steps()
             place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
             shutil.rmtree(place, ignore_errors=True)
         self._loop.stop()

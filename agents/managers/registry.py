@@ -8,7 +8,7 @@ from redmesh.managers import ENTRY_POINTS, ManagerError, problems
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping, Tuple
+    from typing import Any, List, Mapping, Tuple
 
 #: Ours, in the order in which they are asked: a Flux instance may run inside an allocation of any other.
 OURS = ("flux", "slurm", "grid_engine", "pbs", "lsf")
@@ -35,6 +35,13 @@ def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
         if manager.detect(environ):
             return one, manager
     return "", None
+
+
+def names() -> List[str]:
+    """Every manager there is: ours, then those that others have installed."""
+    from importlib.metadata import entry_points
+
+    return [*OURS, *sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - set(OURS))]
 
 
 def load(name: str) -> Any:

@@ -109,12 +109,15 @@ def stay(node: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, end)
+    ours = False
     while True:
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
             break
-    stop(node, False, {})
+        ours = True
+    if ours:  # another process started the keeper that runs there else
+        stop(node, False, {})
 
 
 def place_of(node: str) -> str:

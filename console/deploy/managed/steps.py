@@ -13,10 +13,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import IO, Any
 
+from agents.link.sockets import own_directory
 from agents.linux import processes
 from agents.managers import registry
 from console.deploy.hosts.description import Host
@@ -24,7 +25,7 @@ from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.remote import FIND_PYTHON, FIRST, PYTHONS, understood
 from console.deploy.trust.authority import write_private
 from console.errors import ConsoleError
-from console.settings import Settings
+from console.settings import Settings, state_directory
 from redmesh.managers import ManagerError
 from redmesh.sanitise import clean
 
@@ -92,6 +93,10 @@ class Steps:
     def _begin(self, names: Sequence[str]) -> None:
         word = secrets.token_hex(8)
         script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, *PYTHONS]
+        files: _SharedFiles | None = None
+        if not getattr(self._manager, "streams", True):
+            files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
+            script = files.wrapped(script)
         env = {
             "REDMESH_MESH": self._settings.mesh,
             "REDMESH_LOGIN": ",".join(own_addresses()),
@@ -103,7 +108,7 @@ class Steps:
             process = self._manager.spawn_all(os.environ, names, script, env)
         else:
             process = self._manager.spawn(os.environ, names[0], script, env)
-        stream = _Stream(process, names, word)
+        stream = _Stream(process, names, word, files)
         for name in names:
             self._streams[name] = stream
 
@@ -133,26 +138,31 @@ def own_addresses() -> list[str]:
 class _Stream:
     """One client: what it is fed, and what comes back, by host."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str], word: str) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", names: Sequence[str], word: str, files: "_SharedFiles | None"
+    ) -> None:
+        self._files = files
         self.process, self._names, self._word = process, list(names), word.encode()
         self._lock = threading.Lock()
         self._answers: dict[str, queue.SimpleQueue[bytes | None]] = {name: queue.SimpleQueue() for name in names}
         self._said: list[str] = []
         self._agents: set[str] = set()
-        self._dropped = False
-        if process.stdin is None or process.stdout is None:
-            raise ManagerError("this manager gives its processes no standard input", "its streams cannot be used yet")
         source = _program()
         self._write(f"source {len(source)}\n".encode() + source)
         for target in (self._read, self._listen):
             threading.Thread(target=target, daemon=True).start()
 
     def _write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
         # a client that has ended is told by what does not come back
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(data)
-            self.process.stdin.flush()
+            self._input().write(data)
+            self._input().flush()
+
+    def _input(self) -> IO[bytes]:
+        if self._files is not None:
+            return self._files.source
+        assert self.process.stdin is not None
+        return self.process.stdin
 
     def send(self, name: str, content: bytes, agent: tuple[str, bytes] | None) -> None:
         """Give a host bytes; an agent that no host of this client was given yet goes to all of them before."""
@@ -175,9 +185,9 @@ class _Stream:
         return found
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
+        assert self._files is not None or self.process.stdout is not None
         noise = 0
-        for line in self.process.stdout:
+        for line in self._files.lines(self.process) if self._files is not None else self.process.stdout or ():
             label, colon, rest = line.partition(b": ")
             text = rest if colon and label.strip().isdigit() else line
             if not text.startswith(self._word):
@@ -202,9 +212,51 @@ class _Stream:
     def let_go(self) -> None:
         """Close our ends: the hosts' processes end, or stay with the keepers that they have started."""
         with contextlib.suppress(OSError, ValueError):
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+            if self._files is not None:
+                self._write(b"\n")  # a frame for nobody: the end
+            self._input().close()
+        if self._files is not None:
+            self._files.remove()
         self.process.returncode = 0  # it stays; nobody here waits for it
+
+
+class _SharedFiles:
+    """Standard input and output of a process whose manager gives it none: two files that every host of the job sees."""
+
+    def __init__(self, directory: str, word: str) -> None:
+        own_directory(directory)
+        self._paths = [f"{directory}/{word}.{kind}" for kind in ("in", "out")]
+        for path in self._paths:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self.source = open(self._paths[0], "ab")  # noqa: SIM115 - closed by let_go
+        self._ended = False
+
+    def wrapped(self, script: Sequence[str]) -> list[str]:
+        """A command that runs ``script`` between the two files."""
+        pipe = 'i=$1;o=$2;shift 2;tail -c +1 -s 0.05 -f "$i"|"$@">>"$o" 2>/dev/null'
+        return ["sh", "-c", pipe, "redmesh", *self._paths, *script]
+
+    def lines(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+        """The lines of the output as they come, until the process has ended."""
+        with open(self._paths[1], "rb") as file:
+            rest = b""
+            while not self._ended:
+                over = process.poll() is not None
+                data = file.read()
+                *whole, rest = (rest + data).split(b"\n")
+                yield from whole
+                if over and not data:
+                    return
+                time.sleep(_POLL_S)
+
+    def remove(self) -> None:
+        """Nothing more travels."""
+        self._ended = True
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self._paths[0]))
 
 
 class StepHost:

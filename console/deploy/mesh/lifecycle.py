@@ -20,7 +20,7 @@ from console.deploy.managed import steps
 from console.deploy.managed.job_process import job_process
 from console.deploy.mesh import plan
 from console.deploy.mesh.schema import extend
-from console.deploy.mesh.waiting import await_nodes
+from console.deploy.mesh.waiting import await_nodes, registered
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
 from console.deploy.ssh.connection import HostFailed
@@ -28,6 +28,7 @@ from console.deploy.trust import login_hosts
 from console.deploy.trust.authority import authority
 from console.errors import ConsoleError
 from console.settings import Settings
+from db.store.store import open_store
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
@@ -74,6 +75,8 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     with lifecycle.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
         config = _living(settings)
         ledger = HostStateFile(settings.state_dir)
+        if config is not None and settings.allocation:
+            chosen = _not_up(settings, chosen)
         errands = workers.errands(chosen)
         workers.each(errands, workers.look)
         all_of_them, (errands, logins) = errands, login_hosts.parted(errands)
@@ -99,6 +102,13 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
                 _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
         return Outcome(all_of_them, config, started, time.monotonic() - begun)
+
+
+def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
+    """Those of a job's hosts that are not up: the manager starts nothing on the others."""
+    with open_store(cpa_url(settings)) as store:
+        up_there = set(registered(store))
+    return [host for host in hosts if host.name not in up_there]
 
 
 def _living(settings: Settings) -> dict[str, Any] | None:

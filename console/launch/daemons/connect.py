@@ -186,7 +186,10 @@ def _start(settings: Settings) -> None:
         (os.POSIX_SPAWN_DUP2, writer, 1),
         (os.POSIX_SPAWN_DUP2, writer, 2),
     ]
-    pid = os.posix_spawn(words[0], words, without_relative(os.environ), file_actions=streams)
+    environ = without_relative(os.environ)
+    if settings.manager != "auto":
+        environ = {**environ, "REDMESH_MANAGER": settings.manager}
+    pid = os.posix_spawn(words[0], words, environ, file_actions=streams)
     os.close(writer)
     with open(reader, "rb", buffering=0) as told:
         said = (told.readall() or b"").decode("utf-8", "replace").strip()
