@@ -19,8 +19,8 @@ from typing import IO, Any
 
 from agents.link.sockets import own_directory
 from agents.linux import processes
-from agents.managers import registry
 from console.deploy.hosts.description import Host
+from console.deploy.managed.allocation import find_manager, job_hosts
 from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.remote import FIND_PYTHON, FIRST, PYTHONS, understood
 from console.deploy.trust.authority import write_private
@@ -36,44 +36,13 @@ _POLL_S = 0.01
 _MOST_NOISE = 1 << 20
 
 
-def find_manager(settings: Settings) -> Any:
-    """The manager whose allocation the settings are of. ConsoleError."""
-    try:
-        name, manager = registry.find(os.environ, settings.manager)
-    except ManagerError as error:
-        raise ConsoleError(error.message, error.hint) from None
-    if not name:
-        raise ConsoleError("this process is in no job of a batch system", "run it in the job's script")
-    return manager
-
-
-def job_hosts(settings: Settings) -> list[Host]:
-    """The hosts of the allocation, with as many processors as it has slots there. ConsoleError."""
-    manager = find_manager(settings)
-    try:
-        found = manager.hosts(os.environ)
-    except ManagerError as error:
-        raise ConsoleError(error.message, error.hint) from None
-    if not found:
-        raise ConsoleError("the manager says that the job has no hosts", "mesh manager check")
-    names = _short([name for name, _slots in found])
-    return [Host(name, name, processors=int(one[1])) for name, one in zip(names, found, strict=True)]
-
-
-def _short(names: Sequence[str]) -> list[str]:
-    """Host names without their domain, where these still differ."""
-    short = [name.partition(".")[0] for name in names]
-    return short if len(set(short)) == len(names) else list(names)
-
-
 class Steps:
     """The clients of a manager, as ``WorkerPool`` connects by: ``reach`` gives a host that answers requests."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._manager = settings, find_manager(settings)
         self._lock = threading.Lock()
-        names = [name for name, _slots in self._manager.hosts(os.environ)]
-        self._names = dict(zip(_short(names), names, strict=True))
+        self._names = {node: name for node, name, _slots in job_hosts(settings)}
         self._streams: dict[str, _Stream] = {}
         self._wanted: list[str] = []
 
