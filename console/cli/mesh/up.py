@@ -25,7 +25,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
             "--system needs the key `system` in a configuration that everybody reads",
             'system = "/var/lib/redmesh" in /etc/redmesh/mesh.toml (docs/system.md)',
         )
-    if (settings.hosts or settings.system) and not options.simulate:
+    if (settings.hosts or settings.system or settings.allocation) and not options.simulate:
         from console.cli.mesh import up_hosts  # paramiko is not loaded for a mesh of this machine
 
         return up_hosts.up(settings, options)
@@ -82,7 +82,7 @@ def _tell_differences(settings: Settings) -> None:
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; with launches on it only by --force or a yes."""
-    if settings.hosts or os.path.exists(f"{settings.state_dir}/hosts.json"):
+    if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
         from console.cli.mesh import up_hosts
 
         return up_hosts.down(settings, options)

@@ -23,7 +23,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
         signal.signal(number, signal.default_int_handler)
     try:
-        with progress(options.json) as report:
+        with progress(options.json or options.auto) as report:
             done = lifecycle.up(settings, report, options.only, options.label, accept_new=options.accept_new)
     except lifecycle.NoHost as failed:
         if not options.json:
@@ -31,6 +31,8 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"mesh": settings.mesh, "up": False, "hosts": as_rows(failed.errands)}))
         return failed.exit_status
     assert done.config is not None
+    if options.auto:
+        return 0 if done.started or not done.failed else 1  # yod speaks for itself
     there, size = count(settings, size_of(done.config))
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands), **as_row(there)}))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_states import FINAL, Event, State, after
@@ -16,6 +16,9 @@ from console.deploy.ssh.connection import HostFailed, Ssh
 from console.deploy.ssh.remote import Remote
 from console.errors import ConsoleError
 from console.settings import Settings
+
+if TYPE_CHECKING:
+    from console.deploy.managed.steps import StepHost, Steps
 
 #: Hosts that are worked on side by side.
 AT_ONCE = 32
@@ -45,7 +48,7 @@ class HostTask:
         self.state = State.WAITING
         self.facts: dict[str, Any] = {}
         self.failure: HostFailed | None = None
-        self.remote: Remote | None = None
+        self.remote: Remote | StepHost | None = None
         self.clock_off_s = 0.0  # its clock ahead of ours
         self.began = time.monotonic()
         self.took_s = 0.0
@@ -90,7 +93,9 @@ class WorkerPool:
 
     def __init__(self, settings: Settings, report: Report, *, accept_new: bool = False) -> None:
         self.settings, self._report = settings, report
-        self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
+        self._steps = _steps(settings)
+        if self._steps is None:
+            self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
         self._errands: list[HostTask] = []
 
@@ -103,6 +108,8 @@ class WorkerPool:
         """One for each host."""
         made = [HostTask(host, self) for host in hosts]
         self._errands += made
+        if self._steps is not None:
+            self._steps.prepare([task.host for task in made])
         return made
 
     def tell(self, errand: HostTask) -> None:
@@ -136,24 +143,34 @@ class WorkerPool:
         """Connect, and find out about the host. HostFailed."""
         errand.began = time.monotonic()
         errand.handle(Event.BEGIN)
-        connection = self._ssh.connect(errand.host)
-        errand.handle(Event.LET_IN)
-        try:
-            errand.remote = Remote(connection, errand.host, ANSWER_S)
-        except BaseException:
-            connection.close()
-            raise
+        if self._steps is not None:
+            errand.remote = self._steps.reach(errand.host)
+            errand.handle(Event.LET_IN)
+        else:
+            errand.remote = self._by_ssh(errand)
         asked = time.time()
         errand.facts = errand.ask("facts")
         answered = time.time()
         errand.clock_off_s = _clock_off(float(errand.facts.get("clock", 0.0)), asked, answered)
         errand.handle(Event.TOLD)
 
+    def _by_ssh(self, errand: HostTask) -> Remote:
+        connection = self._ssh.connect(errand.host)
+        errand.handle(Event.LET_IN)
+        try:
+            return Remote(connection, errand.host, ANSWER_S)
+        except BaseException:
+            connection.close()
+            raise
+
     def close(self) -> None:
         """Hang up everywhere."""
         for errand in self._errands:
             errand.close()
-        self._ssh.close()
+        if self._steps is not None:
+            self._steps.close()
+        else:
+            self._ssh.close()
 
 
 @contextmanager
@@ -167,6 +184,15 @@ def crew(settings: Settings, report: Report, *, accept_new: bool = False) -> Ite
         yield one
     finally:
         one.close()
+
+
+def _steps(settings: Settings) -> "Steps | None":
+    """How the hosts of a job are reached; None: by SSH."""
+    if not settings.allocation:
+        return None
+    from console.deploy.managed.steps import Steps
+
+    return Steps(settings)
 
 
 def _clock_off(theirs: float, asked: float, answered: float) -> float:
