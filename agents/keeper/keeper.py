@@ -20,7 +20,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
-from agents.pct.node.spares import prepare
+from agents.pct.launch_child.spares import prepare
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -321,7 +321,7 @@ class Keeper:
         # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
         # because their files were removed.
         from agents.pct.heartbeat import boot_id as node_life
-        from agents.pct.node.paths import later_incarnation
+        from agents.pct.launch.paths import later_incarnation
 
         own_directory(self._run, public=bool(self._config.get("users")))
         node_life.keep(self._run, node, self._life)
