@@ -6,9 +6,9 @@ import signal
 import sys
 from typing import Any
 
-from console.deploy.mesh.schema import Census, census
 from console.deploy.personal import lifecycle
 from console.deploy.personal.plan import Size, cpa_url, size_of
+from console.deploy.personal.schema import Census, census
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db.errors import StoreError
@@ -29,7 +29,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         return _up_hosts(settings, options)
     simulation = None
     if options.simulate:
-        from console.deploy.mesh.simulated import read
+        from console.deploy.personal.simulated import read
 
         simulation = read(options.simulate, boards=options.boards, each=options.each)
     done = lifecycle.up(settings, auto=options.auto, simulation=simulation)

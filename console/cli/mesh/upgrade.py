@@ -4,7 +4,7 @@ import argparse
 import json
 
 from console.cli.mesh.host_progress import as_rows, progress
-from console.deploy.agent.upgrade import upgrade as bring
+from console.deploy.mesh.upgrade import upgrade as bring
 from console.settings import Settings
 from redmesh.text import counted
 
