@@ -114,7 +114,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
-    down.set_defaults(command=_lazily("up", "down"))
+    down.set_defaults(command=_lazily("down", "down"))
     for one in (up, down, simulate):
         one.add_argument("--json", action="store_true", help="for programs: what became of each host")
 
@@ -140,7 +140,7 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     doctor.set_defaults(command=_lazily("doctor", "examine"))
     told = "bring this version to a mesh that is up; what runs runs on"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
-    upgrade.set_defaults(command=_lazily("up_hosts", "upgrade"))
+    upgrade.set_defaults(command=_lazily("upgrade", "upgrade"))
     for one in (show, doctor, upgrade):
         one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")

@@ -67,7 +67,7 @@ class Host(NamedTuple):
 def read_hosts(settings: Settings) -> list[Host]:
     """The hosts of the configuration, in its order. ConfigurationError that names file and line."""
     if settings.allocation:
-        from console.deploy.managed.allocation import job_hosts  # few meshes are a job's
+        from console.deploy.hosts.allocation import job_hosts  # few meshes are a job's
 
         return [Host(node, node, processors=slots) for node, _name, slots in job_hosts(settings)]
     hosts: list[Host] = []

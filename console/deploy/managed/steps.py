@@ -19,8 +19,8 @@ from typing import IO, Any
 
 from agents.link.sockets import own_directory
 from agents.linux import processes
+from console.deploy.hosts.allocation import find_manager, job_hosts
 from console.deploy.hosts.description import Host
-from console.deploy.managed.allocation import find_manager, job_hosts
 from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.remote import FIND_PYTHON, FIRST, PYTHONS, understood
 from console.deploy.trust.authority import write_private

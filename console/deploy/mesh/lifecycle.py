@@ -15,16 +15,15 @@ from console.deploy.agent import build
 from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.managed import steps
 from console.deploy.managed.job_process import job_process
-from console.deploy.mesh import plan
-from console.deploy.mesh.schema import extend
+from console.deploy.mesh import login_hosts, plan
 from console.deploy.mesh.waiting import await_nodes, registered
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
+from console.deploy.personal.schema import extend
 from console.deploy.ssh.connection import HostFailed
-from console.deploy.trust import login_hosts
+from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.trust.authority import authority
 from console.errors import ConsoleError
 from console.settings import Settings
@@ -72,7 +71,10 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     if not chosen:
         raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
     lifecycle.make_directories(settings)
-    with lifecycle.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
+    with (
+        lifecycle.locked(settings),
+        crew(settings, report, accept_new=accept_new, starter=_starter(settings)) as workers,
+    ):
         config = _living(settings)
         ledger = HostStateFile(settings.state_dir)
         if config is not None and settings.allocation:
@@ -102,6 +104,11 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
                 _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
         return Outcome(all_of_them, config, started, time.monotonic() - begun)
+
+
+def _starter(settings: Settings) -> steps.Steps | None:
+    """What starts our processes on the hosts of a batch system's job; None: SSH does."""
+    return steps.Steps(settings) if settings.allocation else None
 
 
 def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
@@ -285,7 +292,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
     """End the mesh on every host, leave nothing there, and end the login processor's daemons. LaunchesRun."""
     begun = time.monotonic()
     lifecycle.make_directories(settings)
-    with lifecycle.locked(settings), crew(settings, report) as workers:
+    with lifecycle.locked(settings), crew(settings, report, starter=_starter(settings)) as workers:
         config, _ = lifecycle.found_config(settings)
         if lifecycle.is_up(settings) and not force:
             _refuse_while_launches_run(settings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from console.launch.events.completion_report import fold_ranks
 from console.tui.model.output import NOTE, Line, Output
+from redmesh.idset import fold_ranks
 
 MOST = 20_000  # groups kept
 _MOST_WRITERS = 400_000  # times a rank is remembered for a text

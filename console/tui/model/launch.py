@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from agents.wire.control import Message
 from console.launch.events.bad_exits import lines as bad_exit_lines
-from console.launch.events.completion_report import fold_names, fold_ranks
 from console.launch.events.crashes import Traces
 from console.launch.options.signals import signal_name
 from console.tui.model.output import Output
+from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 
 

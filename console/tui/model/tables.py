@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
 from console.tui.format import clock, elapsed
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
+from redmesh.idset import fold_names
 
 _GROWN = 30  # what the column that takes the rest should at least have
 

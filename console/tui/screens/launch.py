@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.launch.events.completion_report import fold_ranks
 from console.launch.options.signals import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.format import several
@@ -31,6 +30,7 @@ from console.tui.widgets.launch_summary import Completion, heading, volume, whos
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.output import OutputPane
 from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
 _HZ = 10  # how often what arrived is drawn, however fast it comes

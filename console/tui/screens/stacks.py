@@ -15,7 +15,6 @@ from textual.widgets import Static
 
 from console.errors import ConsoleError
 from console.launch.attach import stacks
-from console.launch.events.completion_report import fold_ranks
 from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.launch import Run
@@ -24,6 +23,7 @@ from console.tui.screens.base import Framed
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.stack_tree import StackTree
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
 if TYPE_CHECKING:

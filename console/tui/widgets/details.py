@@ -16,11 +16,11 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.launch.events.completion_report import fold_ranks
 from console.tui.format import amount, clock, elapsed, near_end, several
 from console.tui.model.machine import Event, Launcher, Machine, Node, Processor, State
 from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_title
+from redmesh.idset import fold_ranks
 
 #: A name, a value, and how it is marked: ``bad`` or nothing.
 Fact = tuple[str, str, str]

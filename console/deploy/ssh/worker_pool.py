@@ -4,10 +4,10 @@ import gc
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_states import FINAL, Event, State, after
@@ -16,9 +16,6 @@ from console.deploy.ssh.connection import HostFailed, Ssh
 from console.deploy.ssh.remote import Remote
 from console.errors import ConsoleError
 from console.settings import Settings
-
-if TYPE_CHECKING:
-    from console.deploy.managed.steps import StepHost, Steps
 
 #: Hosts that are worked on side by side.
 AT_ONCE = 32
@@ -35,6 +32,34 @@ class Report(Protocol):
         """A host is in another state."""
 
 
+class Answers(Protocol):
+    """A host that answers requests (console/deploy/ssh/remote.py). Every method raises HostFailed."""
+
+    def ask(
+        self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """What the host answers to a request."""
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Exit status of a command there, and what it said last on stderr."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Starter(Protocol):
+    """What starts our process on hosts otherwise than SSH does (console/deploy/managed/steps.py)."""
+
+    def prepare(self, hosts: Sequence[Host]) -> None:
+        """Start it on these hosts. ConsoleError."""
+
+    def reach(self, host: Host) -> Answers:
+        """A host where it runs. HostFailed."""
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+
+
 class _Nobody:
     def moved(self, errand: "HostTask") -> None:
         pass
@@ -48,7 +73,7 @@ class HostTask:
         self.state = State.WAITING
         self.facts: dict[str, Any] = {}
         self.failure: HostFailed | None = None
-        self.remote: Remote | StepHost | None = None
+        self.remote: Answers | None = None
         self.clock_off_s = 0.0  # its clock ahead of ours
         self.began = time.monotonic()
         self.took_s = 0.0
@@ -89,12 +114,14 @@ class HostTask:
 
 
 class WorkerPool:
-    """Works on the hosts of a mesh. ConsoleError when SSH's own configuration is of no use."""
+    """Works on the hosts of a mesh: over SSH, or by ``starter``. ConsoleError when SSH's configuration is of no use."""
 
-    def __init__(self, settings: Settings, report: Report, *, accept_new: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, report: Report, *, accept_new: bool = False, starter: "Starter | None" = None
+    ) -> None:
         self.settings, self._report = settings, report
-        self._steps = _steps(settings)
-        if self._steps is None:
+        self._starter = starter
+        if starter is None:
             self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
         self._errands: list[HostTask] = []
@@ -108,8 +135,8 @@ class WorkerPool:
         """One for each host."""
         made = [HostTask(host, self) for host in hosts]
         self._errands += made
-        if self._steps is not None:
-            self._steps.prepare([task.host for task in made])
+        if self._starter is not None:
+            self._starter.prepare([task.host for task in made])
         return made
 
     def tell(self, errand: HostTask) -> None:
@@ -143,8 +170,8 @@ class WorkerPool:
         """Connect, and find out about the host. HostFailed."""
         errand.began = time.monotonic()
         errand.handle(Event.BEGIN)
-        if self._steps is not None:
-            errand.remote = self._steps.reach(errand.host)
+        if self._starter is not None:
+            errand.remote = self._starter.reach(errand.host)
             errand.handle(Event.LET_IN)
         else:
             errand.remote = self._by_ssh(errand)
@@ -167,32 +194,25 @@ class WorkerPool:
         """Hang up everywhere."""
         for errand in self._errands:
             errand.close()
-        if self._steps is not None:
-            self._steps.close()
+        if self._starter is not None:
+            self._starter.close()
         else:
             self._ssh.close()
 
 
 @contextmanager
-def crew(settings: Settings, report: Report, *, accept_new: bool = False) -> Iterator[WorkerPool]:
+def crew(
+    settings: Settings, report: Report, *, accept_new: bool = False, starter: Starter | None = None
+) -> Iterator[WorkerPool]:
     """A crew that has hung up when the block is left."""
     _raise_descriptor_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_COLLECT_AFTER)
-    one = WorkerPool(settings, report, accept_new=accept_new)
+    one = WorkerPool(settings, report, accept_new=accept_new, starter=starter)
     try:
         yield one
     finally:
         one.close()
-
-
-def _steps(settings: Settings) -> "Steps | None":
-    """How the hosts of a job are reached; None: by SSH."""
-    if not settings.allocation:
-        return None
-    from console.deploy.managed.steps import Steps
-
-    return Steps(settings)
 
 
 def _clock_off(theirs: float, asked: float, answered: float) -> float:
