@@ -31,13 +31,13 @@ from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.tables import TABLES
 from console.tui.model.usage import Usage
-from console.tui.navigation.history import Navigator
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.navigator import Navigator
 from console.tui.screens.tables import TableScreen
 from console.tui.sources.database import MachineReader
 from console.tui.sources.launch import Watch
@@ -63,7 +63,7 @@ _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.navigation.palette import ActionCommands  # with what it needs a tenth of the start
+    from console.tui.screens.palette import ActionCommands  # with what it needs a tenth of the start
 
     return ActionCommands
 
