@@ -147,7 +147,7 @@ class ConsoleApp(PromptApp):
             for launcher in self.session.launchers():
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
-        hangup.watch(self)
+        hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def on_unmount(self) -> None:
@@ -230,6 +230,11 @@ class ConsoleApp(PromptApp):
         """Writes down what is open, for the next time."""
         name = self.theme.removeprefix("redmesh-")
         self.session.keep(name if name in NAMES else "", list(self.runs))
+
+    def _before_hangup(self) -> None:
+        self.keep_session()
+        if self.guard is not None:
+            self.guard.stand_down()
 
     def launch_with(self, form: Form) -> None:
         """Opens the launch form, filled in."""

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from console.tui.map.layout import Block
 from db.views.rows import processor_state
 
 HUES = 8
@@ -346,11 +345,6 @@ class Machine:
         """The launcher's letter on the map."""
         return self._letters.get(launcher, "?")
 
-    def blocks(self) -> list[Block]:
-        """The nodes that have processors, for the layout."""
-        pairs = zip(self.nodes, self._cells_of_node, strict=True)
-        return [Block(node.name, first, count) for node, (first, count) in pairs if count]
-
     @property
     def nodes_with_processors(self) -> int:
         """How many nodes have any."""
@@ -377,16 +371,6 @@ class Machine:
         """The cells of a node."""
         first, count = self._cells_of_node[index]
         return range(first, first + count)
-
-    def neighbour_node(self, cell: int, step: int) -> int:
-        """The first cell of the next (1) or previous (-1) node with processors; the cell itself at the end."""
-        index = self.node_of(cell) + step
-        while 0 <= index < len(self.nodes):
-            cells = self.node_cells(index)
-            if cells:
-                return cells[0]
-            index += step
-        return cell
 
 
 def hue(launcher: int) -> int:

@@ -20,7 +20,8 @@ from console.tui.model.filter import Filter, FilterError, parse_filter, pattern
 from console.tui.model.launch import Phase, RankState
 from console.tui.navigation.presets import Presets, config_directory
 from console.tui.screens.base import Framed, Page
-from console.tui.screens.dialogs import Confirm, Saving
+from console.tui.screens.dialogs import Confirm
+from console.tui.screens.save_output import SaveOutput
 from console.tui.screens.stacks import StacksScreen
 from console.tui.sources.launch import Watch
 from console.tui.sources.yod import AttachError
@@ -45,7 +46,7 @@ _WORDS = {
 }
 
 
-class RunScreen(Saving, Framed):
+class RunScreen(Framed):
     """A tab for each launch."""
 
     TITLE_FOR_HELP = "run"
@@ -65,7 +66,7 @@ class RunScreen(Saving, Framed):
         ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
         return {"launcher": str(self._run.launcher), "rank": rank, "ranks": ranks}
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table, the prompt."""
         run = self._run
         self._head = Static(id="run-head")
@@ -75,10 +76,9 @@ class RunScreen(Saving, Framed):
         self._completion = Completion(run, id="completion")
         self._prompt = Prompt(id="prompt")
         self._output.border_title = "output"
-        yield self._head
-        yield Horizontal(Vertical(self._grid, self._counts, id="rank-side"), self._output, id="run-body")
-        yield self._completion
-        yield self._prompt
+        self._saving = SaveOutput(self, run, self._output)
+        body = Horizontal(Vertical(self._grid, self._counts, id="rank-side"), self._output, id="run-body")
+        return self.framed(self._head, body, self._completion, self._prompt)
 
     def on_mount(self) -> None:
         """Draws what arrived, ten times a second while anybody looks."""
@@ -206,14 +206,18 @@ class RunScreen(Saving, Framed):
         """The lines in sight into the clipboard."""
         self.app.copy_to_clipboard(self._output.visible_text())
 
+    def action_save(self) -> None:
+        """Asks for a file to write what is shown to."""
+        self._prompt.ask("save", "save what is shown to", f"launch-{self._run.launcher}.out")
+
     def action_input(self) -> None:
         """Asks for lines for the ranks."""
         self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
 
     _filter_words = ""
 
-    @on(Prompt.Typed)
-    def _typed(self, event: Prompt.Typed) -> None:
+    @on(Prompt.Changed)
+    def _typed(self, event: Prompt.Changed) -> None:
         if event.kind == "filter":
             self._filter(event.value)
 
@@ -239,7 +243,7 @@ class RunScreen(Saving, Framed):
             self._look_for(event.value)
         elif event.kind == "save":
             self._close_prompt()
-            self.save_to(event.value)
+            self._saving.save(event.value)
 
     def _look_for(self, words: str) -> None:
         try:
@@ -349,7 +353,7 @@ class RunScreen(Saving, Framed):
 
     def action_stacks(self) -> None:
         """Where the ranks are: those that are meant, or all."""
-        self.app.push_screen(StacksScreen(self._run, self._output.scope, self))
+        self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean))
 
     def action_debug(self) -> None:
         """A debugger on the rank that is meant, or under the cursor."""

@@ -32,7 +32,7 @@ from console.tui.model.tables import (
 )
 from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import CommandScreen
+from console.tui.screens.commands import CommandDialogs
 from console.tui.screens.dialogs import Entry
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
@@ -50,7 +50,7 @@ MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
 
 
-class TableScreen(CommandScreen):
+class TableScreen(Framed):
     """One table, and beside it what is known of the row under the cursor."""
 
     TITLE_FOR_HELP = "table"
@@ -76,14 +76,15 @@ class TableScreen(CommandScreen):
         self._counter = -1
         self._second = 0
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """The table; details where there is room for them."""
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
         self.view.empty = _EMPTY[self.table.name]
         self._details = Details(self.console.machine, id="table-details")
         shown = [self.view] if self.table is PARTITIONS else [self.view, self._details]
-        yield Horizontal(*shown, id="table-body")
+        self._commands = CommandDialogs(self, self.target)
+        return self.framed(Horizontal(*shown, id="table-body"))
 
     def on_mount(self) -> None:
         """Follows the machine."""
@@ -250,6 +251,10 @@ class TableScreen(CommandScreen):
 
     # doing
 
+    def action_do(self, name: str) -> None:
+        """Asks, and then runs the command."""
+        self._commands.do(name)
+
     def target(self) -> commands.Target:
         """What the marked rows stand for."""
         machine = self.console.machine
@@ -279,9 +284,8 @@ class TableScreen(CommandScreen):
             return self.table is NODES
         return True
 
-    def action_copy(self, what: str = "names") -> None:
+    def action_copy(self) -> None:
         """The names or numbers of the marked rows, as a list every command takes."""
-        del what
         rows = [self.rows.row(key) for key in self.view.chosen]
         if self.table is NODES:
             text = commands.fold_nodes([row.name for row in rows])
@@ -289,9 +293,7 @@ class TableScreen(CommandScreen):
             text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
         else:
             text = ",".join(str(row.id) for row in rows)
-        if text:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"copied: {commands.shortened(text)}", markup=False)
+        self._commands.copy(text)
 
     def action_attach(self) -> None:
         """Opens the run view of the row's launcher."""

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from console.tui.actions.registry import bindings
-from console.tui.map.layout import Block
+from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.launch import RankState, Run
 from console.tui.widgets.grid import CellGrid
 
@@ -32,7 +32,6 @@ class RankGrid(CellGrid):
         *(f"cell-grid--{name}" for name in _STYLES.values()),
     }
 
-    HALVES = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("ranks")
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
@@ -65,22 +64,18 @@ class RankGrid(CellGrid):
         """How many ranks there are."""
         return len(self._run.states)
 
-    def blocks(self) -> list[Block]:
-        """Runs of eight or more, labelled by their first rank."""
+    def lay_out(self, width: int, height: int) -> Lines:
+        """Runs of eight or more, labelled by their first rank; each on one line."""
         size = self.cells
         run = 8 if size <= 64 else 16 if size <= 512 else 32
-        return [Block(str(first), first, min(run, size - first)) for first in range(0, size, run)]
+        blocks = [Block(str(first), first, min(run, size - first)) for first in range(0, size, run)]
+        return Layout(blocks, width, height, halves=False)
 
     def appearance(self, cell: int) -> tuple[str, str]:
         """Glyph and style of a rank."""
         state = RankState(self._run.states[cell])
         aside = self._scope is not None and cell not in self._scope
         return RANK_GLYPHS[state], "rank-aside" if aside else _STYLES[state]
-
-    def label_style(self, first: int) -> str:
-        """All alike."""
-        del first
-        return "label"
 
     def update_ranks(self) -> None:
         """Repaints the ranks whose state changed since the last call."""
