@@ -278,6 +278,7 @@ class ConsoleApp(PromptApp):
 
     def _run_changed(self, watch: Watch) -> None:
         run = watch.run
+        self._show_held()
         self.runs_changed.publish(run.launcher)
         self._tell_bad_exit(watch)
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
@@ -289,6 +290,12 @@ class ConsoleApp(PromptApp):
             )  # fmt: skip
             if self.preferences.bell:
                 self.bell()
+
+    def _show_held(self) -> None:
+        """The map shows which launches are held; the database does not know."""
+        cells = self.machine.hold(frozenset(number for number, one in self.runs.items() if one.held and one.live))
+        if cells:
+            self.machine_changed.publish(Changed(False, cells, True))
 
     def _tell_bad_exit(self, watch: Watch) -> None:
         """Of ranks that exit badly while nobody looks at their launch."""
@@ -307,6 +314,7 @@ class ConsoleApp(PromptApp):
         self.workers.cancel_group(self, f"run-{launcher}")
         self._watches.pop(launcher).close()
         del self.runs[launcher]
+        self._show_held()
         if self.current_mode == f"run-{launcher}":
             self.switch_mode("mesh")
         self.remove_mode(f"run-{launcher}")

@@ -46,7 +46,7 @@ class MeshScreen(Framed):
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
         self._details = Details(machine, id="details")
-        self._probe = self._details.probe = Probe()
+        self._probe = Probe(machine.statuses)
         self._legend = Legend(machine, id="legend")
         self._possible: tuple[object, ...] = ()
         self._commands = CommandDialogs(self, self.target)

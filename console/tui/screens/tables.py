@@ -34,6 +34,7 @@ from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed
 from console.tui.screens.commands import CommandDialogs
 from console.tui.screens.dialogs import Entry
+from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
 from console.tui.widgets.table import TableView
@@ -48,6 +49,7 @@ _EMPTY = {
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
+_ASKED_AT_ONCE = 8  # nodes; on other machines each is a connection over TLS
 
 
 class TableScreen(Framed):
@@ -78,6 +80,7 @@ class TableScreen(Framed):
 
     def compose(self) -> Iterable[Widget]:
         """The table; details where there is room for them."""
+        self._probe = Probe(self.console.machine.statuses)
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
         self.view.empty = _EMPTY[self.table.name]
@@ -112,6 +115,8 @@ class TableScreen(Framed):
 
     def _update(self) -> None:
         machine = self.console.machine
+        if self.table is NODES:
+            self._ask_nodes()
         if machine.counter != self._counter or int(machine.now) != self._second:
             self._counter, self._second = machine.counter, int(machine.now)
             self.view.update_rows()
@@ -120,13 +125,23 @@ class TableScreen(Framed):
         self._titles()
         self._show_details()
 
+    def _ask_nodes(self) -> None:
+        """Asks the nodes in sight how loaded they are, a few at a time."""
+        settings = self.console.settings
+        if self.console.replaying:
+            return
+        nodes = [self.rows.row(key) for key in self.view.in_sight]
+        due = [node for node in nodes if self._probe.due(node, settings.mesh, settings.state_dir)]
+        if due:
+            self.run_worker(self._probe.ask_all(due[:_ASKED_AT_ONCE]), group="probe", exclusive=True)
+
     def _titles(self) -> None:
         rows = self.rows
         shown = f"{len(rows.order):,}" if len(rows.order) == rows.total else f"{len(rows.order):,} of {rows.total:,}"
         told = f" /{rows.filter}" if rows.filter else ""
         set_title(self.view, f"{self.table.name} ({shown}){told}")
         marked = f"{len(self.view.marked):,} marked · " if self.view.marked else ""
-        by = f"{marked}by {self.table.columns[rows.sort].name}{' reversed' if rows.reverse else ''}"
+        by = f"{marked}sorted by {self.table.columns[rows.sort].name} {'↓' if rows.reverse else '↑'}"
         set_subtitle(self.view, self.console.trouble[:60] if self.console.trouble else by)
 
     def _show_details(self) -> None:

@@ -12,7 +12,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from console.tui.context import AppContext, context
-from console.tui.format import elapsed
+from console.tui.format import HELD, elapsed
 from console.tui.model.launch import Phase
 from console.tui.model.machine import State
 
@@ -69,7 +69,7 @@ class TopBar(Widget):
         table = self.console.navigator.table
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
-            mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
+            mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         return tabs

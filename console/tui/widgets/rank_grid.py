@@ -8,6 +8,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from console.tui.actions.registry import bindings
+from console.tui.format import HELD
 from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.launch import RankState, Run
 from console.tui.widgets.grid import CellGrid
@@ -16,11 +17,14 @@ from console.tui.widgets.grid import CellGrid
 RANK_GLYPHS = {
     RankState.WAITING: "·",
     RankState.RUNNING: "▸",
+    RankState.HELD: HELD,
     RankState.EXITED: "✓",
     RankState.FAILED: "✗",
     RankState.SIGNALLED: "!",
     RankState.LOST: "?",
 }
+_FRAME = 5  # edges, the space inside them, the scroll bar
+_LEAST_WIDE = 24  # for what stands below: how many ranks are in each state
 _STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
 
 
@@ -63,6 +67,12 @@ class RankGrid(CellGrid):
     def cells(self) -> int:
         """How many ranks there are."""
         return len(self._run.states)
+
+    def wanted_width(self, most: int) -> int:
+        """Columns with which the cells are roomy, with the frame."""
+        size = self.cells
+        run = min(8, size)
+        return min(most, max(_LEAST_WIDE, len(str(size)) + 1 + 4 * run + _FRAME)) if size <= 64 else most
 
     def lay_out(self, width: int, height: int) -> Lines:
         """Runs of eight or more, labelled by their first rank; each on one line."""
