@@ -20,7 +20,7 @@ from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
 from db.schema.install import migrate
 from db.store.store import Store, open_store
-from tests.support.waiting import wait_until
+from tests.support.waiting import Process, patience, wait_until
 
 LOGIN = "login1"
 
@@ -77,9 +77,7 @@ class Daemons:
         module = "agents.rca" if name == "rca" else "agents.cpa"
         words = ["--config", str(self.config)] + ([] if name == "rca" else ["--name", name])
         with open(self.home / f"{name}.stderr", "ab") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL
-            )
+            process = Process([sys.executable, "-P", "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL)
         self.processes[name] = process
         wait_until(lambda: self._listens(name), f"{name} listens: {self.stderr(name)}")
         return process
@@ -93,7 +91,7 @@ class Daemons:
 
     def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:
         """A connection to a daemon."""
-        return Client(str(self.run / f"{name}.sock"), role, timeout_s)
+        return Client(str(self.run / f"{name}.sock"), role, patience(timeout_s))
 
     def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
         """Say, as an RCA would, that every node's PCT is there."""

@@ -17,7 +17,7 @@ from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 NAP = ("sleep", "987654")
 SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
@@ -234,7 +234,7 @@ def test_one_without_cpas_asks_those_of_another_when_the_first_is_gone(mesh: Man
     keeper, cpa = mesh.pid_of("keeper"), mesh.pid_of("cpa-0")
     with standing([keeper]):
         os.kill(cpa, signal.SIGKILL)
-        assert launches() < 10.0
+        assert launches() < patience(10.0)
     wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 10.0, 0.1)
     launches()
 
