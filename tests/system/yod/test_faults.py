@@ -307,7 +307,7 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
 
 
 def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(mesh: MakeMesh) -> None:
-    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="2", REDMESH_SILENT_S="60")
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S=str(int(patience(2))), REDMESH_SILENT_S="60")
     private.kill("cpa-0", signal.SIGSTOP)
     yod = private.start("yod", "-sz", "4", "hostname", stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -324,8 +324,9 @@ def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(me
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="root mounts a slow file system")
 def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh: MakeMesh, tmp_path: Path) -> None:
-    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="10", REDMESH_LOADING_S="12")
-    rate, seconds = 500_000, 30
+    pending_s, rate = int(patience(3)), 500_000
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S=str(pending_s), REDMESH_LOADING_S=str(pending_s + 1))
+    seconds = 3 * pending_s
     program = tmp_path / "program"
     shutil.copy("/bin/true", program)
     os.truncate(program, seconds * rate)
@@ -335,7 +336,7 @@ def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh:
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began > seconds
     asked = [line for line in (private.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"loading"' in line]
-    assert len(asked) >= seconds / 10 - 2, "its reservation was renewed again and again"
+    assert len(asked) >= 2, "its reservation was renewed again and again"
 
 
 def _asks_a_cpa(pid: int) -> bool:
