@@ -20,6 +20,7 @@ from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
 from db.schema.install import migrate
 from db.store.store import Store, open_store
+from tests.support.stores import empty
 from tests.support.waiting import Process, patience, wait_until
 
 LOGIN = "login1"
@@ -196,5 +197,9 @@ def make_daemons() -> Iterator[Make]:
 @pytest.fixture(params=["sqlite", "mariadb"])
 def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
     """As ``make_daemons``, with the test run on both databases."""
-    url = request.getfixturevalue("sql_server").new_database() if request.param == "mariadb" else ""
+    url = ""
+    if request.param == "mariadb":
+        url = request.getfixturevalue("sql_database")
+        with open_store(url) as store:
+            empty(store)
     return functools.partial(make_daemons, database=url)
