@@ -16,10 +16,14 @@ __all__ = ["one_mesh", "yods"]
 NO_QUESTION = "-NoInquire"
 
 
-def launched(yods: PrivateMesh, size: int, script: str = "sleep 60") -> tuple["subprocess.Popen[str]", int]:
-    """A running launch and its launcher's id."""
+def launched(yods: PrivateMesh, size: int, trap: str = ":") -> tuple["subprocess.Popen[str]", int]:
+    """A launch all of whose ranks run, and its launcher's id."""
     before = set(sockets(yods))
-    process = yods.start("yod", "-sz", str(size), "sh", "-c", script, stderr=subprocess.PIPE, text=True)
+    script = f"{trap}; echo up; sleep 60 & wait; wait"
+    process = yods.start(
+        "yod", "-sz", str(size), "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and [process.stdout.readline() for _ in range(size)] == ["up\n"] * size
     name = wait_until(lambda: set(sockets(yods)) - before, "its socket is there").pop()
     return process, int(name[4:-5])
 
@@ -60,7 +64,7 @@ def test_a_listing_of_what_is_not_there_is_no_error(yods: PrivateMesh) -> None:
 
 def test_interrupt_and_kill(yods: PrivateMesh) -> None:
     first, one = launched(yods, 2)
-    deaf, two = launched(yods, 2, "trap '' TERM; sleep 60 & wait; wait")
+    deaf, two = launched(yods, 2, "trap '' TERM")
     done = yods.run("pingd", "-job", str(one), "-interrupt", NO_QUESTION)
     assert done.returncode == 0 and done.stdout == f"SIGTERM sent to launcher {one}\n"
     assert first.wait(5) == 143

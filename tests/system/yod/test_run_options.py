@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import patience, wait_until, within
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -185,7 +185,9 @@ def test_time_limit_and_the_warning_before_it(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-sz", "2", "--time", "0.7s", "sleep", "30")
     assert done.returncode == 124 and "time limit of 0.7 s" in done.stderr and within(5, begun)
     script = "trap 'echo warned; exit 0' USR1; while :; do sleep 0.05; done"
-    warned = yods.run("yod", "-sz", "2", "--time", "20s", "--signal", "USR1@19.5", "sh", "-c", script)
+    warned = yods.run(
+        "yod", "-sz", "2", "--time", "20s", "--signal", f"USR1@{20 - patience(0.5):.1f}", "sh", "-c", script
+    )
     assert (warned.returncode, warned.stdout.split()) == (0, ["warned", "warned"])
     deaf = yods.run("yod", "--time", "0.3s", "sh", "-c", "trap '' TERM; sleep 30 & wait; wait")
     assert deaf.returncode == 124
