@@ -69,7 +69,7 @@ def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
     assert mesh.run("yod", "-sz", "8", "true").returncode == 0
 
 
-def test_killed(running: tuple[PrivateMesh, int]) -> None:
+def test_a_killed_yod_leaves_no_process_and_no_processor(running: tuple[PrivateMesh, int]) -> None:
     mesh, yod = running
     assert len(ranks_left(mesh)) == 16
     since = time.monotonic()

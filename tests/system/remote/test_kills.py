@@ -154,7 +154,9 @@ class Scene:
 
 
 @pytest.mark.parametrize(("state", "victim"), TABLE)
-def test_killed(mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str) -> None:
+def test_a_launch_goes_on_or_ends_whatever_is_killed(
+    mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str
+) -> None:
     scene = Scene(mesh, sql_server, large)
     enter: Callable[[], Any] = getattr(scene, state)
     with enter():

@@ -123,7 +123,7 @@ def runs(mesh: ManyLogins, size: int = 4) -> None:
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "it runs", 20.0, 0.05)
 
 
-def test_each_launches(mesh: ManyLogins) -> None:
+def test_every_login_processor_launches(mesh: ManyLogins) -> None:
     for host in (mesh.asker, mesh.own):
         done = mesh.on(host, "yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; exit 3")
         assert (sorted(done.stdout.split()), done.returncode) == (["0", "1", "2", "3"], 3), done.stderr

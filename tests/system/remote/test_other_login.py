@@ -195,7 +195,7 @@ class TestWhoMayVouch:
         with self._connect(other, "rca") as client, pytest.raises(AgentError, match="whose requests"):
             client.call({"op": "idle"})
 
-    def test_once(self, other: OtherLogin) -> None:
+    def test_who_a_connection_speaks_for_is_said_once(self, other: OtherLogin) -> None:
         with self._connect(other, "rca") as client:
             client.tell({"op": "vouch", "pid": 1, "uid": 65534, "gid": 65534})
             with pytest.raises(AgentError, match="administrators"):

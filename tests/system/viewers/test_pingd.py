@@ -130,7 +130,7 @@ def test_nodes_out_and_back(yods: PrivateMesh) -> None:
     assert [row[2] for row in rows(yods, "-all")] == ["free"] * 8
 
 
-def test_reservations(yods: PrivateMesh) -> None:
+def test_processors_are_reserved_for_a_user_and_free_again(yods: PrivateMesh) -> None:
     assert yods.run("pingd", "n3", "-reserve", "nobody", NO_QUESTION).stdout == "reserved: 6..7\n"
     assert [row[2] for row in rows(yods, "n3")] == ["reserved"] * 2
     assert yods.run("pingd", "n3", "-reserve", "no such user", NO_QUESTION).returncode == 125

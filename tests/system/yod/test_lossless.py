@@ -52,7 +52,7 @@ def test_ten_thousand_small_writes_from_each_of_64_ranks(yods: PrivateMesh) -> N
         assert expected == [writes + parity] * ranks
 
 
-def test_binary_output(yods: PrivateMesh) -> None:
+def test_binary_output_arrives_unchanged(yods: PrivateMesh) -> None:
     (yods.work / "noise").write_bytes(os.urandom(5_000_000) + bytes(range(256)))
     assert output(yods, "yod", "cat", "noise") == (yods.work / "noise").read_bytes()
 

@@ -89,7 +89,7 @@ def test_a_reader_of_a_fifo_gets_it_all(yods: PrivateMesh) -> None:
     assert out == bytes(3_000_000) and process.wait(5) == 0
 
 
-def test_gathered(yods: PrivateMesh) -> None:
+def test_gather_prints_equal_output_once(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-sz", "8", "-gather", "sh", "-c", "echo same; [ $YOD_RANK != 3 ] || echo more; echo e >&2")
     rule = "---------------\n"
     same = f"{rule}ranks 0..2,4..7 (7)\n{rule}same\n"
@@ -172,7 +172,7 @@ def test_steps_tell_a_signal_that_has_no_name(yods: PrivateMesh) -> None:
     assert "signal 40 to every rank" in told and "rank 0 on n0: signal 40 (Real-time signal 6)" in told
 
 
-def test_timing(yods: PrivateMesh) -> None:
+def test_timing_says_where_the_seconds_went(yods: PrivateMesh) -> None:
     said = yods.run("yod", "-timing", "sleep", "0.3", check=True).stderr
     row = dict(part.rsplit(" ", 1) for part in said.removeprefix("yod: seconds: ").strip().split(", "))
     assert {"allocation", "load", "start", "run", "freeing", "all"} <= set(row)

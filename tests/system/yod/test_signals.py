@@ -47,7 +47,7 @@ def interrupt(process: "subprocess.Popen[str]") -> None:
     assert "interrupted" in process.stderr.readline()
 
 
-def test_interrupted_once(yods: PrivateMesh) -> None:
+def test_an_interrupt_sends_sigterm_to_every_rank(yods: PrivateMesh) -> None:
     process = start(yods, WAITS)
     process.send_signal(signal.SIGINT)
     status, said = end(process)

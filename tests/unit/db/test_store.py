@@ -350,7 +350,7 @@ def test_no_such_database_on_the_server(sql_server: Server) -> None:
         assert "mesh db init" in caught.value.hint
 
 
-def test_urls() -> None:
+def test_urls_are_read_and_shown_without_password() -> None:
     assert sqlite_path("sqlite:///a/b.db") == "/a/b.db"
     assert sqlite_path("mysql://h/d") is None
     options = mysql_options("mysql://u%40x:p%2Fw@h:33/d?unix_socket=/s")
