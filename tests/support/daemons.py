@@ -21,7 +21,7 @@ from db.machine.nodes import NodeSpec, define_machine
 from db.schema.install import migrate
 from db.store.store import Store, open_store
 from tests.support.stores import empty
-from tests.support.waiting import Process, patience, wait_until
+from tests.support.waiting import Process, patience, silence, wait_until
 
 LOGIN = "login1"
 
@@ -64,9 +64,9 @@ class Daemons:
             "cleanup": None,
             "batch_accounts": ["pbs"],
             "admins": [],
-            "suspect_s": 5.0,
-            "down_s": 15.0,
-            "silent_s": 10.0,
+            "suspect_s": silence(5.0),
+            "down_s": silence(15.0),
+            "silent_s": silence(10.0),
             "history_days": 30,
             "history_rows": 10_000,
         }

@@ -56,6 +56,11 @@ def patience(seconds: float) -> float:
     return seconds * _capped(max(_at_the_beginning(), _waiting_processes()))
 
 
+def silence(seconds: float) -> float:
+    """A setting after which the product takes who is silent for gone: long enough for a machine with much other work."""
+    return round(seconds * max(1.0, patience(1.0) / 3), 1)  # a load of 3 for each CPU is what a run of its own makes
+
+
 def load_factor() -> float:
     """How many times longer than on an idle machine something takes here and now, by trying it (0.1 s to 1 s)."""
     return _capped(max(_at_the_beginning(), _waiting_processes(), _measure()))

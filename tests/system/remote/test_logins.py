@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import Process, patience, wait_until
 
 NAP = ("sleep", "987654")
 SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
@@ -67,9 +68,21 @@ class ManyLogins(FarMesh):
 
     def start_on(self, host: NamespaceHost, *words: str) -> subprocess.Popen[str]:
         """A command there that goes on."""
-        return subprocess.Popen(
+        process = Process(
             [*host.enter, *words], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self._started.append(process)
+        return process
+
+    def end_launches(self) -> None:
+        """End what a test that failed has left running."""
+        left = [one for one in self._started if one.poll() is None]
+        yods = [pid for host in (self.asker, self.own) for pid, words in host.processes().items() if "yod.py" in words]
+        for pid in [*yods, *(one.pid for one in left)] if left else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        for one in left:
+            one.communicate(timeout=20)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of the system database."""
@@ -102,6 +115,7 @@ def settled(mesh: ManyLogins) -> Iterator[None]:
     """Before each test every node knows every RCA; after it all is up, and all is free."""
     wait_until(lambda: all(knows_all(mesh, host) for host in mesh.hosts[:2]), "the nodes know three RCAs", 20.0, 0.1)
     yield
+    mesh.end_launches()
     wait_until(lambda: set(mesh.states().values()) == {"up"}, "every node is up", 30.0, 0.1)
     wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
 

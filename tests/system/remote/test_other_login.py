@@ -56,7 +56,7 @@ class OtherLogin:
     def close(self) -> None:
         """It is no login processor any more."""
         assert self.run("mesh", "down").returncode == 0
-        assert not self.run_dir.exists()
+        wait_until(lambda: not self.run_dir.exists(), "its run directory is gone")
         shutil.rmtree(self.home)
 
 

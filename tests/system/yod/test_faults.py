@@ -307,7 +307,7 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
 
 
 def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(mesh: MakeMesh) -> None:
-    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S=str(int(patience(2))), REDMESH_SILENT_S="60")
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="5", REDMESH_SILENT_S="60")
     private.kill("cpa-0", signal.SIGSTOP)
     yod = private.start("yod", "-sz", "4", "hostname", stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
