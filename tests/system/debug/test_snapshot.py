@@ -151,7 +151,7 @@ def test_a_helper_that_never_ends_or_dies(ranks: Begin, monkeypatch: pytest.Monk
     assert told[1] == []
 
 
-def test_ends_meanwhile(ranks: Begin) -> None:
+def test_a_rank_that_has_ended_is_named_and_the_others_are_taken(ranks: Begin) -> None:
     here = ranks(2)
     os.kill(here[0][1], signal.SIGKILL)
     wait_until(lambda: processes.state(here[0][1]) == "Z", "it is a zombie")
