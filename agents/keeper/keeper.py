@@ -126,7 +126,7 @@ class Keeper:
 
         def program(name: str, arguments: List[str]) -> None:
             place = os.path.join(self._run, f"{name}.sock")
-            kept.append(Kept(name, arguments[1], place, errors(name), lambda: spawn_program(arguments, errors(name))))
+            kept.append(Kept(name, arguments[0], place, errors(name), lambda: spawn_program(arguments, errors(name))))
 
         def pct(name: str) -> None:
             place = os.path.join(self._run, f"{name}.sock")
@@ -134,14 +134,14 @@ class Keeper:
             kept.append(Kept(name, "pct", place, words, lambda: fork_pct(config, name, words, self._let_go)))
 
         for number in range(int(config.get("cpas", 1))):
-            program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
+            program(f"cpa-{number}", ["cpa", "--config", path, "--name", f"cpa-{number}"])
         if config["login"]:
-            program("rca", ["-m", "agents.rca", "--config", path])
+            program("rca", ["rca", "--config", path])
         for node in config["nodes"]:
             if not node.get("address"):  # one that has an address is kept by a keeper of its own
                 pct(str(node["name"]))
         for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
-            program(str(name), ["-m", "simulated", "--config", path, "--name", str(name)])
+            program(str(name), ["simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
         return kept
 
@@ -450,7 +450,7 @@ class Keeper:
     def _ask_idle(self) -> None:
         self._loop.after(self._idle_step(), self._ask_idle)
         for kept in self._kept:
-            if kept.kind == "agents.cpa":
+            if kept.kind == "cpa":
                 try:
                     sock = connect_now(kept.socket_path)
                 except (OSError, AgentError):
@@ -475,11 +475,11 @@ class Keeper:
             return
         self._log.write("ending", reason=reason)
         self._end_reason = reason
-        self._ending = ["pct", "agents.rca", "agents.cpa"]
+        self._ending = ["pct", "rca", "cpa"]
         self._begin_ending()
 
     def _begin_ending(self) -> None:
-        if self._ending[0] == "agents.cpa" and not self._told:
+        if self._ending[0] == "cpa" and not self._told:
             self._tell_database()
             return
         self._end_deadline = time.monotonic() + END_S
@@ -490,7 +490,7 @@ class Keeper:
 
     def _tell_database(self) -> None:
         # Viewers would show the mesh up for ever; a database that does not answer keeps nobody waiting.
-        for kept in self._of_kind("agents.cpa"):
+        for kept in self._of_kind("cpa"):
             try:
                 sock = connect_now(kept.socket_path)
             except (OSError, AgentError):

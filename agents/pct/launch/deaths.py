@@ -126,7 +126,7 @@ class Question:
         self._greeted = False
         self._timer = loop.after(ANSWER_S, lambda: self._end(None))
         self._link = Link(loop, sock, self._on_frame, lambda _link, _reason: self._end(None))
-        self._link.send_raw(control(greeting) + control({"op": "fate", "id": 1, "launcher": launcher}))
+        self._link.send_raw(control(greeting) + control({"op": "death", "id": 1, "launcher": launcher}))
 
     def _on_frame(self, _link: Link, _kind: int, payload: bytes) -> None:
         message = decode(payload)

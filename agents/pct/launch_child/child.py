@@ -245,7 +245,8 @@ class Hearing(Listener):
 
     def _on_pulse(self, child: Child, back: bool) -> None:
         told = "answers again after" if back else "silent for"
-        self._host.log.write("pulse", launcher=self._launcher, child=child.name, told=told, seconds=child.pulse.seconds)
+        seconds = child.pulse.seconds
+        self._host.log.write("liveness", launcher=self._launcher, child=child.name, told=told, seconds=seconds)
         if not back and self._machine.state in (State.STARTING, State.HELD):
             self._fail(LoadFailed(f"{child.name}: silent for {child.pulse.seconds:.0f} s", "node"), child.name)
         else:

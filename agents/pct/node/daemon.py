@@ -370,8 +370,8 @@ class Pct(LocalPct):
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
-        elif op == "fate":
-            self._hosted.tell_fate(session, message)
+        elif op == "death":
+            self._hosted.tell_death(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:

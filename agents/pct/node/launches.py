@@ -82,12 +82,12 @@ class Hosted:
             self._fates = Deaths(self._run, self._node)
         return self._fates
 
-    def tell_fate(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
+    def tell_death(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
         """Answer who lost the link to a launch child; it ends a moment before the process can be reaped."""
         self.reap()
         fate = self.fates.told(message["launcher"])
         if fate is None and looks:
-            self._loop.after(_STRAY_S, lambda: self.tell_fate(session, message, looks - 1))
+            self._loop.after(_STRAY_S, lambda: self.tell_death(session, message, looks - 1))
         else:
             session.reply(message, fate or {})
 

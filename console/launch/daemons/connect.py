@@ -179,7 +179,7 @@ def _start(settings: Settings) -> None:
     from redmesh.start_command import start_command, without_relative  # few yods start a mesh
 
     config = ["--config", settings.file] if settings.file else []
-    words = [*start_command("console.cli.mesh.command"), *config, "up", "--auto"]
+    words = [*start_command("mesh"), *config, "up", "--auto"]
     reader, writer = os.pipe()
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -100,7 +100,7 @@ def yod_line(form: Form) -> str:
 
 def yod_command() -> list[str]:
     """How this installation's yod is started: the interpreter that runs us, so that both are of one build."""
-    return start_command("console.cli.yod.command")
+    return start_command("yod")
 
 
 async def launch(form: Form) -> int:

@@ -156,7 +156,7 @@ def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
         )
-        assert done.returncode == 2 and "usage: python -m agents.keeper" in done.stderr, done.stderr
+        assert done.returncode == 2 and "usage: python -P -m redmesh keeper" in done.stderr, done.stderr
     assert build.interpreter("cpython-27") == "" and build.interpreter("pypy39") == ""
 
 
