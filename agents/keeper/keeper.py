@@ -20,7 +20,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
-from agents.pct.node.spares import prepare
+from agents.pct.launch_child.spares import prepare
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -163,7 +163,34 @@ class Keeper:
         if self._config.get("auto"):
             self._loop.after(self._idle_step(), self._ask_idle)
         self._loop.after(LOOK_S, self._look_at_socket)
+        if self._config.get("ends_with"):
+            self._watch_owner(*self._owner())
         self._loop.run()
+
+    def _owner(self) -> Tuple[int, int]:
+        # in a batch system's job: its script, or on the other hosts the process by which the manager started us
+        if self._config["ends_with"] != "parent":
+            pid, began = self._config["ends_with"]
+            return int(pid), int(began)
+        pid = os.getppid()
+        return pid, processes.start_time(pid)
+
+    def _watch_owner(self, pid: int, began: int) -> None:
+        """End with the process ``pid``: nothing outlives the batch system's job."""
+        try:
+            handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
+        except OSError:
+            handle = -1
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(handle)
+            self._end("the job has ended")
+
+        if handle < 0:
+            self._loop.after(0, lambda: self._end("the job has ended"))
+        else:
+            self._loop.watch(handle, READ, on_end)
 
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
         """Adopt daemons that a former keeper left, start the others.
@@ -294,7 +321,7 @@ class Keeper:
         # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
         # because their files were removed.
         from agents.pct.heartbeat import boot_id as node_life
-        from agents.pct.node.paths import later_incarnation
+        from agents.pct.launch.paths import later_incarnation
 
         own_directory(self._run, public=bool(self._config.get("users")))
         node_life.keep(self._run, node, self._life)
@@ -496,6 +523,18 @@ class Keeper:
                 return
         self._finish()
 
+    def _end_steps(self) -> None:
+        """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
+        import json
+
+        try:
+            with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
+                steps = [(int(pid), int(began)) for pid, began in json.load(file)]
+        except (OSError, ValueError, TypeError):
+            return
+        for pid, began in steps:
+            processes.send_signal(pid, signal.SIGTERM, began)
+
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
@@ -510,5 +549,11 @@ class Keeper:
 
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")
+        if self._config.get("ends_with"):  # a job leaves nothing behind
+            node = self._config["ends_with"] == "parent"
+            if not node:
+                self._end_steps()
+            place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
+            shutil.rmtree(place, ignore_errors=True)
         self._loop.stop()
         os.close(self._lock)

@@ -46,7 +46,7 @@ class Program:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
         self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
         self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
-        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch/payload.py)
+        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch_child/payload.py)
         self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/server.py)
         self.pmi: Optional[Parallel] = None
         self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
-from agents.pct.node.paths import later_incarnation
+from agents.pct.launch.paths import later_incarnation
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
@@ -31,7 +31,7 @@ from db.errors import StoreError
 from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
-    from console.deploy.mesh.simulated import Simulation
+    from console.deploy.personal.simulated import Simulation
     from db.machine.nodes import NodeSpec
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
@@ -64,7 +64,7 @@ class MeshFailed(ConsoleError):
 def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None" = None) -> Up:
     """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up.
 
-    ``simulation``: a machine whose nodes are simulated (console/deploy/mesh/simulated.py).
+    ``simulation``: a machine whose nodes are simulated (console/deploy/personal/simulated.py).
     """
     begun = time.monotonic()
     size = wanted_size(settings)
@@ -280,7 +280,7 @@ def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
 
 
 def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
-    from console.deploy.mesh.schema import define
+    from console.deploy.personal.schema import define
 
     url = cpa_url(settings)
     if config["database_file"] and config["database_file"] != settings.cpa_database_file:
@@ -289,7 +289,7 @@ def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[Nod
 
 
 def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dict[str, Any]:
-    from console.deploy.mesh.simulated import config_of, write_shares
+    from console.deploy.personal.simulated import config_of, write_shares
 
     config = config_of(settings, simulation, boot_id)
     define_mesh(settings, config, simulation.nodes)
@@ -411,7 +411,7 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
 
 def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
     """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
-    from console.deploy.mesh.schema import absent, watch
+    from console.deploy.personal.schema import absent, watch
 
     deadline = time.monotonic() + patience_s
     try:
@@ -424,7 +424,7 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
 
 def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
     """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
-    from console.deploy.mesh.schema import absent, watch
+    from console.deploy.personal.schema import absent, watch
 
     nodes = size_of(config).nodes
     patience_s = UP_S + UP_EACH_S * nodes
@@ -517,7 +517,7 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
 
 
 def tell_database(settings: Settings, config: dict[str, Any]) -> None:
-    from console.deploy.mesh.schema import close_down
+    from console.deploy.personal.schema import close_down
 
     if config.get("granted"):
         return  # the mesh goes on without this login processor

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
 from console.launch.options.lists import fold
 from console.tui.format import several
 from console.tui.model.machine import Launcher, Machine
+from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
 

@@ -46,7 +46,7 @@ def turn(loop: Loop, until: Callable[[], object], what: str) -> None:
     wait_until(probe, what)
 
 
-def test_every_transition() -> None:
+def test_shared_stdin_takes_every_transition() -> None:
     one = Below(1)
     walked = set()
     loop, root = dealer([one])

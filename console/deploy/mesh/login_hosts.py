@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event
-from console.deploy.hosts.worker_pool import HostTask, WorkerPool
-from console.deploy.mesh import plan
+from console.deploy.mesh import logins, plan
 from console.deploy.ssh.connection import HostFailed
-from console.deploy.trust import logins
+from console.deploy.ssh.worker_pool import HostTask, WorkerPool
 from console.settings import Settings
 
 ROLE = "login"

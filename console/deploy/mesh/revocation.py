@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from agents.wire.errors import AgentError
 from console.deploy.hosts.description import read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
+from console.deploy.mesh import logins
 from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal import lifecycle
 from console.deploy.personal.plan import cpa_url, cpa_url_file
-from console.deploy.trust import logins
 from console.deploy.trust.authority import authority
 from console.deploy.trust.rotation import living, rotate_locked
 from console.errors import ConsoleError

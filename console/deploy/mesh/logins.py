@@ -14,9 +14,9 @@ from agents.link.sockets import own_directory
 from agents.wire import heartbeat
 from agents.wire.errors import AgentError
 from console.deploy.mesh.plan import joined, route_to
-from console.deploy.mesh.schema import extend
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
+from console.deploy.personal.schema import extend
 from console.deploy.trust.authority import TrustError, authority, identity, write_private
 from console.errors import ConsoleError
 from console.settings import Settings
@@ -123,12 +123,6 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
 
 def _known(store: Store) -> dict[str, tuple[str, int]]:
     return {name: (role, number) for name, role, number in store.read("SELECT name, role, id FROM node")}
-
-
-def granted(settings: Settings) -> list[str]:
-    """Login processors that were granted it. StoreError."""
-    with open_store(cpa_url(settings)) as store:
-        return [name for (name,) in store.read("SELECT name FROM node WHERE id >= ? ORDER BY id", (FIRST_GRANTED,))]
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:

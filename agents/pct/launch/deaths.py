@@ -13,7 +13,7 @@ from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.pct.errors import FAULT
-from agents.pct.node.paths import last_words, launchers_here
+from agents.pct.launch.paths import last_words, launchers_here
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError
 from agents.wire.messages import check_hello
