@@ -134,8 +134,8 @@ def test_a_placement_of_somebody_elses_needs_our_name_alone(
 ) -> None:
     entries = "".join(f"{name} = colours:{name}\n" for name in ("backwards", "refuses", "waits"))
     files = {"colours.py": PLACEMENT, "colours-1.0.dist-info/entry_points.txt": f"[redmesh.placement]\n{entries}"}
-    environment.install(*([] if "redmesh/__init__.py" in environment.files() else [ours]))
-    environment.install(write_wheel(tmp_path, "colours", files))
+    missing = [] if "redmesh/__init__.py" in environment.files() else [ours]
+    environment.install(*missing, write_wheel(tmp_path, "colours", files))
     private = mesh(2, 2, up=False, PATH=f"{environment.bin}:{BIN}:/usr/bin:/bin")
     private.up()
     told = private.run("yod", "--dry-run", "--placement", "backwards", "-sz", "2", "true", check=True).stdout
