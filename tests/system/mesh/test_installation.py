@@ -116,6 +116,7 @@ def test_both_in_one_environment_in_both_orders(
     told = private.run("python", "-c", PROGRAM, check=True).stdout
     assert told.startswith("ran\nran\n") and told.endswith("['agents.run']\n"), told
     environment.uninstall("redmesh")
+    assert not (environment.packages / "redmesh").exists()
     left = environment.files()
     assert left == {name: content for name, content in both.items() if name not in alone or name.endswith(".pth")}
     assert private.run("python", "-c", "from agents import run; import console, db").returncode == 0
@@ -133,8 +134,8 @@ def test_a_placement_of_somebody_elses_needs_our_name_alone(
 ) -> None:
     entries = "".join(f"{name} = colours:{name}\n" for name in ("backwards", "refuses", "waits"))
     files = {"colours.py": PLACEMENT, "colours-1.0.dist-info/entry_points.txt": f"[redmesh.placement]\n{entries}"}
-    environment.install(*([] if "redmesh/__init__.py" in environment.files() else [ours]))
-    environment.install(write_wheel(tmp_path, "colours", files))
+    missing = [] if "redmesh/__init__.py" in environment.files() else [ours]
+    environment.install(*missing, write_wheel(tmp_path, "colours", files))
     private = mesh(2, 2, up=False, PATH=f"{environment.bin}:{BIN}:/usr/bin:/bin")
     private.up()
     told = private.run("yod", "--dry-run", "--placement", "backwards", "-sz", "2", "true", check=True).stdout
