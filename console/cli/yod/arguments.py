@@ -12,7 +12,7 @@ _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
 )  # fmt: skip
 _FILES, _HOW = "Programs and files that travel", "How the ranks are run"
 #: Words about what travels; what they mean is loaded only where one is given.
-CARRIED = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
+TRANSFER = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
 WORDS = (
     Word(
@@ -226,11 +226,11 @@ EXTRAS = frozenset(
     ]
 )
 #: Words about how the ranks are run (console/launch/options/run.py).
-MANNER = frozenset(
+RUN = frozenset(
     ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
     + ("pty", "pty-rank", "cpu-bind", "proctable")
 )
 #: Words about the time while and after the processes run (console/launch/options/output.py); -signal only as SIG@T.
-CONDUCT = frozenset(
+OUTPUT = frozenset(
     ("time", "wait", "stdin", "output", "error", "gather", "file", "D", "d", "timing", "signal", "spool", "spool-limit")
 )

@@ -74,7 +74,7 @@ class Files:
 
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
-        self._roots = Roots([io_directory(text) for text in request.io])
+        self._roots = Roots([io_directory(text) for text in request.transfer.io])
         self._staged = Staged(request, plan, launcher)
         self._open: dict[tuple[int, int], Open] = {}
         self._waiting: deque[bytes] = deque()
