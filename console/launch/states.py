@@ -589,7 +589,6 @@ class Launch:
 
 
 S, E, L = State, Event, Launch
-_QUIT = (S.CANCELLING,)
 _Table = dict[tuple[State, Event], "tuple[Callable[..., State], tuple[State, ...]]"]
 
 #: (state, event): (what is decided, the states it may lead to).
