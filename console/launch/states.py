@@ -26,7 +26,7 @@ GRACE_S = 5.0
 #: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
 #: since a tree whose root's link ends clears itself.
 STEP_S, CLEAR_S = 9.0, 2.0
-#: The same for a load. The nodes name who stands still or is silent (agents/pct/launch/liveness.py, pulse.py), and the
+#: The same for a load. The nodes name who stands still or is silent (agents/pct/launch/liveness.py), and the
 #: root's own pulse is felt here; this is for a root that answers and never comes to an end.
 LOAD_S = 45.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.

@@ -1,4 +1,4 @@
-"""``yod``: launch a parallel program, and be its terminal. Words and meanings: yod_words.py, docs/yod.md."""
+"""``yod``: launch a parallel program, and be its terminal. Words and meanings: arguments.py, docs/yod.md."""
 
 from __future__ import annotations
 
