@@ -483,7 +483,7 @@ class Engine:
 
     def _tell_note(self, message: dict[str, Any]) -> None:
         # That a launch gives way is told also with -quiet and -batch: it explains the end.
-        node, text, way = message["node"], message["message"], message.get("gives_way")
+        node, text, way = message["node"], message["message"], message.get("preempted_by")
         if way is None:
             self.front.status(f"{node}: {text}")
             self.stream.emit({"event": "note", "node": node, "text": text})

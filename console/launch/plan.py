@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from agents.wire.renames import old_names
 from console.errors import ConsoleError, UsageError
 from console.launch.options.request import forwarded
 from redmesh.text import counted
@@ -213,8 +214,8 @@ def common_message(
     if far:
         message["limits"] = limits()
     if request.run is not None and request.run.message:
-        message["manner"] = request.run.message
-    return load_cargo(message, request)
+        message["run_options"] = request.run.message
+    return old_names(load_cargo(message, request))
 
 
 def limits() -> list[list[int]]:
@@ -240,7 +241,7 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
         cargo["files"] = bool(request.transfer.io)
         cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
     if cargo:
-        message["cargo"] = cargo
+        message["payload"] = cargo
     return message
 
 

@@ -12,7 +12,7 @@ from console.settings import Settings
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; with launches on it only by --force or a yes."""
-    if settings.hosts or os.path.exists(f"{settings.state_dir}/hosts.json"):
+    if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
         return _down_hosts(settings, options)
     try:
         was_up = lifecycle.down(settings, force=options.force)

@@ -25,7 +25,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
             "--system needs the key `system` in a configuration that everybody reads",
             'system = "/var/lib/redmesh" in /etc/redmesh/mesh.toml (docs/system.md)',
         )
-    if (settings.hosts or settings.system) and not options.simulate:
+    if (settings.hosts or settings.system or settings.allocation) and not options.simulate:
         return _up_hosts(settings, options)
     simulation = None
     if options.simulate:
@@ -62,7 +62,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
         signal.signal(number, signal.default_int_handler)
     try:
-        with progress(options.json) as report:
+        with progress(options.json or options.auto) as report:
             done = hosts.up(settings, report, options.only, options.label, accept_new=options.accept_new)
     except hosts.NoHost as failed:
         if not options.json:
@@ -70,6 +70,8 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"mesh": settings.mesh, "up": False, "hosts": as_rows(failed.errands)}))
         return failed.exit_status
     assert done.config is not None
+    if options.auto:
+        return 0 if done.started or not done.failed else 1  # yod speaks for itself
     there, size = _count(settings, size_of(done.config))
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands), **_as_row(there)}))

@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     from console.settings import load
 
-    settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
+    settings = load({"fanout": given.get("fanout"), "manager": given.get("manager")}, config=given.get("config", ""))
     if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
         return _signal(settings, given["signal"], rest)
     if "release" in given:

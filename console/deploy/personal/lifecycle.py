@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
-from agents.pct.node.paths import later_incarnation
+from agents.pct.launch.paths import later_incarnation
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
@@ -28,7 +28,7 @@ from console.deploy.personal.program_snapshot import keep
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
-from redmesh.start_command import without_relative
+from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
     from console.deploy.personal.simulated import Simulation
@@ -327,10 +327,10 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
-    _keep_program(config, environ, anew)
+    command = start_command("keeper", _kept_program(config, anew))
     with open(f"{state}/log/keeper.stderr", "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
+            [*command, "--config", f"{state}/keeper.json"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -340,15 +340,14 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
         )
 
 
-def _keep_program(config: dict[str, Any], environ: dict[str, str], anew: bool) -> None:
-    """Have the daemons run this version of the program, whatever becomes of the installed one while they do."""
+def _kept_program(config: dict[str, Any], anew: bool) -> str:
+    """Where the daemons find their program: in a copy, which no change of the installed one reaches, if possible."""
     if config.get("users"):
-        return  # in system mode root runs what root has installed; its PCTs load all of it when they begin
+        return ROOT  # in system mode root runs what root has installed; its PCTs load all of it when they begin
     try:
-        kept = keep(config["state"], alone=anew)
+        return keep(config["state"], alone=anew)
     except OSError:
-        return  # a disk that is full: they run the installed one
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (kept, environ.get("PYTHONPATH", ""))))
+        return ROOT  # the disk is full: the daemons run the installed program
 
 
 def daemons(config: dict[str, Any]) -> dict[str, int]:

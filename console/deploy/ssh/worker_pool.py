@@ -4,7 +4,7 @@ import gc
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -32,6 +32,34 @@ class Report(Protocol):
         """A host is in another state."""
 
 
+class Answers(Protocol):
+    """A host that answers requests (console/deploy/ssh/remote.py). Every method raises HostFailed."""
+
+    def ask(
+        self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """What the host answers to a request."""
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Exit status of a command there, and what it said last on stderr."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Starter(Protocol):
+    """What starts our process on hosts otherwise than SSH does (console/deploy/managed/steps.py)."""
+
+    def prepare(self, hosts: Sequence[Host]) -> None:
+        """Start it on these hosts. ConsoleError."""
+
+    def reach(self, host: Host) -> Answers:
+        """A host where it runs. HostFailed."""
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+
+
 class _Nobody:
     def moved(self, errand: "HostTask") -> None:
         pass
@@ -45,7 +73,7 @@ class HostTask:
         self.state = State.WAITING
         self.facts: dict[str, Any] = {}
         self.failure: HostFailed | None = None
-        self.remote: Remote | None = None
+        self.remote: Answers | None = None
         self.clock_off_s = 0.0  # its clock ahead of ours
         self.began = time.monotonic()
         self.took_s = 0.0
@@ -86,11 +114,15 @@ class HostTask:
 
 
 class WorkerPool:
-    """Works on the hosts of a mesh. ConsoleError when SSH's own configuration is of no use."""
+    """Works on the hosts of a mesh: over SSH, or by ``starter``. ConsoleError when SSH's configuration is of no use."""
 
-    def __init__(self, settings: Settings, report: Report, *, accept_new: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, report: Report, *, accept_new: bool = False, starter: "Starter | None" = None
+    ) -> None:
         self.settings, self._report = settings, report
-        self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
+        self._starter = starter
+        if starter is None:
+            self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
         self._errands: list[HostTask] = []
 
@@ -103,6 +135,8 @@ class WorkerPool:
         """One for each host."""
         made = [HostTask(host, self) for host in hosts]
         self._errands += made
+        if self._starter is not None:
+            self._starter.prepare([task.host for task in made])
         return made
 
     def tell(self, errand: HostTask) -> None:
@@ -136,33 +170,45 @@ class WorkerPool:
         """Connect, and find out about the host. HostFailed."""
         errand.began = time.monotonic()
         errand.handle(Event.BEGIN)
-        connection = self._ssh.connect(errand.host)
-        errand.handle(Event.LET_IN)
-        try:
-            errand.remote = Remote(connection, errand.host, ANSWER_S)
-        except BaseException:
-            connection.close()
-            raise
+        if self._starter is not None:
+            errand.remote = self._starter.reach(errand.host)
+            errand.handle(Event.LET_IN)
+        else:
+            errand.remote = self._by_ssh(errand)
         asked = time.time()
         errand.facts = errand.ask("facts")
         answered = time.time()
         errand.clock_off_s = _clock_off(float(errand.facts.get("clock", 0.0)), asked, answered)
         errand.handle(Event.TOLD)
 
+    def _by_ssh(self, errand: HostTask) -> Remote:
+        connection = self._ssh.connect(errand.host)
+        errand.handle(Event.LET_IN)
+        try:
+            return Remote(connection, errand.host, ANSWER_S)
+        except BaseException:
+            connection.close()
+            raise
+
     def close(self) -> None:
         """Hang up everywhere."""
         for errand in self._errands:
             errand.close()
-        self._ssh.close()
+        if self._starter is not None:
+            self._starter.close()
+        else:
+            self._ssh.close()
 
 
 @contextmanager
-def crew(settings: Settings, report: Report, *, accept_new: bool = False) -> Iterator[WorkerPool]:
+def crew(
+    settings: Settings, report: Report, *, accept_new: bool = False, starter: Starter | None = None
+) -> Iterator[WorkerPool]:
     """A crew that has hung up when the block is left."""
     _raise_descriptor_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_COLLECT_AFTER)
-    one = WorkerPool(settings, report, accept_new=accept_new)
+    one = WorkerPool(settings, report, accept_new=accept_new, starter=starter)
     try:
         yield one
     finally:

@@ -52,7 +52,7 @@ def errand(settings: Settings, host: Host, **facts: Any) -> HostTask:
         ({"processors": 2}, 0.0, "processors", False),
     ],
 )
-def test_findings(
+def test_what_a_host_says_becomes_findings(
     settings: Settings, facts: dict[str, Any], off_s: float, code: str | None, grave: bool | None
 ) -> None:
     one = errand(settings, Host("n1", "10.0.0.1", processors=4), **facts)
@@ -112,7 +112,7 @@ def test_neighbours_in_protocol_understand_each_other(theirs: int, fits: bool) -
     ("text", "place"),
     [("gate", ("gate", 0)), ("gate:22", ("gate", 22)), ("[::1]:22", ("::1", 22)), ("::1", ("::1", 0))],
 )
-def test_jump_hosts(text: str, place: tuple[str, int]) -> None:
+def test_jump_hosts_are_split_into_host_and_port(text: str, place: tuple[str, int]) -> None:
     assert _host_and_port(text) == place
 
 

@@ -86,7 +86,9 @@ def test_a_node_without_ranks_is_not_loaded() -> None:
     st.sampled_from(["block", "cyclic"]),
     st.booleans(),
 )
-def test_any_allocation(counts: list[int], size: int, each: int, distribution: str, overcommit: bool) -> None:
+def test_any_allocation_places_every_rank_once(
+    counts: list[int], size: int, each: int, distribution: str, overcommit: bool
+) -> None:
     try:
         plan = place(nodes(*counts), size, each, distribution, overcommit=overcommit)
     except ConsoleError:

@@ -22,7 +22,7 @@ from console.launch.options.output import TOPICS, duration, read, size
         ("1:10:30", 4230), ("2-12", 216000), ("2-12:30", 217800), ("2-12:30:05", 217805), ("0.5s", 0.5), ("0:00", None),
     ],
 )  # fmt: skip
-def test_limits(text: str, seconds: float | None) -> None:
+def test_time_limits_are_read_in_every_form(text: str, seconds: float | None) -> None:
     assert duration(text) == seconds
 
 
@@ -42,7 +42,7 @@ def test_days_hours_minutes_seconds(days: int, hours: int, minutes: int, seconds
     assert duration(f"{total}s") == (total or None)
 
 
-def test_sizes() -> None:
+def test_sizes_have_units() -> None:
     assert [size(text) for text in ("1m", "1MiB", "2g", "2GB", "1048576", "4096K")] == [
         1 << 20, 1 << 20, 2 << 30, 2 << 30, 1 << 20, 4 << 20,
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_sizes() -> None:
             size(text)
 
 
-def test_topics() -> None:
+def test_debug_topics_are_known_words() -> None:
     assert read({"d": ["io,comm", "load"]}).topics == {"io", "comm", "load"}
     assert read({"d": [",".join(TOPICS)], "D": True}).topics == {*TOPICS, "all"}
     for text in ("", "io,", "IO", "all"):

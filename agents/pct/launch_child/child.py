@@ -1,7 +1,7 @@
 """The launch child: one process for one launch on one node, between its parent and its ranks.
 
-What to do is decided in agents/pct/launch/states.py; this does it. Forked by the PCT with the accepted connection,
-it outlives the PCT, and leaves by ``os._exit``.
+What to do is decided in states.py; this does it. Forked by the PCT with the accepted connection, it outlives the PCT,
+and leaves by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.linux import processes
 from agents.pct.errors import FAULT, LoadFailed
-from agents.pct.launch import requests
-from agents.pct.launch.endpoint import LaunchEndpoint, NodeContext
 from agents.pct.launch.liveness import Readiness, Watch
 from agents.pct.launch.load import Load, child_load, child_window, rank_map, read_load, read_program, runs
-from agents.pct.launch.payload import DOWN_OPS, UP_OPS, Payload
-from agents.pct.launch.requests import Requests
-from agents.pct.launch.states import Action, Event, LaunchMachine, State
-from agents.pct.launch.termination import KillTimer
 from agents.pct.launch.tree import Child, Upward, tell_all
+from agents.pct.launch_child import requests
+from agents.pct.launch_child.endpoint import LaunchEndpoint, NodeContext
+from agents.pct.launch_child.payload import DOWN_OPS, UP_OPS, Payload
+from agents.pct.launch_child.requests import Requests
+from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
+from agents.pct.launch_child.termination import KillTimer
 from agents.pct.mpi import server
 from agents.pct.mpi.server import Parallel, Tree, choose_master
 from agents.pct.node.log import where
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from typing import Any, List, NoReturn, Optional
 
     from agents.link.server import Session
-    from agents.pct.launch.endpoint import NodeContext
     from agents.pct.launch.liveness import Readiness
     from agents.pct.launch.load import Load, Program
     from agents.pct.launch.options import RunOptions
-    from agents.pct.launch.payload import Payload
-    from agents.pct.launch.requests import Requests
-    from agents.pct.launch.states import Action, LaunchMachine
-    from agents.pct.launch.termination import KillTimer
     from agents.pct.launch.tree import Child, Upward
+    from agents.pct.launch_child.endpoint import NodeContext
+    from agents.pct.launch_child.payload import Payload
+    from agents.pct.launch_child.requests import Requests
+    from agents.pct.launch_child.states import Action, LaunchMachine
+    from agents.pct.launch_child.termination import KillTimer
     from agents.pct.mpi.server import Parallel
     from agents.pct.ranks.ranks import Rank
     from agents.pct.ranks.supervisor import Local
@@ -87,8 +87,7 @@ class Hearing(Listener):
     _held: int
     _processes_gone: bool
 
-    # What Launch (agents/pct/launch/child.py) has, and this half of it calls: never reached here, declared for the
-    # checker.
+    # What Launch has, and this half of it calls: never reached here, declared for the checker.
 
     @property
     def _launcher(self) -> int:
@@ -246,7 +245,8 @@ class Hearing(Listener):
 
     def _on_pulse(self, child: Child, back: bool) -> None:
         told = "answers again after" if back else "silent for"
-        self._host.log.write("pulse", launcher=self._launcher, child=child.name, told=told, seconds=child.pulse.seconds)
+        seconds = child.pulse.seconds
+        self._host.log.write("liveness", launcher=self._launcher, child=child.name, told=told, seconds=seconds)
         if not back and self._machine.state in (State.STARTING, State.HELD):
             self._fail(LoadFailed(f"{child.name}: silent for {child.pulse.seconds:.0f} s", "node"), child.name)
         else:
@@ -318,7 +318,7 @@ class Launch(Hearing):
 
     def _confess(self, error: Exception) -> None:
         # its PCT tells whoever loses the link to us
-        from agents.pct.node.deaths import leave_words
+        from agents.pct.launch.deaths import leave_words
 
         self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
         as_root = (self._seat.as_root if self._seat is not None else None) or (lambda work: work())
@@ -462,7 +462,7 @@ class Launch(Hearing):
             tell_all(self._children, control({"op": "ping", "loading_s": message["loading_s"]}))
 
     def _check_papers(self, let_in: Pass, load: Load) -> None:
-        from agents.pct.remote.load_check import check_load
+        from agents.pct.launch_child.load_check import check_load
 
         assert self._message is not None
         try:

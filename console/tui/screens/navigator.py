@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from console.tui.context import AppContext
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.tables import TABLES
 from console.tui.navigation.links import Link, LinkError, Trail, completions, parse
@@ -13,14 +13,11 @@ from console.tui.screens.dialogs import Entry
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.tables import TableScreen
 
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
-
 
 class Navigator:
     """Shows places, and remembers them."""
 
-    def __init__(self, app: ConsoleApp) -> None:
+    def __init__(self, app: AppContext) -> None:
         self._app = app
         self._trail = Trail()
         self._table = "launchers"

@@ -8,8 +8,8 @@ from agents.link.server import Server
 from agents.link.sockets import LOOK_S
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load
+from agents.pct.launch.paths import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.node.log import Log
-from agents.pct.node.paths import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.ranks.process_tracking import Record
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.link.server import Session
     from agents.pct.launch.load import Load, Program
-    from agents.pct.launch.payload_transfer import PayloadTransfer
     from agents.pct.launch.tree import Child
+    from agents.pct.launch_child.payload_transfer import PayloadTransfer
     from agents.wire.control import Message
 
 #: What a launch child ends with when launches like this one will come again: its PCT keeps the modules ready.
@@ -65,7 +65,7 @@ class Payload:
             if self._load is None or self._program is None:
                 raise WireError("cargo comes behind its load")
             from agents.pct.launch.context import Around
-            from agents.pct.launch.payload_transfer import PayloadTransfer
+            from agents.pct.launch_child.payload_transfer import PayloadTransfer
 
             around = Around(
                 self._loop, self.run, self._node, self._load, self._program, self._is_root, self._children,

@@ -1,6 +1,6 @@
 """The states of a launch child, decided apart from its sockets and processes.
 
-``handle`` takes an event and says what to do; everything that does it is in agents/pct/launch/child.py.
+``handle`` takes an event and says what to do; everything that does it is in agents/pct/launch_child/child.py.
 """
 
 from __future__ import annotations

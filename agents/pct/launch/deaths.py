@@ -13,7 +13,7 @@ from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.pct.errors import FAULT
-from agents.pct.node.paths import last_words, launchers_here
+from agents.pct.launch.paths import last_words, launchers_here
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError
 from agents.wire.messages import check_hello
@@ -126,7 +126,7 @@ class Question:
         self._greeted = False
         self._timer = loop.after(ANSWER_S, lambda: self._end(None))
         self._link = Link(loop, sock, self._on_frame, lambda _link, _reason: self._end(None))
-        self._link.send_raw(control(greeting) + control({"op": "fate", "id": 1, "launcher": launcher}))
+        self._link.send_raw(control(greeting) + control({"op": "death", "id": 1, "launcher": launcher}))
 
     def _on_frame(self, _link: Link, _kind: int, payload: bytes) -> None:
         message = decode(payload)

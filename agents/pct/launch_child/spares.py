@@ -13,7 +13,7 @@ import struct
 
 from agents.link.lean import Socket, signal, socket
 from agents.link.loop import READ, Loop, Timer
-from agents.pct.launch.endpoint import NodeContext
+from agents.pct.launch_child.endpoint import NodeContext
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -121,14 +121,16 @@ class Spares:
 
 def prepare() -> None:
     """Load what every launch needs, for all children that are forked from now on."""
-    import agents.pct.launch.child  # noqa: F401
+    import agents.pct.launch_child.child  # noqa: F401
 
 
 def serve_launches(
     host: NodeContext, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass] = None
 ) -> NoReturn:
     """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
-    from agents.pct.launch.child import Launch  # loaded before our fork (prepare), unless the first launch was faster
+    from agents.pct.launch_child.child import (
+        Launch,  # loaded before our fork (prepare), unless the first launch was faster
+    )
 
     before, status = -1, 0
     while True:

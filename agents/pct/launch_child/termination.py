@@ -44,7 +44,7 @@ class KillTimer:
         self._notice = True
         reason = str(message.get("reason", ""))[:200]
         if reason:
-            self._note(reason, gives_way={"to": str(message.get("to", ""))[:200], "kill_in_s": grace_s})
+            self._note(reason, preempted_by={"to": str(message.get("to", ""))[:200], "kill_in_s": grace_s})
         local.ranks.send_signal(signal.SIGTERM, None)
         local.ranks.send_signal(signal.SIGCONT, None)  # a stopped rank would not see it
         self._loop.after(grace_s, self._terminate)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from console.tui.actions.action import Action, command_line
 from console.tui.actions.registry import HEADINGS, of
+from console.tui.context import AppContext, context
 from console.tui.screens.base import Framed
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
 
 
 class _Entry(NamedTuple):
@@ -27,8 +25,8 @@ class ActionCommands(Provider):
     """What can be done now. Actions that are impossible here and now are left out."""
 
     @property
-    def _console(self) -> ConsoleApp:
-        return cast("ConsoleApp", self.app)
+    def _console(self) -> AppContext:
+        return context(self.screen)
 
     async def discover(self) -> Hits:
         """Everything, as it stands."""
