@@ -126,6 +126,11 @@ class Ranks:
         assert self.plan is not None
         return self.plan.nodes[self.plan.node_of[rank]].name
 
+    @property
+    def root_name(self) -> str:
+        """The name of the node that hosts rank 0; "" before there is one."""
+        return self.plan.nodes[0].name if self.plan is not None else ""
+
     def nodes_not_ready(self) -> list[str]:
         """Names of the nodes whose ranks have not all begun."""
         assert self.plan is not None

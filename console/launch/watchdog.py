@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    from console.launch.daemons.root_link import RootLink
     from console.launch.options.request import Request
     from console.launch.states import Launch
     from console.launch.stdio.frontend import Front
@@ -24,16 +25,8 @@ if TYPE_CHECKING:
 
         launch: Launch
         front: Front
+        root: RootLink | None
         moved: float  # when the launch last made progress, monotonic
-        heard: bool  # something has come from the root since the last look
-
-        @property
-        def has_root(self) -> bool:
-            """Whether there is a link to the tree."""
-
-        @property
-        def delivered(self) -> int:
-            """Link.delivered of the link to the tree."""
 
         @property
         def reads(self) -> bool:
@@ -42,7 +35,7 @@ if TYPE_CHECKING:
         def outstanding(self) -> str:
             """What a launch that does not move waits for; "" when it may."""
 
-        def inspect(self, message: dict[str, Any]) -> None:
+        def send(self, message: dict[str, Any]) -> None:
             """Send a message down the tree."""
 
         def handle(self, event: Event, *facts: Any) -> None:
@@ -74,8 +67,8 @@ class Watchdog:
     def tick(self) -> None:
         """One look."""
         engine = self._engine
-        if engine.has_root:
-            self._feel_pulse()
+        if engine.root is not None:
+            self._feel_pulse(engine.root)
         now = time.monotonic()
         if now - self._ticked_at > _OWN_STOP_S:
             engine.moved += now - self._ticked_at
@@ -98,12 +91,12 @@ class Watchdog:
         if quiet >= (LOAD_S + engine.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
             engine.handle(Event.OVERDUE, outstanding)
 
-    def _feel_pulse(self) -> None:
+    def _feel_pulse(self, root: RootLink) -> None:
         engine = self._engine
-        self._pulse.heard, engine.heard = engine.heard, False
-        action = self._pulse.tick(engine.delivered)
+        self._pulse.heard, root.heard = root.heard, False
+        action = self._pulse.tick(root.delivered)
         if action is Action.ASK:
-            engine.inspect({"op": "ping"})
+            engine.send({"op": "ping"})
         elif action is not Action.NONE:
             event = Event.SILENT if action is Action.TELL_SILENT else Event.BACK
             engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
@@ -120,7 +113,8 @@ def outstanding(launch: Launch, request: Request) -> str:
     """What is outstanding and on which nodes; "" when a launch may stand still."""
     state, ranks = launch.state, launch.ranks
     if state is State.ALLOCATING:
-        return f"waiting for processors ({request.size or 'the list'})" if request.wait_s else "no CPA has answered yet"
+        where = request.where
+        return f"waiting for processors ({where.size or 'the list'})" if where.wait_s else "no CPA has answered yet"
     if state is State.LOADING:
         return f"no word yet that the processes are ready on {_few(ranks.nodes_not_ready())}"
     if state is State.CONFIRMING:

@@ -55,11 +55,6 @@ class LaunchesRun(ConsoleError):
     code = "busy"
 
 
-def is_far(settings: Settings) -> bool:
-    """Whether ``mesh up`` and ``mesh down`` concern other machines: described, or left from before."""
-    return bool(settings.hosts or settings.allocation) or bool(HostStateFile(settings.state_dir).has_ours())
-
-
 def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
     """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
     begun = time.monotonic()

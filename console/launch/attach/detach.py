@@ -18,10 +18,10 @@ from console.launch.events.spool import SpoolFront
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn, Protocol
+    from typing import NoReturn, Protocol
 
     from agents.link.loop import Loop
-    from console.launch.daemons.cpa import Authority
+    from console.launch.daemons.allocation import Allocation, Daemons
     from console.launch.events.stream import Stream
     from console.launch.options.request import Request
     from console.launch.states import Launch
@@ -33,20 +33,15 @@ if TYPE_CHECKING:
 
         loop: Loop
         request: Request
-        run_dir: str
-        state_dir: str
+        daemons: Daemons
+        allocation: Allocation
         launch: Launch
         front: Front
         stream: Stream
-        cpa: Authority
-        rca: Registration
 
         @property
         def reads_input(self) -> bool:
             """Whether standard input goes to the ranks."""
-
-        def cookied(self, op: str, **members: Any) -> dict[str, Any]:
-            """A request to a CPA under the launch's cookie."""
 
         def end_input(self) -> None:
             """Standard input ends here for the ranks."""
@@ -72,11 +67,11 @@ def leave(engine: Detachable) -> None:
     """Detach the launch; does not return when it worked. In the child it returns, and the launch goes on there."""
     from console.launch.stdio.gather import GatherFront
 
-    front, manner = engine.front, engine.request.manner
+    front, run = engine.front, engine.request.run
     if engine.launch.state.value != "running":
         front.status("nothing runs that could be detached")
         return
-    if isinstance(front, GatherFront) or (manner is not None and (manner.hold or manner.pty is not None)):
+    if isinstance(front, GatherFront) or (run is not None and (run.hold or run.pty is not None)):
         front.status("a launch that is held, gathered or on a terminal of its own cannot be detached")
         return
     reader, writer = os.pipe()
@@ -95,15 +90,15 @@ def leave(engine: Detachable) -> None:
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     os.waitpid(child, 0)
     # a CPA may have taken note all the same, and its answer been lost
-    again = engine.cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
-    engine.cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
+    again = engine.allocation.cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
+    engine.daemons.cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
     front.status("not detached: no CPA has taken note of it")
 
 
 def _go(engine: Detachable) -> NoReturn:
     """In the old process: unregister, tell, and leave when the terminal has what was on its way to it."""
     number = engine.launch.launcher
-    engine.rca.unregister_now()
+    engine.daemons.rca.unregister_now()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     front = engine.front
     front.output_ended()
@@ -121,8 +116,8 @@ def _take_over(engine: Detachable, writer: int) -> None:
 
     pid = os.getpid()
     began = start_time(pid)
-    moved = engine.cookied("moved", pid=pid, pid_started=began)
-    for path in cpa_sockets(engine.run_dir):
+    moved = engine.allocation.cookied("moved", pid=pid, pid_started=began)
+    for path in cpa_sockets(engine.daemons.run_dir):
         try:
             with Client(path, "launcher", _ANSWER_S) as client:
                 client.call(moved)
@@ -141,8 +136,9 @@ def _take_over(engine: Detachable, writer: int) -> None:
 
 
 def _register(engine: Detachable, pid: int, began: int) -> None:
-    engine.rca.abandon()  # the socket lives on in the old process, which unregisters
-    engine.rca = Registration(engine.loop, f"{engine.run_dir}/rca.sock", pid, began, engine.launch.launcher)
+    daemons = engine.daemons
+    daemons.rca.abandon()  # the socket lives on in the old process, which unregisters
+    daemons.rca = Registration(engine.loop, f"{daemons.run_dir}/rca.sock", pid, began, engine.launch.launcher)
 
 
 def _spool(engine: Detachable) -> None:
@@ -150,7 +146,7 @@ def _spool(engine: Detachable) -> None:
     from console.launch.daemons.connect import user
 
     hello = {"command": engine.request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}
-    spool = SpoolFront(engine.state_dir, hello, engine.on_output_written, engine.on_output_broken)
+    spool = SpoolFront(engine.daemons.state_dir, hello, engine.on_output_written, engine.on_output_broken)
     for event in engine.stream.past:
         spool.event(event)
     sinks: list[Sink] = [engine.front.out, engine.front.err]

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         def release(self) -> None:
             """Let a held launch run."""
 
-        def inspect(self, message: dict[str, Any]) -> None:
-            """Send a question down the tree."""
+        def send(self, message: dict[str, Any]) -> None:
+            """Send a message down the tree."""
 
         def processes(self) -> list[dict[str, Any]]:
             """Every rank's host, program and process."""
@@ -335,7 +335,7 @@ class Inspecting:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
         self._debugging: dict[Observer, int] = {}
-        self._lending = ToolTransfer(loop, engine.inspect)
+        self._lending = ToolTransfer(loop, engine.send)
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
@@ -350,7 +350,7 @@ class Inspecting:
         elif op == "procs":
             self._tell_processes(observer)
         elif observer in self._debugging:
-            self._engine.inspect(dict(message, session=self._debugging[observer]))
+            self._engine.send(dict(message, session=self._debugging[observer]))
 
     def _begin(self, observer: Observer, message: dict[str, Any]) -> None:
         if observer in self._debugging:
@@ -361,7 +361,7 @@ class Inspecting:
             return
         self._next += 1
         self._debugging[observer] = self._next
-        self._engine.inspect(dict(message, session=self._next))
+        self._engine.send(dict(message, session=self._next))
 
     def _tell_processes(self, observer: Observer) -> None:
         why = self._refusal(0)
@@ -375,7 +375,7 @@ class Inspecting:
         """It has gone, and with it whoever sat at its debugger."""
         session = self._debugging.pop(observer, None)
         if session is not None:
-            self._engine.inspect({"op": "debug_leave", "session": session})
+            self._engine.send({"op": "debug_leave", "session": session})
 
     def _said(self, op: str, message: dict[str, Any]) -> None:
         for observer, session in list(self._debugging.items()):
@@ -402,7 +402,7 @@ class Inspecting:
         number = self._next
         self._asked[number] = Asked(observer)
         request = {"op": "stacks", "number": number, "which": which, "limit_s": limit_s}
-        self._engine.inspect({**request, "ranks": wanted, "tools": message.get("tools") or {}})
+        self._engine.send({**request, "ranks": wanted, "tools": message.get("tools") or {}})
         late = {"calls": [], "missing": [[wanted or self._all, "", "no answer in time"]], "number": number}
         self._loop.after(limit_s + LATER_S, lambda: self.told("stacks", late))
 

@@ -206,14 +206,14 @@ def _start(settings: Settings) -> None:
 
 def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socket]:
     """RUN of that CPA's mesh and a connection to it. ConsoleError when it does not answer; no mesh is started."""
-    shown = clean(request.cpa)
-    if "/" in request.cpa:
-        paths = [os.path.abspath(request.cpa)]
-    elif request.cpa:
-        paths = [f"{settings.run_dir}/{request.cpa.removesuffix('.sock')}.sock"]
+    shown = clean(request.where.cpa)
+    if "/" in request.where.cpa:
+        paths = [os.path.abspath(request.where.cpa)]
+    elif request.where.cpa:
+        paths = [f"{settings.run_dir}/{request.where.cpa.removesuffix('.sock')}.sock"]
     else:
         paths = cpa_sockets(settings.run_dir)
-        shown = f"of process {request.cpa_pid}"
+        shown = f"of process {request.where.cpa_pid}"
     reason = "no such socket"
     for path in paths:
         try:
@@ -221,8 +221,8 @@ def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socke
         except (OSError, AgentError) as error:
             reason = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
             continue
-        if not request.cpa_pid or peer(sock).pid == request.cpa_pid:
+        if not request.where.cpa_pid or peer(sock).pid == request.where.cpa_pid:
             return os.path.dirname(path), sock
-        reason = f"it is process {peer(sock).pid}" if request.cpa else "no CPA here is that process"
+        reason = f"it is process {peer(sock).pid}" if request.where.cpa else "no CPA here is that process"
         sock.close()
     raise ConsoleError(f"the CPA {shown} does not answer: {reason}", "mesh status names the CPAs and their processes")

@@ -48,11 +48,11 @@ def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: 
 
 def told_rows(launch: Launch, request: Request) -> list[str]:
     """The rows that yod prints at the end: none when all went well and nobody asked."""
-    told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+    told = request.stdio.verbose or any(end.bad for end in launch.ranks.ends.values())
     # 141: our reader has gone, and a filter goes quietly
-    if not told or request.quiet or launch.verdict == 141:
+    if not told or request.stdio.quiet or launch.outcome.exit_status == 141:
         return []
-    return completion_rows(launch.ranks, whole=request.verbose)
+    return completion_rows(launch.ranks, whole=request.stdio.verbose)
 
 
 def completion_lines(ranks: Ranks) -> list[str]:

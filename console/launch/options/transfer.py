@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from console.launch.options.request import TransferOptions
+
 READ_ONLY = ":ro"
 
 
-def carried(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a Request is told of it. UsageError for a directory that is none, or a pattern that does not parse."""
-    bcast = given.get("bcast", "auto")
-    libraries = "bcast-libs" in given
-    if libraries and bcast == "never":
+def read(given: Mapping[str, Any], options: TransferOptions) -> None:
+    """Take what the command line says. UsageError for a directory that is none, or a pattern that does not parse."""
+    options.bcast = given.get("bcast", "auto")
+    options.bcast_libs = "bcast-libs" in given
+    options.bcast_share = given.get("bcast-per", "host") == "host"
+    if options.bcast_libs and options.bcast == "never":
         raise UsageError("-bcast-libs and -bcast never exclude each other")
     directories = []
     for text in given.get("io", ()):
@@ -32,14 +35,8 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
         stage_in(text)
     for text in given.get("stage-out", ()):
         stage_out(text)
-    return {
-        "bcast": bcast,
-        "bcast_libs": libraries,
-        "bcast_share": given.get("bcast-per", "host") == "host",
-        "io": tuple(directories),
-        "stage_in": tuple(given.get("stage-in", ())),
-        "stage_out": tuple(given.get("stage-out", ())),
-    }
+    options.io = tuple(directories)
+    options.stage_in, options.stage_out = tuple(given.get("stage-in", ())), tuple(given.get("stage-out", ()))
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

@@ -128,8 +128,8 @@ class Images:
             "op": "images",
             **({"addresses": [node.address for node in self._plan.nodes]} if far and not push else {}),
             "push": push,
-            "share": self._request.bcast_share,
-            "in_place": self._request.bcast == "auto",
+            "share": self._request.transfer.bcast_share,
+            "in_place": self._request.transfer.bcast == "auto",
             "names": [] if push else [node.name for node in self._plan.nodes],
             "images": [
                 {
@@ -145,11 +145,11 @@ class Images:
 
     def _wanted(self) -> list[Travelling]:
         files = [Travelling(path, os.path.basename(path), False) for path in programs(self._request)]
-        if not self._request.bcast_libs:
+        if not self._request.transfer.bcast_libs:
             return files
         from console.launch.elf import needed
 
-        environ = {os.fsdecode(name): os.fsdecode(value) for name, value in self._request.environ.items()}
+        environ = {os.fsdecode(name): os.fsdecode(value) for name, value in self._request.program.environ.items()}
         known: dict[str, str] = {}
         for program in list(files):
             found = needed(program.path, environ)
@@ -249,9 +249,7 @@ class Images:
 
 def programs(request: Request) -> list[str]:
     """The programs of a request, each once."""
-    if request.segments is None:
-        return [os.fsdecode(request.path)]
-    return list(dict.fromkeys(os.fsdecode(one.path) for one in request.segments))
+    return list(dict.fromkeys(map(os.fsdecode, request.program.paths)))
 
 
 def read_large(request: Request) -> None:
@@ -259,15 +257,14 @@ def read_large(request: Request) -> None:
 
     It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
     """
-    paths = [request.path] if request.segments is None else [one.path for one in request.segments]
     try:
-        if all(os.stat(path).st_size < _LARGE for path in paths):
+        if all(os.stat(path).st_size < _LARGE for path in request.program.paths):
             return
         known, say_at = digests(), time.monotonic() + _SAY_AFTER_S
         for path in programs(request):
             for wait_s in known.steps(path):
                 time.sleep(wait_s)
-                if time.monotonic() > say_at and not (request.quiet or request.batch):
+                if time.monotonic() > say_at and not (request.stdio.quiet or request.stdio.batch):
                     say_at = math.inf
                     print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
     except (OSError, AgentError):

@@ -74,10 +74,22 @@ class Files:
 
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
-        self._roots = Roots([io_directory(text) for text in request.io])
+        self._roots = Roots([io_directory(text) for text in request.transfer.io])
         self._staged = Staged(request, plan, launcher)
         self._open: dict[tuple[int, int], Open] = {}
         self._waiting: deque[bytes] = deque()
+        self._do: dict[int, Callable[[tuple[int, int], int, int, memoryview], Reply]] = {
+            OPEN: self._do_open,
+            READ_AT: self._do_read,
+            WRITE_AT: self._do_write,
+            CLOSE: self._do_close,
+            STAT: self._do_stat,
+            LIST: self._do_list,
+            TRUNCATE: self._do_truncate,
+            STAGE_IN: self._do_stage_in,
+            STAGE_OUT: self._do_stage_out,
+            STAGE_FAILED: self._do_stage_failed,
+        }
         self._serving = False
         self.failed = False
 
@@ -107,10 +119,10 @@ class Files:
             return
         code, value, data = 0, 0, b""
         try:
-            do = _DO.get(op)
+            do = self._do.get(op)
             if do is None or (op >= GONE and key[1] < OWN):
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-            value, data = do(self, key, offset, length, payload[8 + REQUEST.size :])
+            value, data = do(key, offset, length, payload[8 + REQUEST.size :])
         except OSError as error:
             code = error.errno or errno.EIO
             # what the kernel says anyway need not travel
@@ -237,17 +249,3 @@ def _json(value: Any) -> bytes:
     import json  # loaded already, for control frames
 
     return json.dumps(value).encode()
-
-
-_DO: dict[int, Callable[[Files, tuple[int, int], int, int, memoryview], Reply]] = {
-    OPEN: Files._do_open,
-    READ_AT: Files._do_read,
-    WRITE_AT: Files._do_write,
-    CLOSE: Files._do_close,
-    STAT: Files._do_stat,
-    LIST: Files._do_list,
-    TRUNCATE: Files._do_truncate,
-    STAGE_IN: Files._do_stage_in,
-    STAGE_OUT: Files._do_stage_out,
-    STAGE_FAILED: Files._do_stage_failed,
-}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import ConsoleError
-from console.launch.options.request import Request, forwarded
+from console.launch.options.request import ProgramOptions, Request, forwarded
 from console.launch.plan import Plan, common_message, load_message, place
 
 
@@ -113,8 +113,10 @@ def test_any_allocation_places_every_rank_once(
 
 
 def request(**more: Any) -> Request:
-    settled = {"environ": {}, "cwd": b"/", "umask": 0o22, **more}
-    return Request(b"/bin/a\xff", [b"a\xff", b""], **settled)
+    made = Request(ProgramOptions(b"/bin/a\xff", [b"a\xff", b""], more.pop("environ", {}), b"/", 0o22))
+    for name, value in more.items():
+        setattr(made.where if hasattr(made.where, name) else made.stdio, name, value)
+    return made
 
 
 def test_messages_are_what_the_protocol_says() -> None:

@@ -191,9 +191,9 @@ def test_a_batch_jobs_partition(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_default_size_is_one_or_the_list() -> None:
-    assert request_of({}, ["true"], 32).size == 1
-    assert request_of({"list": "0..3"}, ["true"], 32).size is None
-    assert request_of({"list": "0..3", "sz": 2}, ["true"], 32).size == 2
+    assert request_of({}, ["true"], 32).where.size == 1
+    assert request_of({"list": "0..3"}, ["true"], 32).where.size is None
+    assert request_of({"list": "0..3", "sz": 2}, ["true"], 32).where.size == 2
 
 
 HEAVY = (

@@ -246,7 +246,7 @@ def test_a_failed_try_reports_its_node_gives_back_and_asks_again() -> None:
     assert "n1: no memory" in said and "1 of 3" in said
     reported, freed, asked = (names_of(actions).index(do) for do in (Do.NODE_FAILED, Do.FREE, Do.ALLOCATE))
     assert reported < freed < asked and Do.SAY not in names_of(actions)
-    assert (launch.state, launch.verdict, launch.processor_error) == (S.ALLOCATING, None, False)
+    assert (launch.state, launch.outcome.exit_status, launch.outcome.processor_error) == (S.ALLOCATING, None, False)
 
 
 def test_the_last_failure_is_told_with_the_refusal() -> None:
@@ -431,7 +431,7 @@ def check_whatever_happens(launch: Launch, events: list[Any], before: list[Any])
     names = names_of(actions)
     assert 0 <= launch.exit_status <= 255
     assert names.count(Do.GO) <= 1
-    assert names.count(Do.ALLOCATE) <= launch.retries
+    assert names.count(Do.ALLOCATE) <= launch.tries.limit
     assert names.count(Do.LOAD) <= 1 + names.count(Do.ALLOCATE)
     not_taken = sum(event[0] is E.NOT_FREED for event in events)
     given_back = names.count(Do.FREE)
