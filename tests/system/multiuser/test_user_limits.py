@@ -63,12 +63,13 @@ def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
     """Its registration may be refused, and its connections dropped: neither ends what runs."""
     yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 20.0)
-    attack = mesh.attack("ada", patience(15.0), "--only", "greeted")
+    attack_s = patience(15.0)
+    attack = mesh.attack("ada", attack_s, "--only", "greeted")
     attack.stdout.readline()  # type: ignore[union-attr]
     wait_until(lambda: Attacked(mesh, 0.0).descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
     mesh.kill("rca")
     mesh.kill("cpa-0")
-    attack.wait(40)
+    attack.wait(attack_s + 25)
     wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", 20.0, 0.2)
     assert yod.poll() is None
     assert mesh.json("showmesh")["states"]["busy"] == 1
