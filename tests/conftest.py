@@ -60,7 +60,7 @@ def nobodys_own_mesh() -> Iterator[None]:
     """No test starts the mesh of whoever runs the tests: one that starts any outside its own directories fails."""
     yield
     if (HOME / "redmesh").exists():
-        mesh = [sys.executable, "-P", "-m", "console.cli.mesh", "down", "--force"]
+        mesh = [sys.executable, "-P", "-m", "redmesh", "mesh", "down", "--force"]
         subprocess.run(mesh, stdin=subprocess.DEVNULL, capture_output=True)
         shutil.rmtree(HOME / "redmesh")
         pytest.fail("a personal mesh was started; tests have meshes in directories of their own")

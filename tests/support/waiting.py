@@ -57,7 +57,7 @@ def patience(seconds: float) -> float:
 
 
 def silence(seconds: float) -> float:
-    """A setting: after how long the product takes a silent node for gone, on a machine with much other work."""
+    """A setting after which the product takes who is silent for gone: longer on a busy machine."""
     return round(seconds * max(1.0, patience(1.0) / 3), 1)  # a load of 3 for each CPU is what a run of its own makes
 
 

@@ -388,7 +388,7 @@ def test_a_new_keeper_starts_nothing_beside_daemons_whose_sockets_were_removed(m
     before = {one["name"]: one["pid"] for one in private.keeper()["daemons"]}
     private.kill("keeper")
     remove_run(private)
-    command = [sys.executable, "-P", "-m", "agents.keeper", "--config", str(private.state / "keeper.json")]
+    command = [sys.executable, "-P", "-m", "redmesh", "keeper", "--config", str(private.state / "keeper.json")]
     keeper = private.start(*command)
     try:
         wait_until(lambda: private.answers("keeper") and private.answers("rca"), "keeper and RCA answer", 15.0)

@@ -184,7 +184,7 @@ def test_a_fault_of_a_launch_child_is_told_with_its_first_line(machine: Machine)
     launcher.ready()
     launcher.send({"op": "go", "ranks": [["no pid"]]})  # no launcher says so: it is not looked for
     wait_until(lambda: not machine.launch_children("n0"), "the launch child has gone")
-    fate = machine.ask("n0", {"op": "fate", "launcher": launcher.number})
+    fate = machine.ask("n0", {"op": "death", "launcher": launcher.number})
     assert "fault of its own: ValueError: " in fate["message"] and "pct-n0.jsonl" in fate["hint"]
     assert "internal" in {line["event"] for line in machine.log("n0")}
     assert not [name for name in os.listdir(machine.run) if name.startswith("fault-")]

@@ -191,7 +191,7 @@ def rca_of(mesh: ManyLogins, login: str) -> int:
     """The process of a login processor's RCA."""
     for host in (mesh.asker, mesh.own):
         if host.name == login:
-            return next(pid for pid, words in host.processes().items() if "agents.rca" in words)
+            return next(pid for pid, words in host.processes().items() if "start_command.py rca" in words)
     return mesh.pid_of("rca")
 
 

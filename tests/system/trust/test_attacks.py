@@ -27,7 +27,7 @@ REQUESTS = {
     "status": {"op": "status"},
     "kill_launch": {"op": "kill_launch", "launcher": 9},
     "failed": {"op": "failed", "launcher": 9},
-    "fate": {"op": "fate", "launcher": 9},
+    "death": {"op": "death", "launcher": 9},
     "wipe": {"op": "wipe"},
     "trust": {"op": "trust", "files": {}},
 }

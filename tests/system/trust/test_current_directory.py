@@ -113,13 +113,8 @@ def test_what_the_console_starts(hostile: HostileMesh) -> None:
         screen.until("ended with 0")
     finally:
         screen.close()
-    for module in (
-        "console.cli.yod.command",
-        "console.cli.mesh.command",
-        "console.cli.pingd.command",
-        "console.cli.showmesh",
-    ):
-        hostile.run(*start_command(module), "--help", check=True)
+    for name in ("yod", "mesh", "pingd", "showmesh"):
+        hostile.run(*start_command(name), "--help", check=True)
     assert not hostile.imported()
 
 

@@ -26,7 +26,7 @@ def ours(errors: str) -> bool:
     "words",
     [
         ["bin/mesh", "status"], ["bin/showmesh"], ["bin/pingd"], ["bin/yod", "--show", "true"],
-        ["-m", "console.cli.mesh", "status"], ["-m", "console.cli.yod", "--show", "true"],
+        ["-m", "redmesh", "mesh", "status"], ["-m", "redmesh", "yod", "--show", "true"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -115,5 +115,5 @@ def test_the_books_are_right(four: PrivateMesh) -> None:
         for number in range(2)
         for line in (four.state / "log" / f"cpa-{number}.jsonl").read_text().splitlines()
     ]
-    assert any(line["event"] == "gives_way" for line in log)
+    assert any(line["event"] == "preempted" for line in log)
     wait_until(lambda: free(four) == 4, "all are free")

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from console.launch.events.completion_report import completion_rows, fold_names, fold_ranks
+from console.launch.events.completion_report import completion_rows
 from console.launch.ranks import Ranks
 from console.launch.stdio.label import LONGEST, MOST, Labeller
 from console.launch.stdio.sink import Sink
+from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 from tests.unit.launch.test_states import plan_of
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import ConsoleError
-from console.launch.options.request import Request
-from console.launch.plan import Plan, common_message, forwarded, load_message, place
+from console.launch.options.request import Request, forwarded
+from console.launch.plan import Plan, common_message, load_message, place
 
 
 def nodes(*counts: int) -> list[dict[str, Any]]:

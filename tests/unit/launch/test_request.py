@@ -64,7 +64,7 @@ def test_what_a_command_line_says_is_in_the_load() -> None:
         "bind": {"each": 1},
         "sleep": {"where": "fork", "seconds": 2.0},
     }
-    assert manner.allocation() == {"nice": True, "pending_s": 62.0}
+    assert manner.allocation() == {"preemptible": True, "pending_s": 62.0}
     assert read({"cpu-bind": "none"}, 4, CWD).message == {}
     assert read({"attach": True}, 4, CWD).hold and read({"g": True}, 4, CWD).backtrace
 
