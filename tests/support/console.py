@@ -35,7 +35,7 @@ class Keyboard:
 
     async def pause(self, delay_s: float = 0.0) -> None:
         """Waits for everything that is under way, then for ``delay_s``."""
-        deadline = time.monotonic() + patience(2.0)
+        deadline = time.monotonic() + 2.0
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
             pumps = [self.app, *self.app.screen.walk_children(with_self=True)]

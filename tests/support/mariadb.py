@@ -81,7 +81,7 @@ class Server:
 
     def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
         """Runs statements as root; the rows of the last one."""
-        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=2)
+        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=patience(5))
         try:
             with connection.cursor() as cursor:
                 for statement in statements:

@@ -13,7 +13,7 @@ from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from tests.support.daemons import LOGIN, Daemons, Make, allocation, finish
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 def refused(client: Client, message: Message) -> AgentError:
@@ -300,7 +300,7 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
         input=json.dumps([*forbidden, allowed]),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patience(30),
     )
     assert done.returncode == 0, done.stderr
     *denied, granted = json.loads(done.stdout)

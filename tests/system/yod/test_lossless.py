@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import patience, wait_until, within
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -124,7 +124,7 @@ def test_closed_stdin_is_no_input(yods: PrivateMesh, word: str) -> None:
         env=yods.env,
         cwd=yods.work,
         capture_output=True,
-        timeout=20,
+        timeout=patience(20),
     )
     assert (out.returncode, out.stdout) == (0, b"")
 

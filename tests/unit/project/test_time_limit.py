@@ -59,18 +59,20 @@ def test_alone(number):
     (HERE / f"runs-alone{number}").unlink()
     assert begun == others == []
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(8))
 def test_beside_others(number):
     (HERE / f"runs-{number}").touch()
-    time.sleep(0.02)
+    while not (HERE / "met").exists():  # the first of each process wait for each other
+        time.sleep(0.01)
+        if len(list(HERE.glob("runs-*"))) == 2:
+            (HERE / "met").touch()
     (HERE / f"runs-{number}").unlink()
-    (HERE / "count").open("a").write(str(len(list(HERE.glob("runs-*")))))
 """
 
 
 def test_a_test_that_needs_a_quiet_machine_runs_alone(tmp_path: Path) -> None:
     (tmp_path / "test_turns.py").write_text(TURNS)
-    words = [sys.executable, "-P", "-m", "pytest", "-p", "tests.conftest", "-n", "4", "--dist", "worksteal"]
+    words = [sys.executable, "-P", "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--dist", "worksteal"]
     done = subprocess.run([*words, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert "43 passed in" in done.stdout.splitlines()[-1], done.stdout + done.stderr
-    assert set((tmp_path / "count").read_text()) - {"0"}, "the others ran side by side"
+    assert "11 passed in" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+    assert (tmp_path / "met").exists(), "the others ran side by side"
