@@ -12,7 +12,8 @@ from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.heartbeat.session import Beats
-from agents.pct.node.daemon import AGENT, TOMBSTONE_S, next_incarnation
+from agents.pct.node.daemon import AGENT, TOMBSTONE_S
+from agents.pct.node.incarnation import next_incarnation
 from agents.pct.node.listener import Door
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -39,7 +40,8 @@ class StandIn:
         self._host = Host(loop, frozenset(self._nodes), address)
         self._door = Door(loop, self._launch, self._welcome)
         self._host.connect = self._pair
-        self._server = Server(loop, address, "pct", PCT, self._on_request, name=name, on_accept=self._door.accept)
+        self._server = Server(loop, address, "pct", PCT, self._on_request, name=name)
+        self._server.on_accept = self._door.accept
         self._incarnation = next_incarnation(run, name)
         self._address = address
         self._beats = Beats(loop, os.path.join(run, "rca.sock"), self._registration, lambda: len(self._host.launches))

@@ -69,9 +69,10 @@ class Rca:
     def start(self) -> None:
         """Listen, look for a CPA, begin to tick."""
         self.server = Server(
-            self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login,
-            public=self.config.public, users=self.users, on_exhausted=self.journal.exhausted,
+            self.loop, self.config.socket, "rca", RCA, self._on_request, name=self.config.login,
+            public=self.config.public, users=self.users,
         )  # fmt: skip
+        self.server.on_session_end, self.server.on_exhausted = self._on_session_end, self.journal.exhausted
         self._listen_afar()
         if self.config.cpas_afar:
             from agents.rca.logins.relay import Relays
@@ -320,11 +321,7 @@ class Rca:
     def _listen_afar(self) -> None:
         config = self.config
         if config.listen:
-            key_file = os.path.join(config.trust, "beat.key")
-            self.far = FarNodes(
-                self.loop, config.login, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s,
-                self.journal, self._on_far_event, self.mesh_clock.now,
-            )  # fmt: skip
+            self.far = FarNodes(self.loop, config, self.journal, self._on_far_event, self.mesh_clock.now)
             self.company = Company(
                 self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes
             )

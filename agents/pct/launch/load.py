@@ -13,9 +13,6 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from agents.pct.launch.rank_environment import OwnVariables
-    from agents.pct.mpi.server import Parallel
-
 SMALLEST_WINDOW = 64 << 10
 
 
@@ -38,16 +35,14 @@ class Program:
     """The part of a load that is the same on all nodes."""
 
     __slots__ = (
-        "cargo", "cwd", "env", "hold", "limits", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
+        "cargo", "cwd", "env", "hold", "limits", "manner", "parallel", "segments", "subgroups", "umask",
     )  # fmt: skip
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
-        self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
         self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
         self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch_child/payload.py)
-        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/server.py)
-        self.pmi: Optional[Parallel] = None
+        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/pmi_server.py)
         self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
         self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/launch/options.py)
 

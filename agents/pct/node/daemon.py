@@ -6,6 +6,7 @@ import gc
 import os
 import time
 
+from agents.link.journal import Journal
 from agents.link.lean import signal, socket
 from agents.link.link import Caller
 from agents.link.loop import Loop
@@ -15,21 +16,14 @@ from agents.linux import prctl, processes
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
 from agents.pct.heartbeat.session import Beats
-from agents.pct.launch.paths import (
-    incarnation_file,
-    launchers_here,
-    owed_epilog,
-    pct_socket,
-    tombstone,
-    write_incarnation,
-)
+from agents.pct.launch.paths import launchers_here, owed_epilog, tombstone
 from agents.pct.launch_child.endpoint import NodeContext
 from agents.pct.launch_child.spares import Spares, prepare, serve_launches
+from agents.pct.node.config import PctConfig, read_config
+from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
 from agents.pct.node.launches import Hosted, Kill
 from agents.pct.node.listener import Door
-from agents.pct.node.log import Log
 from agents.pct.ranks.process_tracking import ProcessTracking
-from agents.pct.remote.gateway import LocalPct
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
@@ -48,84 +42,21 @@ _END_S = 5.0  # for launches to end before they are killed
 _LATE_LOOKS = 3  # of LOOK_S, for launch children that make their sockets again
 
 
-class PctConfig:
-    """What keeper.json says that concerns one PCT."""
-
-    __slots__ = (
-        "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
-        "state", "system",
-    )  # fmt: skip
-
-    def __init__(
-        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
-    ) -> None:
-        self.mesh, self.run, self.state = mesh, run, state
-        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
-        self.service: Any = None  # what a service node asks of its launches (agents/pct/node/config.py)
-        self.outside: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
-        self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
-        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/node/contact.py)
-        self.failed_s = 30.0  # until a node that failed a load is tried again
-        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
-
-
-def read_config(config: Dict[str, Any], node: str) -> PctConfig:
-    """The part of ``node``. PctError when it is not there."""
-    for entry in config.get("nodes", []):
-        if entry.get("name") == node:
-            found = PctConfig(
-                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
-                list(entry["processors"]), list(entry.get("gpus", [])),
-            )  # fmt: skip
-            if entry.get("role") == "service":
-                from agents.pct.node.config import Service  # few nodes are
-
-                found.service = Service(config)
-            if config.get("listen") or entry.get("listen"):
-                from agents.pct.remote.gateway import OutsideConfig  # a mesh of one machine never loads TLS
-
-                found.outside = OutsideConfig({**config, **entry}, node)
-            if config.get("system"):
-                from agents.pct.multiuser.system_mode import SystemMode
-
-                found.system = SystemMode(config)
-            if config.get("rca") and not config.get("login"):
-                from agents.pct.node.contact import ContactConfig
-
-                found.contact = ContactConfig(config, node)
-            found.failed_s = float(config.get("failed_s", found.failed_s))
-            found.spare_s = float(config.get("spare_s", found.spare_s))
-            return found
-    raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
-
-
-def next_incarnation(run: str, node: str) -> int:
-    """One more than the node's last PCT had since the mesh came up."""
-    try:
-        with open(incarnation_file(run, node), encoding="ascii") as file:
-            number = int(file.read()) + 1
-    except (OSError, ValueError):
-        number = 1
-    write_incarnation(run, node, number)
-    return number
-
-
-class Pct(LocalPct):
+class Pct:
     """The daemon of one node."""
 
     def __init__(self, config: PctConfig) -> None:
         self._config = config
         own_directory(config.run)
         self._loop = Loop()
-        self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
+        self._log = Journal(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), "pct", node=config.node)
         self._address = pct_socket(config.run, config.node)
         self._spares = Spares(self._loop, config.spare_s)
         # one that served in system mode has had another user's file in its memory
         self._couriers = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
         self._door = Door(self._loop, self._begin, self._welcome)
-        self._server = Server(
-            self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
-        )
+        self._server = Server(self._loop, self._address, "pct", PCT, self._on_request, name=config.node)
+        self._server.on_accept = self._door.accept
         begins_anew = False
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
@@ -276,27 +207,34 @@ class Pct(LocalPct):
     # what those from outside need (agents/pct/remote/gateway.py)
 
     def life(self) -> Tuple[str, int]:
+        """Boot id and incarnation, as they are now."""
         return self._config.boot_id, self._incarnation
 
     def now(self) -> Optional[float]:
+        """The mesh's time, where it is known."""
         return self.mesh_time.now()
 
     def hand_over(self, sock: socket.socket) -> bool:
+        """Give the connection of a launch to a launch child that waits; False when there is none."""
         accepts = self._config.system is None and self._beats.accepts_launches
         return bool(accepts) and self._spares.take(sock, "far")
 
     def begin_far(self, secured: Any, role: str, let_in: Any) -> None:
+        """Begin a launch from another machine."""
         self._fork(secured, role, let_in)
         secured.close()
 
     def welcome_far(self, secured: Any, limit: int) -> Session:
+        """Serve requests of ``limit`` bytes at most."""
         return self._server.welcome(secured, limit)
 
     def hand_to_courier(self, sock: socket.socket) -> bool:
+        """Give the connection of a node that wants an image to a courier that waits; False when there is none."""
         # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
         return self._hosted.couriers <= COURIERS // 2 and self._couriers.take(sock, "fetch")
 
     def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
+        """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
         if self._hosted.couriers >= COURIERS:
             self._log.write("too many couriers")  # who wants the image asks another node
             return
@@ -357,7 +295,8 @@ class Pct(LocalPct):
             config.service.begin()
         host = NodeContext(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
         host.track(config.state, self._tracking.life, self._tracking.group_parent)
-        serve_launches(host, line, sock, role, let_in)
+        receive = self._outside.receive if self._outside is not None else None
+        serve_launches(host, line, sock, role, let_in, receive)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if self._outside is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
 from agents.linux import processes
 from agents.pct.launch.paths import clear_files, launch_socket, launchers_here
 from agents.pct.launch_child.payload import WARM
-from agents.pct.node.log import Log
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -57,7 +57,7 @@ _SWEEP_ROUNDS = 250  # and at a courier that sweeps
 class Hosted:
     """Knows launch children by their pids; which launcher each serves, their sockets in RUN tell."""
 
-    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log, tracking: ProcessTracking) -> None:
+    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Journal, tracking: ProcessTracking) -> None:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
         self._tracking = tracking
         self._own: Set[int] = set()

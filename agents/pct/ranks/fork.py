@@ -64,7 +64,7 @@ class Spawner:
     """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
 
     A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
-    where that can be had; a gated one, which waits before its exec, and one with a manner by fork.
+    where that can be had; a gated one, which waits before its exec, and one with run options by fork.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Spawner:
         # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
         self._named = prctl.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
-        self.manner: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
+        self.options: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
         self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
         if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
@@ -97,7 +97,7 @@ class Spawner:
         self._tape = self._plain_tape() if vfork.WALK is not None else None
 
     def _plain_tape(self) -> vfork.SyscallList:
-        # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
+        # What _become does, for a rank that is neither gated nor with run options. No handler of ours may run in it:
         # every signal is blocked around it, and has its default again before the mask is put back.
         if not _handled:
             _handled.extend(vfork.handled_signals())
@@ -183,7 +183,7 @@ class Spawner:
     def _by_tape(self, birth: Birth) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
-        if calls is None or gated or self.manner is not None:
+        if calls is None or gated or self.options is not None:
             return 0
         first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
         for at, fd in enumerate((stdin, out, err), first):
@@ -227,9 +227,9 @@ class Spawner:
             _exit(126)
         if self._named:
             _prctl(ctypes.c_ulong(_PR_SET_PTRACER), ctypes.c_ulong(self._pid), _ZERO, _ZERO, _ZERO)
-        manner = self.manner
-        if manner is not None:
-            manner.born()
+        options = self.options
+        if options is not None:
+            options.born()
         if _dup2(stdin, 0) < 0 or _dup2(out, 1) < 0 or _dup2(err, 2) < 0:
             self._fail(rank, SETUP)
         if kept >= 0:
@@ -239,18 +239,18 @@ class Spawner:
         _umask(self._umask)
         for number, limit in self._limits:
             _setrlimit(number, limit)
-        if manner is not None:
-            self._prepare(manner, rank)
+        if options is not None:
+            self._prepare(options, rank)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
             self._wait_at_gate(rank)
-            if manner is not None:
-                manner.after_gate()
+            if options is not None:
+                options.after_gate()
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
 
-    def _prepare(self, manner: RunOptions, rank: int) -> None:
+    def _prepare(self, options: RunOptions, rank: int) -> None:
         try:
-            manner.before_exec(rank)
+            options.before_exec(rank)
         except OSError as error:
             self._record(rank, SETUP, error.errno or 0)
             _exit(126)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn, Tuple
 
+    from agents.link.journal import Journal
     from agents.pct.images.chunks import MappedFile
-    from agents.pct.node.log import Log
     from agents.wire.control import Message
 
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
@@ -112,7 +112,7 @@ class ImageSource:
 
     __slots__ = ("log", "mesh", "node", "run")
 
-    def __init__(self, run: str, node: str, mesh: str, log: Log) -> None:
+    def __init__(self, run: str, node: str, mesh: str, log: Journal) -> None:
         self.run, self.node, self.mesh, self.log = run, node, mesh, log
 
 

@@ -12,45 +12,41 @@ from agents.link import tcp
 from agents.link.acceptor import Acceptor
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
-from agents.link.trust import FETCH, LAUNCH
-from agents.pct.node.listener import LAUNCH_ROLES
 from agents.pct.remote.listener_states import TRANSITIONS, Action, Event, State
+from agents.wire.address import FETCH, LAUNCH
 from agents.wire.control import control, decode
-from agents.wire.credential import Credential
+from agents.wire.credential import Credential, Pass
 from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import PCT, check, check_hello, hello
-from agents.wire.roles import LAUNCHER, name_of, need, roles_of
+from agents.wire.roles import LAUNCH_ROLES, LAUNCHER, name_of, need, roles_of
 from agents.wire.roles import PCT as MAY
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, FrozenSet, List, Optional
+    from typing import Any, Callable, Dict, FrozenSet, List, Optional, Protocol
 
     from agents.link import tls
+    from agents.link.journal import Journal
     from agents.link.trust import Trust
-    from agents.pct.node.log import Log
     from agents.pct.remote.admission import Admission
     from agents.wire.control import Message
+
+    class LaunchTaker(Protocol):
+        """The PCT, as far as launches and images go."""
+
+        def hand_over(self, sock: socket.socket) -> bool: ...
+
+        def begin_far(self, secured: tls.Secured, role: str, let_in: Pass) -> None: ...
+
+        def hand_to_courier(self, sock: socket.socket) -> bool: ...
+
 
 #: Seconds for handshake, hello and what follows; visitors at once; bytes of each message.
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
 _LINGER_S = 1.0  # for a refusal to be read
 _GULP = 64 << 10
 _HELLO = 4096  # bytes of TLS's own hello that are looked at
-
-
-class Pass:
-    """What a launch that came in was let in with.
-
-    ``parent``: the node above us, "" where it is the launcher. ``lapses_at``: when the credential runs out, by our
-    monotonic clock.
-    """
-
-    __slots__ = ("credential", "lapses_at", "parent")
-
-    def __init__(self, credential: Credential, parent: str, lapses_at: float) -> None:
-        self.credential, self.parent, self.lapses_at = credential, parent, lapses_at
 
 
 class PendingConnection:
@@ -69,7 +65,7 @@ class PendingConnection:
 
 
 class Network:
-    """Listens at ``place`` (host, port). What is let in goes to ``on_launch``, ``on_request``, ``on_fetch``."""
+    """Listens at ``place`` (host, port). What is let in goes ``inside``, to ``on_request``, ``on_fetch``."""
 
     def __init__(
         self,
@@ -77,16 +73,15 @@ class Network:
         place: "tuple[str, int]",
         trust: Trust,
         admission: Admission,
-        log: Log,
-        on_launch: Callable[[tls.Secured, str, Pass], None],
+        log: Journal,
+        inside: LaunchTaker,
         on_request: Callable[[tls.Secured, Optional[Credential]], None],
         on_fetch: Callable[[tls.Secured, Message], None],
-        hand_over: Callable[[socket.socket], bool],
-        hand_to_courier: Callable[[socket.socket], bool],
     ) -> None:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
-        self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
-        self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
+        self._inside, self._on_request, self._on_fetch = inside, on_request, on_fetch
+        # each False when nobody waits for such a connection
+        self._waits = {LAUNCH: inside.hand_over, FETCH: inside.hand_to_courier}
         self._visitors: Dict[int, PendingConnection] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tcp.listen(*place)
@@ -132,7 +127,7 @@ class Network:
             visitor.on_timer.cancel()
             self._loop.unwatch(visitor.secured.fileno())
             self._visitors.pop(visitor.secured.fileno(), None)
-        _DO[action](self, visitor)
+        self._DO[action](self, visitor)
 
     def _go_on(self, visitor: PendingConnection) -> None:
         try:
@@ -238,7 +233,7 @@ class Network:
 
     def _begin(self, visitor: PendingConnection) -> None:
         visitor.secured.unread(visitor.buffer)
-        self._on_launch(visitor.secured, "parent" if visitor.way.parent else "launcher", visitor.way)
+        self._inside.begin_far(visitor.secured, "parent" if visitor.way.parent else "launcher", visitor.way)
 
     def _serve(self, visitor: PendingConnection) -> None:
         visitor.secured.unread(visitor.buffer)
@@ -290,15 +285,14 @@ class Network:
         self._acceptor.close()
         self._sock.close()
 
-
-_DO = {
-    Action.READ: lambda network, visitor: network._go_on(visitor),
-    Action.BEGIN: Network._begin,
-    Action.SERVE: Network._serve,
-    Action.CARRY: Network._carry,
-    Action.REFUSE: Network._refuse,
-    Action.DROP: Network._drop,
-}
+    _DO = {
+        Action.READ: _go_on,
+        Action.BEGIN: _begin,
+        Action.SERVE: _serve,
+        Action.CARRY: _carry,
+        Action.REFUSE: _refuse,
+        Action.DROP: _drop,
+    }
 
 
 def first_message(data: bytes) -> Optional[Message]:

@@ -8,7 +8,7 @@ that an RCA that is started again while the first login processor is gone finds 
 import os
 from collections.abc import Iterable, Sequence
 
-from agents.link.trust import parse
+from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import split_address
 

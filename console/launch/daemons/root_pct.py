@@ -11,6 +11,7 @@ from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.pct.launch.deaths import ask
+from agents.wire.address import LAUNCH
 from agents.wire.control import control
 from agents.wire.credential import digest_of
 from agents.wire.errors import AgentError
@@ -58,7 +59,7 @@ class FarLoad:
     ) -> None:
         self._load, self._common = load, common  # a frame
         self._on_sent, self._on_refused = on_sent, on_refused
-        self.link = Link(loop, connect_now(address, trust.LAUNCH), on_frame, on_end)
+        self.link = Link(loop, connect_now(address, LAUNCH), on_frame, on_end)
         cpa.ask(dict(asking, common=digest_of(common[HEADER_SIZE:])), self._granted, ASK_S, patient=True)
 
     def _granted(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:

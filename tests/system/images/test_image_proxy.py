@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.link.trust import FETCH
 from agents.linux import processes
 from agents.pct.node.daemon import COURIERS
+from agents.wire.address import FETCH
 from agents.wire.control import control
 from agents.wire.messages import hello
 from tests.support.far_pcts import FarMachine, Talk

@@ -32,7 +32,7 @@ class FarNode:
         self.sequence += 1
         told = beat.Beat(
             self.name, self.boot_id, self.incarnation, self.sequence, kind=kind, flags=flags, epoch=self.epoch,
-            processors=4, agent="0.1.0", address=f"tls://127.0.0.1:9/{self.name}",
+            facts=beat.Facts(processors=4, agent="0.1.0", address=f"tls://127.0.0.1:9/{self.name}"),
         )  # fmt: skip
         return told.encode(self.key)
 

@@ -31,7 +31,7 @@ class Below:
 
 def dealer(below: list[Below]) -> tuple[Loop, InputDistributor]:
     loop = Loop()
-    return loop, InputDistributor(loop, below, lambda _sink: None)  # type: ignore[arg-type]
+    return loop, InputDistributor(loop, below, lambda: None)  # type: ignore[arg-type]
 
 
 def state_of(one: InputDistributor) -> State:
