@@ -314,7 +314,7 @@ class Launch:
     def input_taken(self) -> None:
         """Standard input goes nowhere here."""
 
-    def child_lost(self, child: Child, reason: str, fate: Message | None = None) -> None:
+    def child_lost(self, child: Child, reason: str, death: Message | None = None) -> None:
         """A subtree has gone."""
         early = self._machine.state in (State.STARTING, State.HELD)
         child.drop()

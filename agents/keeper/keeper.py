@@ -10,7 +10,7 @@ from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
 from agents.keeper.idle_end import IdleEnd, running_launchers
-from agents.keeper.orphans import Strays
+from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
 from agents.link.lean import signal
@@ -86,7 +86,7 @@ class Keeper:
         self._back_at = -BACK_S  # when RUN was made again
         self._no_place = ""  # why it could not be
         self._life = ""  # of a node on another machine: its boot id, as its PCT wrote it
-        self._strays = Strays(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
+        self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
@@ -313,7 +313,7 @@ class Keeper:
             if kept is not None and pid not in self._handles:
                 self._on_death(kept, status)
             if kept.kind == "pct" if kept is not None else self._of_kind("pct"):
-                self._loop.after(0, self._strays.sweep)
+                self._loop.after(0, self._orphans.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
         pid, kept.pid = kept.pid, 0

@@ -24,7 +24,7 @@ SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for i
 _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
 
 
-class FarNode:
+class RemoteNode:
     """A node's machine, what its last beat said, and what makes a beat old."""
 
     __slots__ = (
@@ -85,7 +85,7 @@ class FarNode:
         }
 
 
-class FarNodes:
+class RemoteNodes:
     """Listens for datagrams; ``on_event(node, event, reason)`` gets what they mean.
 
     ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
@@ -97,7 +97,7 @@ class FarNodes:
         loop: Loop,
         config: Config,
         journal: Journal,
-        on_event: Callable[[FarNode, Event, str], None],
+        on_event: Callable[[RemoteNode, Event, str], None],
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
         hasten()
@@ -111,7 +111,7 @@ class FarNodes:
         self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
         self.alone = False  # no CPA answers us
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, config.suspect_s / 2.5)
-        self.nodes: dict[str, FarNode] = {}
+        self.nodes: dict[str, RemoteNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
         self._refused: dict[str, int] = {}
         self._refusals_told_at = 0.0
@@ -153,11 +153,11 @@ class FarNodes:
         for known in self.nodes.values():
             known.machine.forgive(gap_s)
 
-    def expect(self, name: str) -> FarNode:
+    def expect(self, name: str) -> RemoteNode:
         """The node of that name, made where it was not known."""
         known = self.nodes.get(name)
         if known is None:
-            known = self.nodes[name] = FarNode(time.monotonic(), self._keys_of(name))
+            known = self.nodes[name] = RemoteNode(time.monotonic(), self._keys_of(name))
         return known
 
     def _keys_of(self, name: str) -> list[bytes]:
@@ -234,12 +234,12 @@ class FarNodes:
         elif known.certain:
             self._answer(known, told, which, heartbeat.RESET, sender)
 
-    def _on_gone(self, known: FarNode, told: heartbeat.Beat) -> None:
+    def _on_gone(self, known: RemoteNode, told: heartbeat.Beat) -> None:
         if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
             known.sequence = told.sequence
             self._on_event(known, Event.PCT_DIED, "its PCT has died")
 
-    def _on_beat(self, known: FarNode, told: heartbeat.Beat) -> None:
+    def _on_beat(self, known: RemoteNode, told: heartbeat.Beat) -> None:
         # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
         foreign = not told.boot_id.startswith(self.knows[0] + "-")
         same_life = told.boot_id == known.boot_id
@@ -253,7 +253,7 @@ class FarNodes:
         else:
             self._on_event(known, Event.BEAT, "")
 
-    def _answer(self, known: FarNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
+    def _answer(self, known: RemoteNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
         key = known.keys[which]
         if self.places and told.facts.places != heartbeat.digest_of(self.places):
             self._send(heartbeat.encode_places(self.places, told.sequence, key, told.boot_id), sender)

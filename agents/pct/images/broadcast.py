@@ -76,7 +76,7 @@ class Images:
             then()
             return
         self._then = then
-        if launch.program.cargo["bcast"] == "ask":
+        if launch.program.payload["bcast"] == "ask":
             self.ask()
         self._check()
 
@@ -385,10 +385,10 @@ class Images:
         else:
             self._came(image, image.arriving)
 
-    def _copy(self, image: Image, lent: MappedFile, offset: int, count: int) -> int:
+    def _copy(self, image: Image, file: MappedFile, offset: int, count: int) -> int:
         assert image.arriving is not None
         try:
-            found = image.arriving.copy(lent, offset, count)
+            found = image.arriving.copy(file, offset, count)
         except ImageError as error:
             self._broken(image, error)
             return count

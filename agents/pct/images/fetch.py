@@ -178,9 +178,9 @@ class Pull:
         self._gather(offset + len(data))
         self._to.on_piece(offset, data)
 
-    def _take_file(self, lent: MappedFile, offset: int, count: int) -> int:
+    def _take_file(self, file: MappedFile, offset: int, count: int) -> int:
         self._moved = time.monotonic()
-        return self._to.on_file(lent, offset, count)
+        return self._to.on_file(file, offset, count)
 
     def _gather(self, come: int) -> None:
         # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one

@@ -34,7 +34,7 @@ def owed_epilog(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"epilog-{node}-{launcher}")
 
 
-def last_words(run: str, node: str, launcher: int) -> str:
+def fault_file(run: str, node: str, launcher: int) -> str:
     """What a launch child that met a fault of its own leaves for its PCT, which takes it away."""
     return os.path.join(run, f"fault-{node}-{launcher}")
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         def child_wrote(self, child: "Child", kind: int, payload: bytes) -> None:
             """A frame of output of a rank below."""
 
-        def child_lost(self, child: "Child", reason: str, fate: Optional[Message] = None) -> None:
-            """A subtree has gone; with ``fate`` its PCT lives, and says how its launch child died."""
+        def child_lost(self, child: "Child", reason: str, death: Optional[Message] = None) -> None:
+            """A subtree has gone; with ``death`` its PCT lives, and says how its launch child died."""
 
         def input_taken(self) -> None:
             """Standard input has been taken."""
@@ -154,13 +154,13 @@ class Child:
         else:
             from agents.pct.launch.deaths import ask
 
-            ask(self.loop, self._address, hello("pct"), self._launcher, lambda fate: self._lose(reason, fate))
+            ask(self.loop, self._address, hello("pct"), self._launcher, lambda death: self._lose(reason, death))
 
-    def _lose(self, reason: str, fate: Optional[Message] = None) -> None:
+    def _lose(self, reason: str, death: Optional[Message] = None) -> None:
         if not self.over:
             # from the loop, never from inside the constructor
-            why = str(fate["message"]) if fate else reason
-            self.loop.after(0, lambda: None if self.over else self._events.child_lost(self, why, fate))
+            why = str(death["message"]) if death else reason
+            self.loop.after(0, lambda: None if self.over else self._events.child_lost(self, why, death))
 
     def _send_input(self, data: bytes) -> None:
         if self.link is not None:

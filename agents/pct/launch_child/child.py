@@ -124,19 +124,19 @@ class Launch:
             while not self._over:
                 self._loop.run_once(None)
         except Exception as error:  # a bug must not leave ranks behind
-            self._confess(error)
+            self._report_fault(error)
             if self._local is not None:
                 self._local.sweep()
             self._leave(FAULT)
 
-    def _confess(self, error: Exception) -> None:
+    def _report_fault(self, error: Exception) -> None:
         # its PCT tells whoever loses the link to us
-        from agents.pct.launch.deaths import leave_words
+        from agents.pct.launch.deaths import write_fault
 
         self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
         as_root = (self._endpoint.as_root if self._endpoint is not None else None) or (lambda work: work())
         try:
-            as_root(lambda: leave_words(self._host.run, self._host.node, self._launcher, error, where(error)))
+            as_root(lambda: write_fault(self._host.run, self._host.node, self._launcher, error, where(error)))
         except OSError:
             pass  # then it is told without its words
 
@@ -246,7 +246,7 @@ class Launch:
             from agents.pct.launch.rank_environment import own_variables
 
             own = own_variables(load, program, self._host.gpus, self._host.log)
-        options = self._read_options(load, program) if program.manner else None
+        options = self._read_options(load, program) if program.options else None
         self._payload.loaded(launch)
         if program.parallel:
             self._make_pmi(launch)
@@ -306,7 +306,7 @@ class Launch:
     def _read_options(self, load: Load, program: Program) -> RunOptions:
         from agents.pct.launch.options import RunOptions
 
-        options = RunOptions(program.manner, load)
+        options = RunOptions(program.options, load)
         self._logs_steps = options.log
         options.complete(program.env)
         return options
@@ -450,11 +450,11 @@ class Launch:
             raise WireError("an output frame without a rank")
         self._relay.push(kind, int.from_bytes(payload[:4], "big"), memoryview(payload)[4:], child.returns.passed)
 
-    def child_lost(self, child: Child, reason: str, fate: Optional[Message] = None) -> None:
+    def child_lost(self, child: Child, reason: str, death: Optional[Message] = None) -> None:
         child.drop()
         self._host.log.write("child lost", launcher=self._launcher, child=child.name, reason=reason)
         if self._machine.state in _BEFORE_GO:
-            hint, fault = ("", "node") if not fate else (str(fate.get("hint", "")), "launch")
+            hint, fault = ("", "node") if not death else (str(death.get("hint", "")), "launch")
             self._fail(LoadFailed(f"{child.name}: {reason}", fault, hint=hint), child.name)
         elif not self._failure:
             nodes = [[place, [r for r in ranks if r not in child.exited]] for place, ranks in child.nodes]

@@ -42,7 +42,7 @@ class PayloadTransfer:
 
     def prepare(self) -> None:
         """Before the ranks' environment is laid out: what it says of cargo. PctError, OSError."""
-        wants, env = self._launch.program.cargo, self._launch.program.env
+        wants, env = self._launch.program.payload, self._launch.program.env
         if wants.get("libs"):
             _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
         if wants.get("stage_in"):
@@ -55,9 +55,9 @@ class PayloadTransfer:
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all that the ranks need is on this node."""
-        stage_in = int(self._launch.program.cargo.get("stage_in", 0))
+        stage_in = int(self._launch.program.payload.get("stage_in", 0))
         after = then if not stage_in else lambda: self._stage().bring(stage_in, then)
-        if "bcast" in self._launch.program.cargo:
+        if "bcast" in self._launch.program.payload:
             self._images.begin(after)
         else:
             after()
@@ -69,7 +69,7 @@ class PayloadTransfer:
             self._clear()  # before the launcher is told: what has ended has left nothing
             then()
 
-        stage_out = int(self._launch.program.cargo.get("stage_out", 0))
+        stage_out = int(self._launch.program.payload.get("stage_out", 0))
         if stage_out and ran:
             self._stage().take(stage_out, clear)
         else:

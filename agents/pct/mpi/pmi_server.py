@@ -119,7 +119,7 @@ class PmiServer:
             found = [b""] * SLOTS
         return found + [b"RANK", b"LOCAL_RANK"] if self._master is not None else found
 
-    def birth(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
+    def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
         """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
         entries: List[bytes] = []
         kept = -1

@@ -39,8 +39,19 @@ class PctConfig:
     """What keeper.json says that concerns one PCT."""
 
     __slots__ = (
-        "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
-        "state", "system",
+        "boot_id",
+        "contact",
+        "failed_s",
+        "gateway",
+        "gpus",
+        "mesh",
+        "node",
+        "processors",
+        "run",
+        "service",
+        "spare_s",
+        "state",
+        "system",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +60,7 @@ class PctConfig:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
         self.service: Optional[Service] = None  # what a service node asks of its launches
-        self.outside: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
+        self.gateway: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
         self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
         self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/node/contact.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
@@ -67,9 +78,9 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
             if entry.get("role") == SERVICE:
                 found.service = Service(config)
             if config.get("listen") or entry.get("listen"):
-                from agents.pct.remote.gateway import OutsideConfig  # a mesh of one machine never loads TLS
+                from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never loads TLS
 
-                found.outside = OutsideConfig({**config, **entry}, node)
+                found.gateway = GatewayConfig({**config, **entry}, node)
             if config.get("system"):
                 from agents.pct.multiuser.system_mode import SystemMode
 

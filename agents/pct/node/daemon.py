@@ -22,7 +22,7 @@ from agents.pct.launch_child.spares import Spares, prepare, serve_launches
 from agents.pct.node.config import PctConfig, read_config
 from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
 from agents.pct.node.launches import Hosted, Kill
-from agents.pct.node.listener import Door
+from agents.pct.node.listener import LaunchListener
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 AGENT = "0.1.0"
-COURIERS = 64  # at once; each is a process
+MOST_HELPERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
@@ -53,10 +53,10 @@ class Pct:
         self._address = pct_socket(config.run, config.node)
         self._spares = Spares(self._loop, config.spare_s)
         # one that served in system mode has had another user's file in its memory
-        self._couriers = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
-        self._door = Door(self._loop, self._begin, self._welcome)
+        self._image_proxies = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
+        self._listener = LaunchListener(self._loop, self._begin, self._welcome)
         self._server = Server(self._loop, self._address, "pct", PCT, self._on_request, name=config.node)
-        self._server.on_accept = self._door.accept
+        self._server.on_accept = self._listener.accept
         begins_anew = False
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
@@ -64,10 +64,10 @@ class Pct:
             config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, config.contact.mesh_boot)
         self._incarnation = next_incarnation(config.run, config.node)
         self.mesh_time = MeshTime()
-        self._outside: Any = None
-        if config.outside is not None:
-            self._outside = self._open(config)
-            self._address = self._outside.address
+        self._gateway: Any = None
+        if config.gateway is not None:
+            self._gateway = self._open(config)
+            self._address = self._gateway.address
         self._loop.after(_PREPARE_S, self._prepare_all)
         self._tracking = ProcessTracking(config.state, config.node, self._log)
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
@@ -123,22 +123,22 @@ class Pct:
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.remote.gateway import Gateway
 
-        outside = Gateway(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
-        self._spares.answer = outside.answer
-        return outside
+        gateway = Gateway(self._loop, config.mesh, config.run, config.node, config.gateway, self._log, self)
+        self._spares.answer = gateway.answer
+        return gateway
 
     def _prepare(self) -> None:
         # at the first launch or before it: what each child would load, and forget, is loaded here once
         if not self._prepared:
             self._prepared = True
             prepare()  # whose keeper has not
-            if self._outside is not None:
-                self._outside.prepare()
+            if self._gateway is not None:
+                self._gateway.prepare()
 
     def _prepare_all(self) -> None:
         self._prepare()
-        if self._outside is not None:
-            self._outside.prepare_images()
+        if self._gateway is not None:
+            self._gateway.prepare_images()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
@@ -148,10 +148,10 @@ class Pct:
             pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
             if pid:
                 self._log.write("epilog", launcher=launcher, behind="a launch child that was killed")
-                self._hosted.add_courier(pid)
+                self._hosted.add_helper(pid)
 
         self._hosted.on_cleared = on_cleared
-        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())  # each user's, as that user
+        self._hosted.sweep_images = lambda: self._hosted.add_helper(sweep_all())  # each user's, as that user
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config
@@ -219,41 +219,41 @@ class Pct:
         accepts = self._config.system is None and self._beats.accepts_launches
         return bool(accepts) and self._spares.take(sock, "far")
 
-    def begin_far(self, secured: Any, role: str, let_in: Any) -> None:
+    def begin_remote(self, secured: Any, role: str, let_in: Any) -> None:
         """Begin a launch from another machine."""
         self._fork(secured, role, let_in)
         secured.close()
 
-    def welcome_far(self, secured: Any, limit: int) -> Session:
+    def welcome_remote(self, secured: Any, limit: int) -> Session:
         """Serve requests of ``limit`` bytes at most."""
         return self._server.welcome(secured, limit)
 
-    def hand_to_courier(self, sock: socket.socket) -> bool:
-        """Give the connection of a node that wants an image to a courier that waits; False when there is none."""
+    def hand_to_image_proxy(self, sock: socket.socket) -> bool:
+        """Give the connection of a node that wants an image to an image proxy that waits; False when there is none."""
         # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
-        return self._hosted.couriers <= COURIERS // 2 and self._couriers.take(sock, "fetch")
+        return self._hosted.helpers <= MOST_HELPERS // 2 and self._image_proxies.take(sock, "fetch")
 
-    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
+    def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None:
         """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
-        if self._hosted.couriers >= COURIERS:
-            self._log.write("too many couriers")  # who wants the image asks another node
+        if self._hosted.helpers >= MOST_HELPERS:
+            self._log.write("too many helpers")  # who wants the image asks another node
             return
-        pid, line = self._give_birth(work)
+        pid, line = self._fork_child(work)
         if line is not None:
-            self._hosted.add_carrier(pid)
-            self._couriers.add(line)
+            self._hosted.add_image_proxy(pid)
+            self._image_proxies.add(line)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         self._prepare()
         if not self._beats.accepts_launches:
             self._log.write("refused", reason="clearing")  # the parent sees a node that fails
             return
-        pid, line = self._give_birth(lambda line: self._become_launch(line, sock, role, let_in))
+        pid, line = self._fork_child(lambda line: self._become_launch(line, sock, role, let_in))
         if line is not None:
             self._hosted.add(pid)
             self._spares.add(line)
 
-    def _give_birth(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
+    def _fork_child(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
         # a child that does ``work``: its pid and the line to it; none where the fork is refused, which others see
         try:
             ours, theirs = socket.socketpair()
@@ -279,10 +279,10 @@ class Pct:
         # In a forked child: what is the PCT's alone.
         self._loop.abandon()
         self._spares.forget()
-        self._couriers.forget()
-        self._door.close()
-        if self._outside is not None:
-            self._outside.close()
+        self._image_proxies.forget()
+        self._listener.close()
+        if self._gateway is not None:
+            self._gateway.close()
         self._server.close()
         self._beats.close()
 
@@ -295,12 +295,12 @@ class Pct:
             config.service.begin()
         host = NodeContext(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
         host.track(config.state, self._tracking.life, self._tracking.group_parent)
-        receive = self._outside.receive if self._outside is not None else None
+        receive = self._gateway.receive if self._gateway is not None else None
         serve_launches(host, line, sock, role, let_in, receive)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
-        if self._outside is not None:
-            self._outside.check(session, op, message)
+        if self._gateway is not None:
+            self._gateway.check(session, op, message)
         if op == "kill_launch":
             self._kill_launch(session, message)
         elif op == "wipe":
@@ -310,7 +310,7 @@ class Pct:
         elif op == "failed":
             self._failed(session, message)
         elif op == "fate":
-            self._hosted.tell_fate(session, message)
+            self._hosted.tell_death(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:
@@ -323,10 +323,10 @@ class Pct:
         session.reply(message, {})
 
     def _renew_files(self, session: Session, message: Message) -> None:
-        if self._outside is None:
+        if self._gateway is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
-        self._outside.renew(message["files"])
-        self._couriers.close()  # those who have the old ones carry what they carry, and no more
+        self._gateway.renew(message["files"])
+        self._image_proxies.close()  # those who have the old ones carry what they carry, and no more
         session.reply(message, {})
 
     def _renew(self) -> None:
@@ -364,10 +364,10 @@ class Pct:
         self._ending = time.monotonic()
         self._log.write("ending", launches=len(self._hosted))
         self._server.close()
-        if self._outside is not None:
-            self._outside.close()
+        if self._gateway is not None:
+            self._gateway.close()
         self._spares.close()
-        self._couriers.close()
+        self._image_proxies.close()
         for pid in self._hosted.pids:
             processes.send_signal(pid, signal.SIGTERM)
         self._wait_for_launches()
@@ -381,7 +381,7 @@ class Pct:
             processes.kill_all(self._hosted.pids)
             for launcher in self._hosted.launchers():
                 self._hosted.clear(launcher)
-        self._hosted.end_carriers()
+        self._hosted.end_image_proxies()
         try:
             os.unlink(pct_socket(self._config.run, self._config.node))
         except OSError:

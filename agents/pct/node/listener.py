@@ -26,7 +26,7 @@ _LONGEST = 1024  # bytes of a hello
 _AGAIN_S = 0.01
 
 
-class Door:
+class LaunchListener:
     """Accepted connections whose role is not known yet."""
 
     def __init__(

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         def names(self) -> List[bytes]:
             """Variables that are each rank's own."""
 
-        def birth(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
+        def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
             """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
 
         def forked(self) -> None:
@@ -150,13 +150,13 @@ class Ranks:
         """Ranks that have not been reaped."""
         return list(self._by_pid.values())
 
-    def begin(self, births: List[Tuple[int, int, int, int, int]]) -> None:
+    def begin(self, plans: List[Tuple[int, int, int, int, int]]) -> None:
         """Fork ranks under hold: number, place among this node's ranks, and the ends that become 0, 1, 2 of each.
 
         LoadFailed when the node cannot.
         """
         prepared = []
-        for number, local, stdin, out, err in births:
+        for number, local, stdin, out, err in plans:
             command, gated = self._command(self._program.segment_of(number))
             if self._options is not None:
                 another = self._options.command(number, self._program.segment_of(number))
@@ -164,20 +164,20 @@ class Ranks:
                     command = self._spawner.command(another[0], another)
             more, kept = self._own.entries(number) if self._own is not None else [], -1
             if self._mpi is not None:
-                kept, theirs = self._mpi.birth(number, local)
+                kept, theirs = self._mpi.plan(number, local)
                 more = more + theirs
-            prepared.append(self._spawner.birth(number, local, command, gated, stdin, out, err, more, kept))
+            prepared.append(self._spawner.plan(number, local, command, gated, stdin, out, err, more, kept))
         failure = None
         try:
             pids = self._spawner.begin_all(prepared)
         except OSError as error:
             pids = getattr(error, "pids", [])
-            failure = _too_many(f"{self._load.name}: cannot fork", births[len(pids)][0], error.errno or 0)
+            failure = _too_many(f"{self._load.name}: cannot fork", plans[len(pids)][0], error.errno or 0)
         if self._mpi is not None:
             self._mpi.forked()
-        for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
-            rank = Rank(birth[0], pid, self._program.segment_of(birth[0]).path)
-            self.by_number[birth[0]] = rank
+        for plan, pid in zip(plans, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
+            rank = Rank(plan[0], pid, self._program.segment_of(plan[0]).path)
+            self.by_number[plan[0]] = rank
             self._by_pid[pid] = rank
         if failure is not None:
             raise failure

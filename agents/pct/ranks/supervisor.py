@@ -145,11 +145,11 @@ class LocalRanks:
             return
         batch, self._to_begin = self._to_begin[:_BATCH], self._to_begin[_BATCH:]
         ends: List[int] = []
-        births = []
+        plans = []
         try:
             for local, number in batch:
-                births.append((number, local, *self._ends(number, ends)))
-            self.ranks.begin(births)
+                plans.append((number, local, *self._ends(number, ends)))
+            self.ranks.begin(plans)
         except LoadFailed as error:
             self._launch.fail(error)
         except OSError as error:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
         def hand_over(self, sock: socket.socket) -> bool: ...
 
-        def begin_far(self, secured: Secured, role: str, let_in: Pass) -> None: ...
+        def begin_remote(self, secured: Secured, role: str, let_in: Pass) -> None: ...
 
-        def welcome_far(self, secured: Secured, limit: int) -> Session: ...
+        def welcome_remote(self, secured: Secured, limit: int) -> Session: ...
 
-        def hand_to_courier(self, sock: socket.socket) -> bool: ...
+        def hand_to_image_proxy(self, sock: socket.socket) -> bool: ...
 
-        def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None: ...
+        def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None: ...
 
 
 #: Bytes of a request of somebody who has no certificate.
@@ -50,7 +50,7 @@ _LONGEST = 64 << 10
 _MOST_LAUNCHERS = 32
 
 
-class OutsideConfig:
+class GatewayConfig:
     """What a node's keeper.json says of other machines: ``listen`` (ADDR:PORT), ``trust`` (a directory), ``owner``."""
 
     __slots__ = ("address", "clock", "listen", "owner", "trust")
@@ -67,7 +67,7 @@ class OutsideConfig:
 
 
 class Gateway:
-    """The port of ``node``: certificates, admission, and who is brought to the PCT (``inside``) for what."""
+    """The port of ``node``: certificates, admission, and who is brought to the PCT (``pct``) for what."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Gateway:
         mesh: str,
         run: str,
         node: str,
-        config: OutsideConfig,
+        config: GatewayConfig,
         log: Journal,
-        inside: LocalPct,
+        pct: LocalPct,
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
-        self._inside = inside
+        self._pct = pct
         self._launchers: List[Session] = []  # sessions of those who have no more than a credential
         self._trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trusts.use(self._trust)
         launch_keys = keys.KeyFile(self._file("launch.key")).read
         self._admission = Admission(
-            mesh, node, config.owner, inside.life, launch_keys, config.clock or inside.now,
+            mesh, node, config.owner, pct.life, launch_keys, config.clock or pct.now,
             lambda launcher: os.path.exists(tombstone(run, node, launcher)),
         )  # fmt: skip
         self._network = Network(
@@ -95,7 +95,7 @@ class Gateway:
             self._trust,
             self._admission,
             log,
-            inside,
+            pct,
             self._on_request,
             self._on_fetch,
         )
@@ -122,7 +122,7 @@ class Gateway:
         return os.path.join(self._config.trust, name)
 
     def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
-        session = self._inside.welcome_far(secured, _LONGEST if credential is not None else 0)
+        session = self._pct.welcome_remote(secured, _LONGEST if credential is not None else 0)
         session.state = credential
         if credential is not None:
             self._launchers = [one for one in self._launchers if one.open][-_MOST_LAUNCHERS:]
@@ -131,10 +131,10 @@ class Gateway:
             self._launchers.append(session)
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
-        from agents.pct.remote.image_proxy import ImageSource, be_courier
+        from agents.pct.remote.image_proxy import ImageSource, be_image_proxy
 
-        depot = ImageSource(self._run, self._node, self._mesh, self._log)
-        self._inside.fork_courier(lambda line: be_courier(depot, line, secured, message))
+        source = ImageSource(self._run, self._node, self._mesh, self._log)
+        self._pct.fork_image_proxy(lambda line: be_image_proxy(source, line, secured, message))
         secured.close()
 
     def answer(self, question: bytes) -> bytes:

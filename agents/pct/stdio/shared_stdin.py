@@ -225,14 +225,14 @@ def tell(children: Sequence[Subtree], message: Message, node: Optional[int]) -> 
 
 
 class InputDistributor:
-    """The root's. ``here`` is its own mouth; ``taken`` counts what has been read, anywhere."""
+    """The root's. ``here`` is its own node's pipe; ``taken`` counts what has been read, anywhere."""
 
     def __init__(self, loop: Loop, children: Sequence[Subtree], on_taken: Callable[[], None]) -> None:
         self.state = State.HERE
         self._on_taken = on_taken
         self.taken = 0
         self.gone = self._ending = False
-        self.mouth = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
+        self.pipe = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
         self._children = children
         self._pending = b""  # while it is away: what has come and was not dealt
         self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
@@ -243,7 +243,7 @@ class InputDistributor:
     def give(self, data: bytes) -> None:
         """More bytes for whoever reads first."""
         if self.state is State.HERE:
-            self.mouth.give(data)
+            self.pipe.give(data)
         elif self.state is State.AWAY:
             self._pending += data
             if not self._piece:
@@ -257,13 +257,13 @@ class InputDistributor:
     def drop(self) -> None:
         """Nobody reads any more."""
         if not self.gone:
-            self.mouth.end()
+            self.pipe.end()
             self.gone = True
             self._on_taken()
 
     def waits(self, node: int) -> None:
         """Somebody on that node would read."""
-        if self.state is State.HERE and not self.mouth.empty:
+        if self.state is State.HERE and not self.pipe.empty:
             if node in self._refused:
                 self._all_refused = True
                 return
@@ -305,7 +305,7 @@ class InputDistributor:
         self._settle()
 
     def _settle(self) -> None:
-        here = self.state is State.HERE and self.mouth.empty
+        here = self.state is State.HERE and self.pipe.empty
         away = self.state is State.AWAY and not self._piece and not self._pending
         if self._ending and (here or away):
             self._handle(Event.EXHAUSTED)
@@ -327,8 +327,8 @@ class InputDistributor:
         self._tell({"op": "look"}, None)
 
     def _fetch_and_deal(self) -> None:
-        held = self.mouth.held
-        self._pending = self.mouth.take_back()
+        held = self.pipe.held
+        self._pending = self.pipe.take_back()
         self._read(held - len(self._pending))
         if not self._piece:
             self._deal()
@@ -344,7 +344,7 @@ class InputDistributor:
     def _keep(self) -> None:
         pending, self._pending, self._holder = self._pending, b"", -1
         if pending:
-            self.mouth.give(pending)
+            self.pipe.give(pending)
         self._settle()
 
     def _end(self) -> None:
@@ -368,11 +368,11 @@ class InputConsumer:
         self.taken = 0
         self.gone = False
         self._loop, self._place, self._children, self._up = loop, place, children, up
-        self.mouth = CountedPipe(loop, self._read, self._return)
+        self.pipe = CountedPipe(loop, self._read, self._return)
 
     def give(self, data: bytes) -> None:
         """A piece for the ranks here."""
-        self.mouth.give(data)
+        self.pipe.give(data)
 
     def end(self) -> None:
         """No more bytes will come."""
@@ -382,7 +382,7 @@ class InputConsumer:
     def drop(self) -> None:
         """Nobody here reads any more."""
         if not self.gone:
-            self.mouth.end()
+            self.pipe.end()
             self.gone = True
             self._on_taken()
 
@@ -408,11 +408,11 @@ class InputConsumer:
             self.drop()
 
     def _read(self, _count: int) -> None:
-        if self.mouth.empty:
+        if self.pipe.empty:
             self._answer("")
 
     def _return(self) -> None:
-        rest = self.mouth.take_back()
+        rest = self.pipe.take_back()
         if rest:
             self._answer(to_text(rest))
 
@@ -440,7 +440,7 @@ class Sharing:
         else:
             self._made = InputConsumer(loop, place, self._children, self._up, settle)
         self._inputs.add(self._made)
-        return self._made.mouth.reader
+        return self._made.pipe.reader
 
     def orders(self) -> Dict[str, Callable[[Message], None]]:
         return {"look": self._on_order, "deal": self._on_order}

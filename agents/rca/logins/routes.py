@@ -18,7 +18,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 _UDP = "udp://"
 
 
-class Ways:
+class Routes:
     """The addresses. ``own`` is this login processor, ``port`` where others' CPAs listen (0: nobody knows).
 
     ``now`` is monotonic seconds, always the caller's.

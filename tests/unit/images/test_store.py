@@ -225,7 +225,7 @@ def test_what_is_no_image_is_refused(head: bytes) -> None:
 
 def program(path: Path, file: object, cargo: dict[str, object]) -> Program:
     made = Program([Segment(0, 2, os.fsencode(path), [b"job"], file)], {}, b"/", 0o22, "exec")
-    made.cargo = cargo
+    made.payload = cargo
     return made
 
 

@@ -19,7 +19,7 @@ from agents.pct.images.fetch import Pull, Receiver
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Sources
 from agents.pct.launch.paths import launch_socket
-from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_courier
+from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_image_proxy
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
@@ -276,7 +276,7 @@ def test_a_courier_whose_file_is_cut_short_leaves_it_and_never_a_core(tmp_path: 
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
             signal.signal(signal.SIGBUS, signal.SIG_DFL)  # pytest's would print
             request = {"op": "fetch", "id": 1, "launcher": 1, "number": 3, "offset": 0}
-            be_courier(
+            be_image_proxy(
                 ImageSource(str(tmp_path), "n0", "mesh", Journal("", "pct", node="n0")), line, Reading(out), request
             )  # type: ignore[arg-type]
         child, _ = listener.accept()
