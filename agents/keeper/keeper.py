@@ -9,7 +9,8 @@ import time
 from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.orphans import Strays
+from agents.keeper.idle_end import IdleEnd, running_launchers
+from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
 from agents.link.lean import signal
@@ -21,7 +22,6 @@ from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
 from agents.pct.launch_child.spares import prepare
-from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Timer
 
-#: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
-#: write down that the mesh is gone.
-IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
+#: Seconds: for daemons of one kind to end; for a CPA to write down that the mesh is gone.
+END_S, TELL_S = 10.0, 3.0
 #: After RUN was made again: every launch child has its socket there by then.
 BACK_S = LOOK_S + 0.5
 #: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
@@ -87,7 +86,7 @@ class Keeper:
         self._back_at = -BACK_S  # when RUN was made again
         self._no_place = ""  # why it could not be
         self._life = ""  # of a node on another machine: its boot id, as its PCT wrote it
-        self._strays = Strays(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
+        self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
@@ -111,9 +110,8 @@ class Keeper:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except OSError:
-                time.sleep(
-                    _LOCK_S
-                )  # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
+                # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
+                time.sleep(_LOCK_S)
         os.close(fd)
         raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
 
@@ -161,7 +159,9 @@ class Keeper:
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         self._adopt_or_start(self._kept, time.monotonic() + SOCKET_S)
         if self._config.get("auto"):
-            self._loop.after(self._idle_step(), self._ask_idle)
+            idle_s = float(self._config.get("idle_s", 1800))
+            cpas = [kept.socket_path for kept in self._of_kind("agents.cpa")]
+            IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
         self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
             self._watch_owner(*self._owner())
@@ -321,7 +321,7 @@ class Keeper:
         # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
         # because their files were removed.
         from agents.pct.heartbeat import boot_id as node_life
-        from agents.pct.launch.paths import later_incarnation
+        from agents.pct.node.incarnation import later_incarnation
 
         own_directory(self._run, public=bool(self._config.get("users")))
         node_life.keep(self._run, node, self._life)
@@ -340,7 +340,7 @@ class Keeper:
             if kept is not None and pid not in self._handles:
                 self._on_death(kept, status)
             if kept.kind == "pct" if kept is not None else self._of_kind("pct"):
-                self._loop.after(0, self._strays.sweep)
+                self._loop.after(0, self._orphans.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
         pid, kept.pid = kept.pid, 0
@@ -426,47 +426,10 @@ class Keeper:
         self._loop.after(0, lambda: self._end("the mesh was taken down"))
 
     def _launchers(self) -> List[int]:
-        # Launch children say by their sockets that they live: no daemon has to be asked. The sockets may have been
-        # removed with RUN a moment ago; their records are in STATE.
-        found = set(launchers_on_record(self._state))
-        try:
-            names = os.listdir(self._run)
-        except OSError:
-            names = []
-        for name in names:
-            if name.startswith("launch-") and name.endswith(".sock"):
-                try:
-                    connect_now(os.path.join(self._run, name)).close()
-                    found.add(int(name[:-5].rpartition("-")[2]))
-                except (OSError, AgentError, ValueError):
-                    pass
-        return sorted(found)
+        return running_launchers(self._run, self._state)
 
-    # An auto-started mesh ends when nobody uses it
-
-    def _idle_step(self) -> float:
-        return max(0.2, min(IDLE_CHECK_S, float(self._config.get("idle_s", 1800)) / 4))
-
-    def _ask_idle(self) -> None:
-        self._loop.after(self._idle_step(), self._ask_idle)
-        for kept in self._kept:
-            if kept.kind == "cpa":
-                try:
-                    sock = connect_now(kept.socket_path)
-                except (OSError, AgentError):
-                    continue
-                self._ask(Caller(self._loop, sock, "keeper", lambda *_: None))
-                return
-
-    def _ask(self, caller: Caller) -> None:
-        caller.call({"op": "idle"}, lambda reply, _error: self._on_idle(caller, reply))
-
-    def _on_idle(self, caller: Caller, reply: Optional[Message]) -> None:
-        caller.close()
-        if reply is None or reply.get("partitions") or time.monotonic() - self._back_at < BACK_S or self._launchers():
-            return
-        if reply.get("idle_s", 0) >= self._config.get("idle_s", 1800):
-            self._end("the mesh was idle")
+    def _may_end_idle(self) -> bool:
+        return time.monotonic() - self._back_at >= BACK_S and not self._launchers()
 
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: What a peer is that shows no certificate but the credential of a launch: it may act for that launch alone.
 LAUNCHER = "launcher"
+#: Who brings a launch to a PCT: its launcher, or the node above in its tree.
+LAUNCH_ROLES = (LAUNCHER, "parent")
 
 #: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (by a node of its tree), ``ask`` (anything else).
 PCT: Dict[str, FrozenSet[str]] = {

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 
-from agents.pct.launch.paths import YODIO
-
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List
 
+#: What ranks under ``--io`` find on their PATH and PYTHONPATH.
+YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
 _FILES = ("yodio", "yodio.py", "yodpdb.py")
 _read: Dict[str, bytes] = {}
 

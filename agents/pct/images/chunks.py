@@ -198,10 +198,10 @@ class Reader:
             self._parse()
         return bool(data)
 
-    def _follow(self, lent: MappedFile) -> bool:
+    def _follow(self, file: MappedFile) -> bool:
         if not self._copying:
             return self._hear()
-        found = self._on_file(lent, self._at, min(self._here - self._at, self._step))
+        found = self._on_file(file, self._at, min(self._here - self._at, self._step))
         if not found:
             raise WireError("the file of an image is shorter than was told")
         self._at += found

@@ -13,7 +13,7 @@ from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.pct.errors import FAULT
-from agents.pct.launch.paths import last_words, launchers_here
+from agents.pct.launch.paths import fault_file, launchers_here
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError
 from agents.wire.messages import check_hello
@@ -30,7 +30,7 @@ ANSWER_S = 2.0
 _KILLED = "the node is not blamed: somebody meant the launch, or the kernel wanted memory (dmesg)"
 _CUT = "a file that it read was cut short meanwhile, or its disk fails (dmesg); the node is not blamed"
 _LONGEST = 300  # characters of last words
-_KEPT = 64  # fates
+_KEPT = 64  # deaths
 _UNPLACED_S = 3.0  # for which a death that belongs to no known launch may be the one that somebody asks for
 
 
@@ -49,16 +49,16 @@ class Deaths:
         for launcher in launchers:
             self._note(launcher, self._in_words(worst, ""))
         for launcher in launchers_here(self._run, self._node, "fault"):
-            self._note(launcher, self._in_words(FAULT << 8, self._take_words(launcher)))
+            self._note(launcher, self._in_words(FAULT << 8, self._take_fault(launcher)))
         self._unplaced, self._unplaced_at = self._in_words(worst, ""), time.monotonic()
 
-    def _note(self, launcher: int, fate: Message) -> None:
-        self._known[launcher] = fate
+    def _note(self, launcher: int, death: Message) -> None:
+        self._known[launcher] = death
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
 
-    def _take_words(self, launcher: int) -> str:
-        path = last_words(self._run, self._node, launcher)
+    def _take_fault(self, launcher: int) -> str:
+        path = fault_file(self._run, self._node, launcher)
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 words = file.read(_LONGEST)
@@ -69,10 +69,10 @@ class Deaths:
 
     def told(self, launcher: int) -> Optional[Message]:
         """How it died and what to do; None when nothing is known of its death."""
-        fate = self._known.get(launcher)
-        if fate is None and time.monotonic() - self._unplaced_at < _UNPLACED_S:
-            fate = self._unplaced  # before it had its seat: nobody knows whose it was
-        return fate
+        death = self._known.get(launcher)
+        if death is None and time.monotonic() - self._unplaced_at < _UNPLACED_S:
+            death = self._unplaced  # before it had its seat: nobody knows whose it was
+        return death
 
     def _in_words(self, status: int, words: str) -> Message:
         hint = f"a fault of Redmesh, not of the node: report it with that node's log (pct-{self._node}.jsonl)"
@@ -94,11 +94,11 @@ def _name(number: int) -> str:
     return names[0] if names else f"signal {number}"
 
 
-def leave_words(run: str, node: str, launcher: int, error: BaseException, where: List[str]) -> None:
+def write_fault(run: str, node: str, launcher: int, error: BaseException, where: List[str]) -> None:
     """A launch child's own: for its PCT, which finds them when it has ended. OSError."""
     first = (str(error).splitlines() or [""])[0]
     words = f"{type(error).__name__}: {first[: _LONGEST - 100]} ({where[-1] if where else 'nowhere'})"
-    fd = os.open(last_words(run, node, launcher), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(fault_file(run, node, launcher), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb", buffering=0) as file:
         file.write(words.encode("utf-8", "replace"))
 
@@ -138,9 +138,9 @@ class Question:
         else:
             self._end(None)
 
-    def _end(self, fate: Optional[Message]) -> None:
+    def _end(self, death: Optional[Message]) -> None:
         then, self._then = self._then, None
         self._timer.cancel()
         self._link.close()
         if then is not None:
-            then(fate)
+            then(death)

@@ -1,22 +1,12 @@
-"""Where a node keeps its files in RUN (docs/architecture.md)."""
+"""Where launches keep their files in RUN (docs/architecture.md)."""
 
 from __future__ import annotations
 
 import os
-import time
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List
-
-
-#: What ranks under ``--io`` find on their PATH and PYTHONPATH.
-YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
-
-
-def pct_socket(run: str, node: str) -> str:
-    """Where the node's PCT listens."""
-    return os.path.join(run, f"{node}.sock")
 
 
 def launch_socket(run: str, node: str, launcher: int) -> str:
@@ -34,25 +24,6 @@ def file_socket(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"launch-{node}-{launcher}.files")
 
 
-def incarnation_file(run: str, node: str) -> str:
-    """How often the node's PCT was started since the mesh came up."""
-    return os.path.join(run, f"incarnation-{node}")
-
-
-def later_incarnation(run: str, node: str) -> None:
-    """Where the count was removed with RUN: count on from a number that is later than any before. OSError."""
-    if not os.path.exists(incarnation_file(run, node)):
-        write_incarnation(run, node, int(time.time()) // 2)  # half: below the number of a life that is given up
-
-
-def write_incarnation(run: str, node: str, number: int) -> None:
-    """What the next PCT of the node counts on from. OSError."""
-    path = incarnation_file(run, node)
-    with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(str(number))
-    os.replace(path + ".new", path)
-
-
 def tombstone(run: str, node: str, launcher: int) -> str:
     """A file that says: this launcher has been killed here, its load is refused."""
     return os.path.join(run, f"killed-{node}-{launcher}")
@@ -63,7 +34,7 @@ def owed_epilog(run: str, node: str, launcher: int) -> str:
     return os.path.join(run, f"epilog-{node}-{launcher}")
 
 
-def last_words(run: str, node: str, launcher: int) -> str:
+def fault_file(run: str, node: str, launcher: int) -> str:
     """What a launch child that met a fault of its own leaves for its PCT, which takes it away."""
     return os.path.join(run, f"fault-{node}-{launcher}")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from agents.link.journal import Journal
 from agents.link.server import Server
 from agents.link.sockets import LOOK_S
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load
 from agents.pct.launch.paths import clear_files, launch_socket, rank_map, tombstone
-from agents.pct.node.log import Log
 from agents.pct.ranks.process_tracking import Record
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
@@ -28,7 +28,9 @@ class NodeContext:
 
     __slots__ = ("_record", "_tracked", "gpus", "log", "mesh", "node", "run", "system")
 
-    def __init__(self, mesh: str, node: str, run: str, log: Log, gpus: Sequence[int] = (), system: Any = None) -> None:
+    def __init__(
+        self, mesh: str, node: str, run: str, log: Journal, gpus: Sequence[int] = (), system: Any = None
+    ) -> None:
         self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = (
             system  # how root runs launches of others (agents/pct/multiuser/system_mode.py); None: they are all ours

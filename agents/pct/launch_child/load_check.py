@@ -10,11 +10,11 @@ from agents.wire.errors import Refusal, WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, FrozenSet
+    from typing import FrozenSet
 
     from agents.pct.launch.load import Load
-    from agents.pct.remote.listener import Pass
     from agents.wire.control import Message
+    from agents.wire.credential import Pass
 
 
 def check_load(let_in: Pass, node: str, load: Load, message: Message, common: bytes) -> FrozenSet[str]:
@@ -40,14 +40,3 @@ def check_load(let_in: Pass, node: str, load: Load, message: Message, common: by
     if not isinstance(wanted, list) or not granted.issuperset(wanted):
         raise Refusal("other_processors", f"launcher {load.launcher} was not given these processors of {node}")
     return names
-
-
-def greeting(message: Message, node: str) -> Dict[str, Any]:
-    """What a node below has to be shown in a hello: our load's credential, and the MAC that is for it."""
-    return {"credential": message.get("credential", ""), "mac": message.get("macs", {}).get(node, "")}
-
-
-def for_subtree(message: Message, names: "list[str]") -> Message:
-    """The load with the MACs that the nodes ``names`` pass on."""
-    macs = message.get("macs", {})
-    return dict(message, macs={name: macs[name] for name in names if name in macs})

@@ -11,8 +11,8 @@ import time
 from agents.pct.errors import LoadFailed, PctError
 from agents.pct.files.yodio import yodio_in
 from agents.pct.images.broadcast import LIBRARIES, Images
-from agents.pct.launch.context import Around
-from agents.wire.control import Message, control
+from agents.pct.launch.context import LaunchContext
+from agents.wire.control import Message
 from agents.wire.errors import WireError
 from agents.wire.frames import FILE, IMAGE
 
@@ -32,17 +32,17 @@ _PROGRESS_S = 0.5
 class PayloadTransfer:
     """One launch child's part of it."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, launch: LaunchContext) -> None:
+        self._launch = launch
         self._passed_on = 0.0
-        self._images = Images(around)
+        self._images = Images(launch)
         self._application: Optional[Application] = None
         self._staging: Optional[Staging] = None
         self._abandoned = False
 
     def prepare(self) -> None:
         """Before the ranks' environment is laid out: what it says of cargo. PctError, OSError."""
-        wants, env = self._around.program.cargo, self._around.program.env
+        wants, env = self._launch.program.payload, self._launch.program.env
         if wants.get("libs"):
             _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
         if wants.get("stage_in"):
@@ -55,9 +55,9 @@ class PayloadTransfer:
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all that the ranks need is on this node."""
-        stage_in = int(self._around.program.cargo.get("stage_in", 0))
+        stage_in = int(self._launch.program.payload.get("stage_in", 0))
         after = then if not stage_in else lambda: self._stage().bring(stage_in, then)
-        if "bcast" in self._around.program.cargo:
+        if "bcast" in self._launch.program.payload:
             self._images.begin(after)
         else:
             after()
@@ -69,7 +69,7 @@ class PayloadTransfer:
             self._clear()  # before the launcher is told: what has ended has left nothing
             then()
 
-        stage_out = int(self._around.program.cargo.get("stage_out", 0))
+        stage_out = int(self._launch.program.payload.get("stage_out", 0))
         if stage_out and ran:
             self._stage().take(stage_out, clear)
         else:
@@ -79,26 +79,33 @@ class PayloadTransfer:
         if self._application is None:
             from agents.pct.files.remote_io import Application
 
-            self._application = Application(self._around)
+            self._application = Application(self._launch)
         return self._application
 
     def _stage(self) -> Staging:
         if self._staging is None:
             from agents.pct.files.staging import Staging
 
-            self._staging = Staging(self._around, self._files(), lambda: self._images.store.directory)
+            self._staging = Staging(self._launch, self._files(), lambda: self._images.store.directory)
             if self._abandoned:
                 self._staging.abandon()
         return self._staging
 
     # from the tree
 
-    def on_order(self, op: str, message: Message) -> None:
-        """``images`` and ``image_at``."""
+    def announced(self, message: Message) -> None:
+        """The images of the launch, as its root announces them."""
+        self._or_fail(lambda: self._images.announced(message))
+
+    def placed(self, message: Message) -> None:
+        """An image is in the parallel file system."""
+        self._or_fail(lambda: self._images.placed(message))
+
+    def _or_fail(self, work: Callable[[], None]) -> None:
         try:
-            (self._images.announced if op == "images" else self._images.placed)(message)
+            work()
         except PctError as error:
-            self._around.fail(LoadFailed(f"{self._around.node}: {error.message}", error.fault, hint=error.hint))
+            self._launch.fail(LoadFailed(f"{self._launch.node}: {error.message}", error.fault, hint=error.hint))
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent."""
@@ -113,15 +120,19 @@ class PayloadTransfer:
         """A FILE frame from a child: a request on its way to the launcher."""
         self._files().pass_up(payload)
 
-    def on_child_message(self, op: str, message: Message) -> None:
-        """``want``, ``no_room`` and ``progress`` of a child."""
-        if op == "want":
-            self._images.ask()
-        elif op == "no_room":
-            self._around.send_up(control(message))
-        elif time.monotonic() - self._passed_on > _PROGRESS_S:
+    def ask(self) -> None:
+        """A child wants images."""
+        self._images.ask()
+
+    def pass_up(self, message: Message) -> None:
+        """What a node below says to the launcher."""
+        self._launch.tree.up.tell(message)
+
+    def progress(self, message: Message) -> None:
+        """How far a node below has come: passed on now and then."""
+        if time.monotonic() - self._passed_on > _PROGRESS_S:
             self._passed_on = time.monotonic()
-            self._around.send_up(control(message))
+            self.pass_up(message)
 
     def fetch(self, session: Session, message: Message) -> None:
         """Another node wants an image."""

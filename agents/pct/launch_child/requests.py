@@ -6,61 +6,65 @@ What few launches are ever asked is loaded when one is.
 from __future__ import annotations
 
 from agents.link.lean import signal
-from agents.pct.launch.tree import tell_all
 from agents.wire.control import control
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, Dict, Optional
 
     from agents.link.loop import Loop
     from agents.pct.debug.service import Inspection
-    from agents.pct.launch.tree import Child
-    from agents.pct.ranks.supervisor import Local
+    from agents.pct.launch.tree import Child, Tree
+    from agents.pct.ranks.supervisor import LocalRanks
     from agents.wire.control import Message
 
-DOWN_OPS = ("signal", "winsize", "stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
-UP_OPS = ("stacks", "debug_said", "debug_over", "want_tool")
+#: Looked into by agents/pct/debug.
+_INSPECTION = ("stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
+_INSPECTION_SAYS = ("stacks", "debug_said", "debug_over", "want_tool")
 
 
 class Requests:
-    """For one launch child; ``local()`` is this node's part of the launch, ``tell`` speaks to the parent."""
+    """For one launch child; ``local()`` is this node's part of the launch, ``note`` speaks to people."""
 
     def __init__(
-        self, loop: Loop, node: str, children: List[Child], local: Callable[[], Optional[Local]],
-        tell: Callable[[Message], None], note: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        self._loop, self._node, self._children, self._local = loop, node, children, local
-        self._tell, self._note = tell, note
+        self, loop: Loop, node: str, tree: Tree, local: Callable[[], Optional[LocalRanks]], note: Callable[[str], None]
+    ) -> None:
+        self._loop, self._node, self._tree, self._local, self._note = loop, node, tree, local, note
         self._inspection: Optional[Inspection] = None
 
-    def on_order(self, op: str, message: Message) -> None:
-        """One of ``DOWN_OPS``."""
-        local = self._local()
-        if op == "signal":
-            self._signal(local, message)
-        elif op == "winsize":
-            tell_all(self._children, control(message))
-            if local is not None and local.terminal is not None:
-                local.terminal.resize(message["rows"], message["columns"])
-        elif local is not None:
-            if self._inspection is None:
-                from agents.pct.debug.service import Inspection
+    def orders(self) -> Dict[str, Callable[[Message], None]]:
+        return {"signal": self._signal, "winsize": self._resize, **dict.fromkeys(_INSPECTION, self._inspect)}
 
-                self._inspection = Inspection(self._loop, self._node, self._children, local.ranks, self._tell)
-            self._inspection.on_order(op, message)
+    def reports(self) -> Dict[str, Callable[[Child, Message], None]]:
+        return dict.fromkeys(_INSPECTION_SAYS, self._on_report)
 
-    def _signal(self, local: Optional[Local], message: Message) -> None:
-        wanted = message.get("ranks")
-        tell_all(self._children, control(message), wanted)
+    def _signal(self, message: Message) -> None:
+        wanted, local = message.get("ranks"), self._local()
+        self._tree.send_down(control(message), wanted)
         if local is not None and 0 < message["signal"] < signal.NSIG:
             for refused in local.ranks.send_signal(message["signal"], wanted):
                 self._note(f"{self._node}: signal {message['signal']} not sent to {refused}")
 
-    def on_child_message(self, child: Child, op: str, message: Message) -> None:
-        """One of ``UP_OPS``."""
+    def _resize(self, message: Message) -> None:
+        self._tree.send_down(control(message))
+        local = self._local()
+        if local is not None and local.terminal is not None:
+            local.terminal.resize(message["rows"], message["columns"])
+
+    def _inspect(self, message: Message) -> None:
+        local = self._local()
+        if local is None:
+            return
+        if self._inspection is None:
+            from agents.pct.debug.service import Inspection
+
+            tree = self._tree
+            self._inspection = Inspection(self._loop, self._node, tree.children, local.ranks, tree.up.tell)
+        self._inspection.on_order(message["op"], message)
+
+    def _on_report(self, child: Child, message: Message) -> None:
         if self._inspection is not None:
-            self._inspection.on_child_message(child, op, message)
+            self._inspection.on_child_message(child, message["op"], message)
 
     def child_lost(self, child: Child, reason: str) -> None:
         """A subtree has gone."""

@@ -17,12 +17,15 @@ from agents.pct.launch_child.endpoint import NodeContext
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, NoReturn, Optional
+    from typing import Any, Callable, Dict, NoReturn, Optional, Tuple
 
-    from agents.pct.remote.listener import Pass
+    from agents.wire.credential import Pass
+
+    Receive = Callable[[socket.socket, socket.socket], Optional[Tuple[Any, str, Pass]]]
 
 _READY = b"r"
-_ASK, _END = b"?", b"\n"
+#: A question of a launch child to its PCT begins and ends so.
+ASK, END = b"?", b"\n"
 _LONGEST = 8192
 _FD = struct.Struct("i")  # a descriptor, as SCM_RIGHTS has it
 
@@ -71,7 +74,7 @@ class Spares:
             return
         except OSError:
             word = b""
-        if word[:1] == _ASK or fd in self._asking:
+        if word[:1] == ASK or fd in self._asking:
             self._on_question(fd, word)
             return
         if word != _READY or self._ready is not None or self._spare_s <= 0:
@@ -82,7 +85,7 @@ class Spares:
 
     def _on_question(self, fd: int, data: bytes) -> None:
         line, question = self._lines[fd], self._asking.pop(fd, b"") + data
-        if not question.endswith(_END):
+        if not question.endswith(END):
             self._asking[fd] = question
             return
         try:
@@ -125,9 +128,12 @@ def prepare() -> None:
 
 
 def serve_launches(
-    host: NodeContext, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass] = None
+    host: NodeContext, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass], receive: Optional[Receive]
 ) -> NoReturn:
-    """Be a launch child: serve a launch, and then another for as long as the PCT keeps us."""
+    """Be a launch child: serve a launch, and then another for as long as the PCT keeps us.
+
+    ``receive(line, sock)``: a launch from another machine, its role and what let it in; None when it was refused.
+    """
     from agents.pct.launch_child.child import (
         Launch,  # loaded before our fork (prepare), unless the first launch was faster
     )
@@ -147,16 +153,14 @@ def serve_launches(
         if before not in (-1, count):
             os._exit(status)  # something of the launch is still open: it ends here
         before = count
-        sock, role, let_in = _next(line, status)
+        sock, role, let_in = _next(line, status, receive)
 
 
-def _next(line: socket.socket, status: int) -> "tuple[Any, str, Optional[Pass]]":
+def _next(line: socket.socket, status: int, receive: Optional[Receive]) -> "tuple[Any, str, Optional[Pass]]":
     while True:
         sock, word = handed(line, status)
-        if word != "far":
+        if word != "far" or receive is None:
             return sock, word, None
-        from agents.pct.remote.spare_handshake import receive
-
         received = receive(line, sock)
         if received is not None:
             return received

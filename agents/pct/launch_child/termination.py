@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from agents.link.server import Session
-    from agents.pct.ranks.supervisor import Local
+    from agents.pct.ranks.supervisor import LocalRanks
     from agents.wire.control import Message
 
 #: The longest notice, in seconds: an hour.
@@ -25,7 +25,7 @@ class KillTimer:
         self._waiting: List[Tuple[Session, Message]] = []
         self._notice = False
 
-    def ask(self, session: Session, message: Message, local: Optional[Local], gone: bool, unclean: bool) -> None:
+    def ask(self, session: Session, message: Message, local: Optional[LocalRanks], gone: bool, unclean: bool) -> None:
         """One wants it killed; ``gone``: nothing is left to be killed."""
         grace_s = min(float(message.get("grace_s", 0.0)), LONGEST_S)
         if grace_s > 0 and local is not None and not gone:
@@ -37,7 +37,7 @@ class KillTimer:
         if gone or local is None:
             self.answer(local.killed if local is not None else 0, unclean)
 
-    def _give_notice(self, local: Local, grace_s: float, message: Message) -> None:
+    def _give_notice(self, local: LocalRanks, grace_s: float, message: Message) -> None:
         # SIGTERM now, SIGKILL in so many seconds. A second notice does not put it off.
         if self._notice:
             return

@@ -25,9 +25,9 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
+    from agents.link.journal import Journal
     from agents.link.loop import Loop
     from agents.pct.launch.load import Load
-    from agents.pct.launch_child.endpoint import NodeContext
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SAYS = 2048  # bytes of what a prolog writes that are told
@@ -50,12 +50,12 @@ class SystemMode:
 class UserDirectory:
     """One launch's user on this node, and the directory of what it has here: ``run``, 0700, the user's own."""
 
-    def __init__(self, host: "NodeContext", loop: "Loop", load: "Load", uid: int) -> None:
-        self._mode: SystemMode = host.system
-        self._loop, self._log, self._node, self._launcher = loop, host.log, load.name, load.launcher
-        self._owed = owed_epilog(host.run, load.name, load.launcher)
+    def __init__(self, mode: SystemMode, log: "Journal", run: str, loop: "Loop", load: "Load", uid: int) -> None:
+        self._mode = mode
+        self._loop, self._log, self._node, self._launcher = loop, log, load.name, load.launcher
+        self._owed = owed_epilog(run, load.name, load.launcher)
         self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
-        self._held = ProcessorLock(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
+        self._held = ProcessorLock(processor_locks(run, load.name), load.name, load.nodes[0]["processors"])
         self.run = ""
 
     def settle(self) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-
 from agents.linux import processes
-from agents.pct.heartbeat import rcas
-from agents.pct.heartbeat.datagrams import DatagramBeats
+from agents.pct.heartbeat.datagrams import ContactConfig, DatagramBeats
 from agents.pct.heartbeat.lease import Action
 from agents.pct.node.launches import Kill
-from agents.wire import keys
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, Optional
 
+    from agents.link.journal import Journal
     from agents.link.link import Caller
     from agents.link.loop import Loop
     from agents.pct.heartbeat.clock import MeshTime
     from agents.pct.node.launches import Hosted
-    from agents.pct.node.log import Log
     from agents.wire.control import Message
     from agents.wire.errors import AgentError
 
@@ -31,20 +27,6 @@ _ROUNDS = 100
 _AGAIN_S = 1.0  # after something could not be killed
 
 
-class ContactConfig:
-    """What a node's keeper.json says of its RCAs: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
-
-    __slots__ = ("key_file", "lease_s", "mesh_boot", "node", "rcas", "run")
-
-    def __init__(self, config: Dict[str, Any], node: str) -> None:
-        self.run, self.node = str(config["run"]), node
-        self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
-        self.rcas = rcas.known(self.run, node, self.mesh_boot, [str(one) for one in config["rca"]])
-        self.key_file = os.path.join(str(config["trust"]), "beat.key")
-        # an RCA waits for down_s; by then the launches here have to be gone
-        self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)
-
-
 class Contact:
     """Beats for the PCT, and ends launches when the lease says so. ``renew()`` gives the node another boot id."""
 
@@ -53,7 +35,7 @@ class Contact:
         loop: Loop,
         config: ContactConfig,
         hosted: Hosted,
-        log: Log,
+        log: Journal,
         who: Callable[[], Message],
         launches: Callable[[], int],
         mesh_time: MeshTime,
@@ -62,10 +44,7 @@ class Contact:
         self._loop, self._config, self._hosted, self._log, self._renew = loop, config, hosted, log, renew
         self._asking = self._clearing = self._unclean = False
         self._left = 0
-        self._keys = keys.KeyFile(config.key_file)
-        self._beats = DatagramBeats(
-            loop, config.rcas, self._keys.read, who, launches, config.lease_s, self._act, log, mesh_time, self._remember
-        )
+        self._beats = DatagramBeats(loop, config, who, launches, self._act, log, mesh_time)
 
     @property
     def accepts_launches(self) -> bool:
@@ -83,13 +62,6 @@ class Contact:
     def close(self) -> None:
         """Fall silent."""
         self._beats.close()
-
-    def _remember(self, places: List[str]) -> None:
-        self._log.write("rcas", places=places)
-        try:
-            rcas.remember(self._config.run, self._config.node, self._config.mesh_boot, places)
-        except OSError:
-            pass  # no room: this PCT knows them all the same
 
     def _act(self, action: Action) -> None:
         if action is Action.END_ORPHANS:
@@ -152,7 +124,7 @@ class Contact:
 class Orphan:
     """A launch whose launch child is asked when it last heard of its launcher; killed when that is too long ago."""
 
-    def __init__(self, loop: Loop, hosted: Hosted, launcher: int, heard_s: float, log: Log) -> None:
+    def __init__(self, loop: Loop, hosted: Hosted, launcher: int, heard_s: float, log: Journal) -> None:
         self._loop, self._hosted, self._launcher, self._heard_s, self._log = loop, hosted, launcher, heard_s, log
         self._over = False
         self._caller = hosted.connect(launcher, self._on_end)

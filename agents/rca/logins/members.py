@@ -7,7 +7,7 @@ from typing import Any
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.rca.config import Config
-from agents.rca.datagrams import FarNodes
+from agents.rca.datagrams import RemoteNodes
 from agents.rca.logins.peers import Action, Peer, Peers
 from agents.rca.nodes import State
 from agents.rca.outbox import Outbox
@@ -22,11 +22,11 @@ Reply = dict[str, Any]
 Ask = Callable[[Reply, Callable[[Reply], None]], None]
 
 
-class Company:
+class Members:
     """``ask(message, then)`` asks a CPA; ``tell_all()`` tells it of every node that is heard here, once more."""
 
     def __init__(
-        self, loop: Loop, config: Config, far: FarNodes, outbox: Outbox, journal: Journal, ask: Ask,
+        self, loop: Loop, config: Config, far: RemoteNodes, outbox: Outbox, journal: Journal, ask: Ask,
         tell_all: Callable[[], None],
     ) -> None:  # fmt: skip
         self._config, self._far, self._outbox, self._journal = config, far, outbox, journal

@@ -9,9 +9,9 @@ import json
 import os
 from typing import Any
 
-from agents.link import trust as links
 from agents.link.sockets import own_directory
 from agents.wire import heartbeat
+from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from console.deploy.mesh.plan import joined, route_to
 from console.deploy.personal import evidence_of_life, lifecycle
@@ -211,7 +211,7 @@ def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> 
 def _own_address(near: str, cpas: list[str]) -> str:
     """The address of ours that leads to the mesh: nodes are not far from there. ConsoleError."""
     try:
-        host = links.parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
+        host = parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
     except AgentError as error:
         raise TrustError(error.message, "mesh login grant, of the same version") from None
     address = route_to(host)

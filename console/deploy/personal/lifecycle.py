@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
-from agents.pct.launch.paths import later_incarnation
+from agents.pct.node.incarnation import later_incarnation
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives

@@ -7,7 +7,7 @@ from agents.link import trust
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now
-from agents.link.trust import SCHEME, parse
+from agents.wire.address import SCHEME, parse
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from console.deploy.personal import lifecycle

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from agents.link.trust import parse
+from agents.wire.address import parse
 from console.errors import ConsoleError
 
 TYPE_CHECKING = False

@@ -11,6 +11,7 @@ from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.pct.launch.deaths import ask
+from agents.wire.address import LAUNCH
 from agents.wire.control import control
 from agents.wire.credential import digest_of
 from agents.wire.errors import AgentError
@@ -50,7 +51,7 @@ def load_far(
     ``ask(members, then, seconds)`` asks a CPA for the credential. ``sent(reply)`` when the load has left,
     ``refused(error)`` when the CPA gives none. OSError, AgentError when nobody is there.
     """
-    link = root.link = Link(loop, connect_now(load["nodes"][0]["address"], trust.LAUNCH), root.on_frame, root.on_end)
+    link = root.link = Link(loop, connect_now(load["nodes"][0]["address"], LAUNCH), root.on_frame, root.on_end)
 
     def granted(reply: dict[str, Any] | None, error: AgentError | None) -> None:
         if link.sock is None:

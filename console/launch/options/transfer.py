@@ -41,7 +41,7 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
-    from agents.pct.launch.paths import YODIO
+    from agents.pct.files.yodio import YODIO
 
     return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
 

@@ -17,7 +17,7 @@ from agents.linux import processes
 from agents.pct.debug import crash, faulthandler, snapshot, stack_tree
 from agents.pct.debug import libdw as unwinding
 from agents.pct.debug.snapshot import Snapshot
-from agents.pct.launch.paths import YODIO
+from agents.pct.files.yodio import YODIO
 from redmesh import idset
 from tests.support.places import paths, places
 from tests.support.waiting import wait_until

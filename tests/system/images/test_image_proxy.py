@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.link.trust import FETCH
 from agents.linux import processes
-from agents.pct.node.daemon import COURIERS
+from agents.pct.node.daemon import MOST_HELPERS
+from agents.wire.address import FETCH
 from agents.wire.control import control
 from agents.wire.messages import hello
 from tests.support.far_pcts import FarMachine, Talk
@@ -118,10 +118,10 @@ def test_a_stranger_who_says_that_he_fetches_holds_up_nobody(machine: FarMachine
 
 def test_strangers_never_have_all_couriers(machine: FarMachine, launcher: int) -> None:
     strangers = []
-    for _ in range(COURIERS + 8):
+    for _ in range(MOST_HELPERS + 8):
         assert carried(machine, launcher)
         strangers.append(machine.visit(machine.trust(), hint=FETCH))  # takes the one that waits
-    assert len(couriers(machine)) <= COURIERS // 2 + 2
+    assert len(couriers(machine)) <= MOST_HELPERS // 2 + 2
     for stranger in strangers:
         stranger.close()
     waiting(machine)

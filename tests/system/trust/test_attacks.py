@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from agents.link import tls
-from agents.link.trust import LAUNCH, Trust
+from agents.link.trust import Trust
+from agents.wire.address import LAUNCH
 from agents.wire.control import control
 from agents.wire.credential import Credential, read
 from agents.wire.frames import COMMON, CONTROL, frame

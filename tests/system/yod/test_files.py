@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.launch.paths import YODIO
+from agents.pct.files.yodio import YODIO
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods

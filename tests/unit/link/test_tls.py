@@ -21,8 +21,9 @@ import pytest
 from agents.link import tcp, tls
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.trust import Trust, parse
+from agents.link.trust import Trust
 from agents.pct.remote import spare_handshake
+from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from agents.wire.frames import STDOUT, frame
 from console.deploy.trust.authority import Stage, TrustError, authority, identity

@@ -17,8 +17,9 @@ from agents.link.client import Client
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.link.sockets import Peer, connect, listen
+from agents.link.sockets import connect, listen
 from agents.link.user_limits import LIST_BYTES, PATIENCE_S, USER_BYTES, Users
+from agents.wire.address import Peer
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder, frame
@@ -39,7 +40,8 @@ class Daemon:
         self.asked: list[Message] = []
         self.ends: list[tuple[str, bool]] = []
         self.path = str(directory / "cpa.sock")
-        self.server = Server(self.loop, self.path, "cpa", CPA, self._serve, self._ended, users=self.users)
+        self.server = Server(self.loop, self.path, "cpa", CPA, self._serve, users=self.users)
+        self.server.on_session_end = self._ended
         self.clients: list[socket.socket] = []
 
     def _serve(self, session: Session, _op: str, message: Message) -> None:

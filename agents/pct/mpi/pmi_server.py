@@ -1,7 +1,7 @@
 """What makes ranks one parallel program: a descriptor for PMI, the tree behind it, and the variables of a rendezvous.
 
-Every rank gets one end of a socket pair (PMI_FD); most never say a word there. What is said is understood by
-agents/pct/mpi/pmi.py, gathered by agents/pct/mpi/kvs.py; here are the descriptors and the messages of the tree.
+Every rank gets one end of a socket pair (PMI_FD); most never say a word there. pmi.py understands what is said,
+fences.py gathers it; here are the descriptors and the messages of the tree.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ
-from agents.link.trust import parse
-from agents.pct.mpi.kvs import CHUNK, Directory, Exchange, TooMuch
+from agents.pct.mpi.fences import CHUNK, Exchange, TooMuch
+from agents.pct.mpi.name_service import NameService
 from agents.pct.mpi.pmi import Client, Do, World
 from agents.pct.mpi.pmi_syntax import PmiError
 from agents.pct.mpi.process_mapping import host_of, mapping
+from agents.wire.address import parse
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -22,16 +23,13 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from agents.link.loop import Loop
     from agents.pct.errors import LoadFailed
-    from agents.pct.launch.load import Load, Program
+    from agents.pct.launch.context import LaunchContext
     from agents.pct.launch.tree import Child
     from agents.pct.mpi.pmix_bridge import Pmix
     from agents.pct.ranks.ranks import Rank
     from agents.wire.control import Message
 
-UP_OPS = ("fence", "ask", "abort", "wanted", "given", "absent")
-DOWN_OPS = ("fenced", "answer", "give", "found", "absent")
 #: The kinds of ``--mpi`` that are served, and the version that each is limited to.
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
 #: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
@@ -42,55 +40,43 @@ _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
 _MPICH = (b"/libmpich.so", b"/libmpi.so.12")
 
 
-class Tree:
-    """The launch child's links, as far as they are needed here."""
+class PmiServer:
+    """The PMI server of one node of one launch, and its ranks' rendezvous.
 
-    __slots__ = ("children", "is_root", "note", "running", "send_up")
+    ``note`` speaks to people; ``running()``: GO has come, and nothing has ended the launch.
+    """
 
-    def __init__(
-        self, children: "List[Child]", is_root: bool, send_up: "Callable[[bytes], None]",
-        note: "Callable[[str], None]", running: "Callable[[], bool]",
-    ) -> None:  # fmt: skip
-        self.children, self.is_root, self.send_up, self.note, self.running = children, is_root, send_up, note, running
-
-
-class Parallel:
-    """The PMI server of one node of one launch, and its ranks' rendezvous."""
-
-    def __init__(self, loop: "Loop", load: "Load", program: "Program", tree: Tree, run: str = "") -> None:
-        self._loop, self._load, self._program, self._tree = loop, load, program, tree
+    def __init__(self, launch: LaunchContext, note: Callable[[str], None], running: Callable[[], bool]) -> None:
+        self._launch, self._note, self._running = launch, note, running
+        self._loop, self._load, self._program, self._tree = launch.loop, launch.load, launch.program, launch.tree
+        load, program = launch.load, launch.program
         told = program.parallel
         self._kind = str(told.get("mpi", "auto"))
-        self._hosts: "List[Any]" = list(told.get("hosts") or [[0, load.size]])
+        self._hosts: List[Any] = list(told.get("hosts") or [[0, load.size]])
         self._master = load.master if told.get("rendezvous", True) else None
-        self._fds: "Dict[int, int]" = {}  # of each rank, our end
-        self._theirs: "List[int]" = []
-        self._clients: "Dict[int, Client]" = {}
-        self._ended: "List[int]" = []
-        self._world: "Optional[World]" = None
-        self._directory = Directory()
+        self._fds: Dict[int, int] = {}  # of each rank, our end
+        self._theirs: List[int] = []
+        self._clients: Dict[int, Client] = {}
+        self._ended: List[int] = []
+        self._world: Optional[World] = None
+        self._names = NameService()
         self._over = False  # the launch is told that it cannot go on
         self._looked = False  # and found an MPI alone
         self._missed = False  # it is told, or soon will be, that a rank here or below ended without a word
         self._absent = -1  # a rank that did
-        self._pmix: "Optional[Pmix]" = self._make_pmix(run) if self._kind == "pmix" else None
+        self._pmix: Optional[Pmix] = self._make_pmix() if self._kind == "pmix" else None
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
             from agents.pct.mpi.hwloc import offered
 
-            self._topology = offered(run)
+            self._topology = offered(launch.run)
 
-    def _make_pmix(self, run: str) -> "Pmix":
-        from agents.pct.mpi.pmix_bridge import Around, Pmix
+    def _make_pmix(self) -> Pmix:
+        from agents.pct.mpi.pmix_bridge import Pmix
 
-        tree = self._tree
-        around = Around(
-            run, tree.is_root, self._clients, lambda: self._the_world().exchange, self.settle, tree.send_up,
-            self._to_child_of, self._abort, tree.note, self._ask,
-        )  # fmt: skip
-        return Pmix(self._loop, self._load, self._program, around)
+        return Pmix(self._launch, self, self._clients, self._note)
 
-    def prepare(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
+    def prepare(self, then: Callable[[], None], failed: Callable[[LoadFailed], None]) -> None:
         """Call ``then`` when all is there that ranks are born with, else ``failed``."""
         if self._pmix is not None:
             self._pmix.prepare(then, failed)
@@ -109,9 +95,9 @@ class Parallel:
 
     # what a rank is born with
 
-    def environment(self) -> "Dict[bytes, bytes]":
+    def environment(self) -> Dict[bytes, bytes]:
         """Variables that are the same for all ranks of this node."""
-        found: "Dict[bytes, bytes]" = {}
+        found: Dict[bytes, bytes] = {}
         local = b"%d" % len(self._load.ranks)
         if self._kind in _SERVED:
             found = {b"PMI_SIZE": b"%d" % self._load.size, b"MPI_LOCALNRANKS": local}
@@ -124,7 +110,7 @@ class Parallel:
             found[b"MASTER_PORT"] = b"%d" % self._master[1]
         return found
 
-    def names(self) -> "List[bytes]":
+    def names(self) -> List[bytes]:
         """Variables that are each rank's own."""
         found = [b"PMI_FD", b"PMI_RANK", b"MPI_LOCALRANKID"] if self._kind in _SERVED else []
         if self._pmix is not None:
@@ -133,9 +119,9 @@ class Parallel:
             found = [b""] * SLOTS
         return found + [b"RANK", b"LOCAL_RANK"] if self._master is not None else found
 
-    def birth(self, rank: int, local: int) -> "Tuple[int, List[bytes]]":
+    def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
         """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
-        entries: "List[bytes]" = []
+        entries: List[bytes] = []
         kept = -1
         if self._kind in _SERVED:
             ours, theirs = socket.socketpair()
@@ -157,13 +143,13 @@ class Parallel:
             os.close(fd)
         self._theirs = []
 
-    def released(self, ranks: "Callable[[], List[List[int]]]") -> None:
+    def released(self, ranks: Callable[[], List[List[int]]]) -> None:
         """GO has come. ``ranks()``: rank and pid of the living."""
         if self._tree.is_root and self._kind != "none" and self._load.size > 1:
             for delay_s in LOOKS_S:
                 self._loop.after(delay_s, lambda: self._look(ranks()))
 
-    def _look(self, living: "List[List[int]]") -> None:
+    def _look(self, living: List[List[int]]) -> None:
         rank, pid = living[0] if living else (-1, 0)
         if rank < 0 or rank in self._clients or self._looked:
             return
@@ -176,7 +162,7 @@ class Parallel:
         if any(name in loaded for name in found):
             self._looked = True
             has = ("MPICH", "PMI", "PMIx", "auto") if self._pmix is not None else ("Open MPI", "PMIx", "PMI", "pmix")
-            self._tree.note(
+            self._note(
                 "rank %d has loaded %s, which needs %s and was offered %s: every rank believes that it is alone;"
                 " say --mpi=%s, or --mpi=none if that is meant" % (rank, *has)
             )
@@ -199,12 +185,17 @@ class Parallel:
             client = self._clients[rank] = Client(self._the_world(), rank, self._program.segments.index(segment))
         try:
             for action in client.feed(data):
-                _DO[action[0]](self, rank, *action[1:])
+                self._DO[action[0]](self, rank, *action[1:])
         except (PmiError, TooMuch) as error:
             self._close(rank)
-            self._abort(rank, 125, f"rank {rank} on {self._load.name}: its PMI is not understood: {error}")
+            self.abort(rank, 125, f"rank {rank} on {self._load.name}: its PMI is not understood: {error}")
         if self._absent >= 0:
             self._look_for_waiting()
+
+    @property
+    def exchange(self) -> Exchange:
+        """The fences of this launch, as this node sees them."""
+        return self._the_world().exchange
 
     def _the_world(self) -> World:
         if self._world is None:
@@ -235,7 +226,7 @@ class Parallel:
         except OSError:
             return  # it is gone; reaping tells
         self._close(rank)
-        self._abort(rank, 125, f"rank {rank} on {self._load.name} does not read what PMI answers")
+        self.abort(rank, 125, f"rank {rank} on {self._load.name} does not read what PMI answers")
 
     def _close(self, rank: int) -> None:
         fd = self._fds.pop(rank, None)
@@ -244,20 +235,21 @@ class Parallel:
             os.close(fd)
 
     def _enter(self, rank: int) -> None:
-        self._the_world().exchange.enter(rank)
+        self.exchange.enter(rank)
         self.settle()
 
-    def _ask(self, rank: int, what: str, name: str, value: str) -> None:
+    def ask(self, rank: int, what: str, name: str, value: str) -> None:
+        """A rank asks the tree's root for a name."""
         self._on_ask({"op": "ask", "rank": rank, "what": what, "name": name, "value": value})
 
     def _aborted(self, rank: int, status: int, message: str) -> None:
         more = f": {message[:500]}" if message else ""
-        self._abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{more}")
+        self.abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{more}")
 
-    def _note(self, _rank: int, text: str) -> None:
-        self._tree.note(text)
+    def _noted(self, _rank: int, text: str) -> None:
+        self._note(text)
 
-    def rank_ended(self, rank: "Rank") -> None:
+    def rank_ended(self, rank: Rank) -> None:
         """A rank has been reaped: others may wait for it in vain."""
         number = rank.number
         fd = self._fds.get(number)
@@ -270,7 +262,7 @@ class Parallel:
             died = os.WIFSIGNALED(status)
             how = f"died of {_signal_name(os.WTERMSIG(status))}" if died else f"ended with {os.WEXITSTATUS(status)}"
             text = f"rank {number} on {self._load.name} {how} between MPI_Init and MPI_Finalize"
-            self._abort(number, None, text)
+            self.abort(number, None, text)
         self._ended.append(number)
         if client is None and not self._missed and self._kind in _SERVED and self._load.size > 1:
             self._missed = True
@@ -281,17 +273,17 @@ class Parallel:
 
     # MPIs whose ranks are all on one machine may meet in its memory: who waits there is in no fence
 
-    def _on_absent(self, message: "Message") -> None:
-        if self._over or self._absent >= 0 or not self._tree.running():
+    def _on_absent(self, message: Message) -> None:
+        if self._over or self._absent >= 0 or not self._running():
             return
         if not self._tree.is_root:
-            self._tree.send_up(control(message))
+            self._tree.up.flush(control(message))
             return
         self._take_absent(message)
 
-    def _take_absent(self, message: "Message") -> None:
+    def _take_absent(self, message: Message) -> None:
         self._absent = message["rank"]
-        self._to_children(control(message))
+        self._tree.send_down(control(message))
         self._look_for_waiting()
 
     def _look_for_waiting(self) -> None:
@@ -320,32 +312,27 @@ class Parallel:
             self._pass_down(exchange.number, list(exchange.fresh()))
             self._release(exchange)
 
-    def _broken(self, absent: "List[int]") -> None:
+    def _broken(self, absent: List[int]) -> None:
         ranks = f"rank {absent[0]}" + (f" and {len(absent) - 1} more" if len(absent) > 1 else "")
         which = "MPI_Init" if self._world is None or not self._world.exchange.number else "a PMI fence"
-        self._abort(absent[0], None, f"{ranks} ended before {which}, in which the others wait")
+        self.abort(absent[0], None, f"{ranks} ended before {which}, in which the others wait")
 
-    def _tell_up(self, exchange: Exchange, absent: "List[int]") -> None:
+    def _tell_up(self, exchange: Exchange, absent: List[int]) -> None:
         puts = list(exchange.fresh())
         data = b"".join(
             control({"op": "fence", "number": exchange.number, "puts": part, "more": True}) for part in puts[:-1]
         )
         last = {"op": "fence", "number": exchange.number, "puts": puts[-1]}
-        self._tree.send_up(data + control(dict(last, absent=absent) if absent else last))
+        self._tree.up.flush(data + control(dict(last, absent=absent) if absent else last))
 
-    def _pass_down(self, number: int, puts: "List[List[str]]") -> None:
+    def _pass_down(self, number: int, puts: List[List[str]]) -> None:
         if not self._tree.children:
             return
         for place, part in enumerate(puts):
-            message: "Message" = {"op": "fenced", "number": number, "puts": part}
+            message: Message = {"op": "fenced", "number": number, "puts": part}
             if place < len(puts) - 1:
                 message["more"] = True
-            self._to_children(control(message))
-
-    def _to_children(self, data: bytes) -> None:
-        for child in self._tree.children:
-            if not child.over:
-                child.send_raw(data)
+            self._tree.send_down(control(message))
 
     def _release(self, exchange: Exchange) -> None:
         if self._pmix is not None:
@@ -356,62 +343,73 @@ class Parallel:
         for rank in exchange.release():
             self._send(rank, self._clients[rank].released())
 
-    def on_order(self, op: str, message: "Message") -> None:
-        """One of ``DOWN_OPS``."""
-        if op == "answer":
-            self._answer(message["rank"], message["found"], message["value"])
-            return
-        if op in ("give", "found"):
-            if self._pmix is not None:
-                self._pmix.down(message)
-            return
-        if op == "absent":
-            self._take_absent(message)
-            return
-        self._to_children(control(message))
-        exchange = self._the_world().exchange
+    def orders(self) -> Dict[str, Callable[[Message], None]]:
+        return {
+            "answer": lambda message: self._answer(message["rank"], message["found"], message["value"]),
+            "give": self._on_pmix_order,
+            "found": self._on_pmix_order,
+            "absent": self._take_absent,
+            "fenced": self._on_fenced,
+        }
+
+    def reports(self) -> Dict[str, Callable[[Child, Message], None]]:
+        return {
+            "abort": lambda _child, message: self._abort_with(message),
+            "absent": self._on_child_absent,
+            "wanted": self._on_pmix_report,
+            "given": self._on_pmix_report,
+            "ask": self._on_child_ask,
+            "fence": self._on_child_fence,
+        }
+
+    def _on_pmix_order(self, message: Message) -> None:
+        if self._pmix is not None:
+            self._pmix.down(message)
+
+    def _on_pmix_report(self, _child: Child, message: Message) -> None:
+        if self._pmix is not None:
+            self._pmix.carry(message, message["op"])
+
+    def _on_fenced(self, message: Message) -> None:
+        self._tree.send_down(control(message))
+        exchange = self.exchange
         exchange.coming(message["number"], message["puts"])
         if not message.get("more", False):
             self._release(exchange)
 
-    def on_child_message(self, child: "Child", op: str, message: "Message") -> None:
-        """One of ``UP_OPS``."""
-        if op == "abort":
-            self._abort_with(message)
-        elif op == "absent":
-            if not self._missed:  # one of a subtree will do
-                self._missed = True
-                self._on_absent(message)
-        elif op in ("wanted", "given"):
-            if self._pmix is not None:
-                self._pmix.carry(message, op)
-        elif op == "ask":
-            if message["rank"] not in child.ranks:
-                raise WireError("a question for a rank of another subtree")
-            self._on_ask(message)
-        else:
-            exchange = self._the_world().exchange
-            try:
-                exchange.child_put(message["number"], message["puts"])
-            except TooMuch as error:
-                self._abort(min(child.ranks), 125, str(error))
-                return
-            if not message.get("more", False):
-                exchange.child_inside(child.name, message.get("absent", []))
-                self.settle()
+    def _on_child_absent(self, _child: Child, message: Message) -> None:
+        if not self._missed:  # one of a subtree will do
+            self._missed = True
+            self._on_absent(message)
 
-    def child_lost(self, child: "Child", reason: str) -> None:
+    def _on_child_ask(self, child: Child, message: Message) -> None:
+        if message["rank"] not in child.ranks:
+            raise WireError("a question for a rank of another subtree")
+        self._on_ask(message)
+
+    def _on_child_fence(self, child: Child, message: Message) -> None:
+        exchange = self.exchange
+        try:
+            exchange.child_put(message["number"], message["puts"])
+        except TooMuch as error:
+            self.abort(min(child.ranks), 125, str(error))
+            return
+        if not message.get("more", False):
+            exchange.child_inside(child.name, message.get("absent", []))
+            self.settle()
+
+    def child_lost(self, child: Child, reason: str) -> None:
         """A subtree is gone: an MPI program cannot go on without it."""
-        if self._world is not None and self._tree.running() and not child.ranks <= child.exited:
-            self._abort(min(child.ranks), None, f"lost {child.name} with ranks of an MPI program: {reason}")
+        if self._world is not None and self._running() and not child.ranks <= child.exited:
+            self.abort(min(child.ranks), None, f"lost {child.name} with ranks of an MPI program: {reason}")
 
-    def _on_ask(self, message: "Message") -> None:
+    def _on_ask(self, message: Message) -> None:
         if not self._tree.is_root:
-            self._tree.send_up(control(message))
+            self._tree.up.flush(control(message))
             return
         rank = message["rank"]
         host = host_of(self._hosts, rank)
-        for answer in self._directory.ask(rank, host, message["what"], message["name"], message["value"]):
+        for answer in self._names.ask(rank, host, message["what"], message["name"], message["value"]):
             self._answer(*answer)
 
     def _answer(self, rank: int, found: bool, value: str) -> None:
@@ -422,13 +420,10 @@ class Parallel:
         if client is not None:
             self._send(rank, client.answered(value, found=found, why="" if found else "not_found"))
             return
-        data = control({"op": "answer", "rank": rank, "found": found, "value": value})
-        for child in self._tree.children:
-            if rank in child.ranks and not child.over:
-                child.send_raw(data)
+        self._tree.send_down(control({"op": "answer", "rank": rank, "found": found, "value": value}), [rank])
 
-    def _to_child_of(self, message: "Message") -> bool:
-        # a question goes to the subtree that has the rank, its answer to the one that has the place
+    def to_child_of(self, message: Message) -> bool:
+        """Send a question to the subtree that has its rank, an answer to the one that has its place; False: none."""
         for child in self._tree.children:
             places = {place for place, _ in child.nodes}
             if not child.over and (message["rank"] in child.ranks if "rank" in message else message["place"] in places):
@@ -436,26 +431,20 @@ class Parallel:
                 return True
         return False
 
-    def _abort(self, rank: int, status: "Optional[int]", text: str) -> None:
+    def abort(self, rank: int, status: Optional[int], text: str) -> None:
+        """A rank ends the launch, or makes it impossible."""
         self._abort_with({"op": "abort", "node": self._load.name, "rank": rank, "exit_status": status, "message": text})
 
-    def _abort_with(self, message: "Message") -> None:
+    def _abort_with(self, message: Message) -> None:
         # The first cause is the one to tell; what follows from it, or from being ended, is not.
-        if not self._over and self._tree.running():
+        if not self._over and self._running():
             self._over = True
-            self._tree.send_up(control(message))
+            self._tree.up.flush(control(message))
+
+    _DO: Dict[Do, Any] = {Do.SEND: _send, Do.ENTER: _enter, Do.ASK: ask, Do.ABORT: _aborted, Do.NOTE: _noted}
 
 
-_DO: Dict[Do, Any] = {
-    Do.SEND: Parallel._send,
-    Do.ENTER: Parallel._enter,
-    Do.ASK: Parallel._ask,
-    Do.ABORT: Parallel._aborted,
-    Do.NOTE: Parallel._note,
-}
-
-
-def choose_master(address: str, launcher: int) -> "List[Any]":
+def choose_master(address: str, launcher: int) -> List[Any]:
     """Where the ranks may meet: this node's address, and a port that is free here now; and a word no launch had before.
 
     Below the ports that the kernel gives out by itself, and another one for the next launches.
