@@ -39,10 +39,15 @@ def launcher(machine: FarMachine) -> Iterator[int]:
 
 def couriers(machine: FarMachine) -> list[int]:
     """The couriers of n0."""
-    pids = processes.children(machine.processes["n0"].pid)
-    return [
-        pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "redmesh-courier\n" and processes.alive(pid)
-    ]
+    found = []
+    for pid in processes.children(machine.processes["n0"].pid):
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text()
+        except OSError:
+            continue  # it has ended meanwhile
+        if name == "redmesh-courier\n" and processes.alive(pid):
+            found.append(pid)
+    return found
 
 
 def fetch(machine: FarMachine, launcher: int, role: str = "pct", offset: int = 0, hint: bytes = FETCH) -> Talk:
