@@ -13,8 +13,15 @@ from tests.support.mesh import MakeMesh
 ROOT = Path(__file__).parents[3]
 #: So many interrupts, spread over the time that a command takes.
 MOMENTS = 24
-#: What the interpreter does before the first instruction of a program.
-START_UP = ("<frozen runpy>", "<frozen site>", "<frozen zipimport>", ", line 0, in <module>")
+#: What the interpreter does before the first instruction of a program has been done: a signal that came before it is
+#: raised in that instruction.
+START_UP = (
+    "_signal.signal(_signal.SIGINT, _signal.SIG_DFL)",
+    "<frozen runpy>",
+    "<frozen site>",
+    "<frozen zipimport>",
+    ", line 0, in <module>",
+)
 
 
 def ours(errors: str) -> bool:
