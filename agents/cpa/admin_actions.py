@@ -22,7 +22,7 @@ from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import hello
 from db.allocation import finish
-from db.allocation.allocate import Live
+from db.allocation.types import Live
 from db.errors import StoreError
 from db.machine import nodes_bulk
 from db.store.outage import Outage

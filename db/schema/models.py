@@ -5,7 +5,7 @@ Migrations hold frozen copies; a test compares what they make with what stands h
 
 from __future__ import annotations
 
-import peewee as pw
+from db.store.orm import pw
 
 #: Columns that only the CPA's account may read: digests of cookies, and what could fetch new ones.
 SECRET_COLUMNS: dict[str, frozenset[str]] = {
