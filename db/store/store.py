@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.schema.models import Event, Mesh
 from db.schema.version import SCHEMA_VERSION, check_version
-from db.store import drivers
+from db.store import drivers, raw_sql
 from db.store.drivers import Meaning
 from db.store.orm import pw
 from db.store.sqlite_lock import WriterLock
@@ -62,6 +62,11 @@ def _locked_mesh() -> Query:
 def _lock_mesh() -> Query:
     """The mesh's row, locked, as one column: the driver takes longer for the heads of six than for all they hold."""
     return Mesh.select(pw.fn.CONCAT_WS(" ", *_LOCKED)).where(Mesh.id == 1).for_update()
+
+
+@statement
+def _schema_version() -> Query:
+    return Mesh.select(Mesh.schema_version).where(Mesh.id == 1)
 
 
 @statement
@@ -217,7 +222,7 @@ class Transaction:
 
     def commit(self) -> None:
         """The last statements: the counter goes up by one when anything changed."""
-        last: list[Sent | Each] = [("COMMIT", ())]
+        last: list[Sent | Each] = [(raw_sql.COMMIT, ())]
         if self.changed:
             counters = {
                 "next_partition": self.next_partition,
@@ -328,7 +333,7 @@ class Store:
         MySQL gets them in one packet and stops at the first that fails, as one by one.
         """
         try:
-            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
+            with drivers.AS_PEEWEES_ERRORS:
                 cursor = self.db.cursor()  # type: ignore[no-untyped-call]
                 if self.dialect == "sqlite":
                     return [_of_sqlite(cursor, statement) for statement in statements]
@@ -362,10 +367,10 @@ class Store:
                 drivers.check_sqlite_file(self._path)
             self.db.connect()
             if self.dialect == "mysql":
-                answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
+                answer = self.execute(raw_sql.IS_GALERA).fetchone()
                 drivers.refuse_galera(answer, self._galera, self.url)
             if not self.any_schema:
-                check_version(lambda sql: self.execute(sql).fetchall(), self.url)
+                check_version(lambda: self.together(self.sent(_schema_version.bind()))[0], self.url)
         except pw.PeeweeException as error:
             self._drop()
             raise self._unavailable(error) from error
@@ -384,7 +389,7 @@ class Store:
         self.connect()
         self._lock.acquire(self.patience_s)
         try:
-            self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self.execute(raw_sql.CHECKPOINT).fetchall()
         finally:
             self._lock.release()
 
@@ -437,7 +442,7 @@ class Store:
 
     def _begin(self, asks: Sequence[Question]) -> list[Any]:
         """Begins, locks the mesh row and asks; on a connection that died while idle, once more on a new one."""
-        statements: list[Sent | Each] = [("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN", ()), *self._first]
+        statements: list[Sent | Each] = [(raw_sql.BEGIN[self.dialect], ()), *self._first]
         statements += [one for ask in asks for one in self.sent(ask)]
         began = time.monotonic()
         try:
@@ -453,7 +458,7 @@ class Store:
         if self.db.is_closed():
             return
         try:
-            self.execute("ROLLBACK")
+            self.execute(raw_sql.ROLLBACK)
         except pw.PeeweeException as error:
             if "no transaction is active" not in str(error):
                 self._drop()
@@ -505,7 +510,7 @@ class Store:
             return
         try:
             if os.stat(self._path + "-wal").st_size > WAL_CHECKPOINT_BYTES:
-                self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self.execute(raw_sql.CHECKPOINT).fetchall()
         except (OSError, pw.PeeweeException):
             pass  # the commit stands; the next one looks again
 

@@ -64,8 +64,8 @@ def give_back(store: Store, taken: Allocation, status: int = 0, **more: Any) -> 
 def empty(store: Store) -> None:
     """As it was right after it was made."""
     store.connect()
-    for model in TABLES[1:]:
-        store.execute(f"DELETE FROM `{model._meta.table_name}`")
+    for table in list(TABLES)[1:]:
+        store.execute(f"DELETE FROM `{table}`")
     store.execute(
         "UPDATE mesh SET boot_id = '', name = '', topology = NULL, counter = 0, trimmed_to = 0,"
         " next_partition = 1, next_launcher = 1, schema_version = ?",
