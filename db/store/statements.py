@@ -16,6 +16,7 @@ query, and looking up the kept text takes nothing. A value that the function wri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, ParamSpec
 
 from db.store.orm import pw
@@ -156,17 +157,21 @@ class Statement(Generic[P]):
         params = [values[name] for name in names]
         return [(f"{text}{condition}{rest}", params) for condition in conditions(values["ids"], column)]
 
-    def sent_rows(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> list[Sent | Each]:
-        """An INSERT of many rows, in few statements."""
+    def sent_rows(self, kind: str, rows: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[Sent | Each]:
+        """An INSERT of many rows, in few statements; ``own``: the parameters that all of them share."""
         text, names, *_ = self._compiled.get(kind) or self._compile(kind)
         if not rows:
             return []
+        in_order = itemgetter(*names)
         if kind == SQLITE:
-            return [Each(text, [[row[name] for name in names] for row in rows])]
+            return [Each(text, [in_order({**own, **row}) for row in rows])]
         head, values = text.split(" VALUES ", 1)
         parts = (rows[start : start + ROWS_A_STATEMENT] for start in range(0, len(rows), ROWS_A_STATEMENT))
         return [
-            (f"{head} VALUES {', '.join([values] * len(part))}", [row[name] for row in part for name in names])
+            (
+                f"{head} VALUES {', '.join([values] * len(part))}",
+                [value for row in part for value in in_order({**own, **row})],
+            )
             for part in parts
         ]
 

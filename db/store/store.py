@@ -186,8 +186,8 @@ class Transaction:
     def insert_rows(self, rows: Sequence[Bound]) -> None:
         """Many rows of one INSERT, in few statements."""
         if rows:
-            values = [{**self._own, **row.values} for row in rows]
-            self._write(rows[0].statement.sent_rows(self.store.dialect, values))
+            values = [row.values for row in rows]
+            self._write(rows[0].statement.sent_rows(self.store.dialect, values, self._own))
 
     def _write(self, statements: Sequence[Sent | Each]) -> None:
         self.changed |= bool(statements)
