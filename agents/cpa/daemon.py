@@ -28,7 +28,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.allocate import Live
+from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 from db.store.outage import Outage
 from db.store.store import Store

@@ -19,6 +19,7 @@ from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
 from db.allocation import allocate, finish, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
+from db.allocation.types import PENDING_S, Choose, Demand
 from db.machine import nodes as machine
 from db.machine import nodes_bulk, rcas, reservations
 from db.store.store import Store
@@ -56,7 +57,7 @@ class Operations:
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
-        self.pending_s, self.loading_s = allocate.PENDING_S, LOADING_S
+        self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
         """The answer. StoreError or AgentError as the operation has it."""
@@ -92,7 +93,7 @@ class Operations:
             ),
         )
 
-    def demand(self, uid: int, message: Message) -> allocate.Demand:
+    def demand(self, uid: int, message: Message) -> Demand:
         """What an allocate asks for, as the database wants it."""
         if any(message.get(key) for key in NAMING):
             self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
@@ -104,7 +105,7 @@ class Operations:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
         if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
             raise AgentError("pid and pid_started are not a process's", code="invalid")
-        return allocate.Demand(
+        return Demand(
             request_key=_key(message),
             uid=uid,
             user=user_name(uid),
@@ -151,7 +152,7 @@ class Operations:
             reply["resources"] = devices
         return Answer(reply)
 
-    def choose_for(self, message: Message) -> allocate.Choose:
+    def choose_for(self, message: Message) -> Choose:
         """The placement that an allocate names, on this machine."""
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
@@ -373,7 +374,7 @@ class Operations:
         self.machine.refresh(self.store)
         if self.machine.drains():  # asked of the database it would be a look at every node, each second
             nodes_bulk.settle_drained(self.store)
-        anybody, expired = self.store.read_together([waiting_requests.ANYBODY, finish.any_expired(self.store)])
+        anybody, expired = self.store.read_together([waiting_requests.any_request.bind(), finish.any_expired.bind()])
         late = waiting_requests.drop_late(self.store) if anybody else []
         return bool((expired and finish.expire_pending(self.store)) or late)
 
@@ -393,7 +394,7 @@ class Operations:
         return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
 
 
-def _sizes(demand: allocate.Demand) -> Message:
+def _sizes(demand: Demand) -> Message:
     """What of a reply says how many ranks each line of a load file has."""
     lines = demand.shape.segments if demand.shape is not None else ()
     return {"segments": [line.tasks for line in lines]} if lines else {}

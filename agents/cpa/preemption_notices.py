@@ -15,8 +15,8 @@ from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import preemption
-from db.allocation.allocate import Demand
 from db.allocation.preemption import Nice
+from db.allocation.types import Demand
 from redmesh.text import counted
 
 AGAIN_S = 5.0

@@ -13,7 +13,7 @@ import re
 
 from db.errors import Invalid
 from db.schema.accounts import Account, at, limited, made, quoted
-from db.schema.models import SECRET_COLUMNS
+from db.schema.models import SECRET_COLUMNS, columns_of
 from db.schema.models import TABLES as MODELS
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store
@@ -175,7 +175,7 @@ def for_viewer(database: str, viewer: Account) -> list[str]:
     One that could read the tables itself, which an older program let it, loses that after it may read the views.
     """
     base = quoted(database)
-    tables = [f"{base}.{quoted(model._meta.table_name)}" for model in MODELS]
+    tables = [f"{base}.{quoted(table)}" for table in MODELS]
     return [
         *made(viewer),
         *limited(viewer),
@@ -241,10 +241,9 @@ def make_anew(store: Store, database: str) -> list[str]:
 def _whole_views(database: str, definer: str) -> list[str]:
     schema, base = quoted(whole_name(database)), quoted(database)
     texts = []
-    for model in MODELS:
-        table = model._meta.table_name
+    for table, model in MODELS.items():
         secret = SECRET_COLUMNS.get(table, frozenset())
-        columns = [field.column_name for field in model._meta.sorted_fields if field.column_name not in secret]
+        columns = [field.column_name for field in columns_of(model) if field.column_name not in secret]
         texts.append(
             f"CREATE OR REPLACE ALGORITHM = TEMPTABLE DEFINER = {definer} SQL SECURITY DEFINER VIEW"
             f" {schema}.{quoted(table)} AS SELECT {shown(columns)} FROM {base}.{quoted(table)} t"

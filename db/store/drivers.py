@@ -9,6 +9,7 @@ import stat
 from typing import Any
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.store import raw_sql
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
 from db.store.url import mysql_options, sqlite_path, sqlite_uri
@@ -29,6 +30,24 @@ LOST_CODES = frozenset(
 NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
 
 
+#: The drivers' errors become peewee's, as they do where peewee runs a statement itself.
+AS_PEEWEES_ERRORS = pw.ExceptionWrapper(
+    {
+        error.__name__: error
+        for error in (
+            pw.DatabaseError,
+            pw.DataError,
+            pw.IntegrityError,
+            pw.InterfaceError,
+            pw.InternalError,
+            pw.NotSupportedError,
+            pw.OperationalError,
+            pw.ProgrammingError,
+        )
+    }
+)
+
+
 class Meaning(enum.Enum):
     """What an error of the driver says about the transaction it came out of."""
 
@@ -42,11 +61,8 @@ class MySQL(pw.MySQLDatabase):
 
     def _initialize_connection(self, conn: Any) -> None:
         with conn.cursor() as cursor:
-            cursor.execute(
-                "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
-                f" innodb_lock_wait_timeout = {LOCK_WAIT_S}, group_concat_max_len = {LONGEST_LIST}"
-            )
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(raw_sql.writer_session(LOCK_WAIT_S, LONGEST_LIST))
+            cursor.execute(raw_sql.ISOLATE_WRITER)
 
 
 def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:

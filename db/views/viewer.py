@@ -10,8 +10,10 @@ import time
 
 from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.schema.version import check_version
+from db.store import raw_sql
 from db.store.ranges import LONGEST_LIST, may_be_cut
 from db.store.url import WHOLE, mysql_options, sqlite_path, sqlite_uri, without_password
+from db.views import texts
 from db.views.rows import (
     EventRow,
     LauncherRow,
@@ -22,7 +24,6 @@ from db.views.rows import (
     Reading,
     ResourceRow,
     WaitingRow,
-    columns,
     processor_state,
 )
 
@@ -37,13 +38,7 @@ AT_ONCE_S = 1.0
 #: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
 _LIMITED = (1226, 1203, 1969, 3024)
 
-_LIVE = " WHERE ended_at IS NULL"
-_CHANGED = " WHERE changed > ?"
-_ALIKE = ", ".join(f"`{name}`" for name in ProcessorRow._fields[3:])
-
-
-def _select(row_type: type, table: str) -> str:
-    return f"SELECT {columns(row_type)} FROM `{table}`"
+Text = tuple[str, str]  # for SQLite, for MySQL (texts.py)
 
 
 class Viewer:
@@ -61,13 +56,11 @@ class Viewer:
         self._connection: Any = None
         self._boot_id: str | None = None
         self._file: tuple[int, int] | None = None
-        now = "(julianday('now') - 2440587.5) * 86400.0" if self._path is not None else "UNIX_TIMESTAMP(NOW(6)) + 0e0"
-        self._now = f"SELECT {now}"
-        self._mesh = f"SELECT {columns(MeshRow)}, {now} FROM mesh WHERE id = 1"
+        self._kind = 0 if self._path is not None else 1
 
     def counter(self) -> int:
         """The mesh's change counter: the cheap question whether there is anything to read."""
-        return int(self._one("SELECT counter FROM mesh WHERE id = 1")[0])
+        return int(self._rows(texts.COUNTER)[0][0])
 
     def read(self, since: int | None = None) -> Reading:
         """All there is, or what changed after counter ``since``; as of one instant."""
@@ -75,36 +68,33 @@ class Viewer:
 
     def events(self, after: int | None = None, limit: int = 100) -> list[Any]:
         """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
-        select = _select(EventRow, "event")
         if after is None:
-            rows = self._rows(f"{select} ORDER BY id DESC LIMIT ?", (limit,))[::-1] or self._nothing_there()
+            rows = self._rows(texts.EVENTS_LAST, limit)[::-1] or self._nothing_there()
         else:
-            rows = self._rows(f"{select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+            rows = self._rows(texts.EVENTS_AFTER, after, limit)
         return [EventRow._make(row) for row in rows]
 
     def history(self, limit: int = 100) -> list[Any]:
         """Ended launchers, the last one first."""
-        select = _select(LauncherRow, "launcher")
-        rows = self._rows(f"{select} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT ?", (limit,))
+        rows = self._rows(texts.LAUNCHERS_ENDED, limit)
         return [LauncherRow._make(row) for row in rows or self._nothing_there()]
 
     def launcher(self, launcher: int) -> Any:
         """A launcher, live or ended; None when there is none of that id (any more)."""
-        rows = self._rows(f"{_select(LauncherRow, 'launcher')} WHERE id = ?", (launcher,))
+        rows = self._rows(texts.LAUNCHER, launcher)
         return LauncherRow._make(rows[0]) if rows else None
 
     def waiting(self) -> list[Any]:
         """Requests that wait, first in first."""
-        return [WaitingRow._make(row) for row in self._rows(f"{_select(WaitingRow, 'waiting')} ORDER BY id")]
+        return [WaitingRow._make(row) for row in self._rows(texts.WAITING)]
 
     def resources(self) -> list[Any]:
         """GPUs and the like, by node."""
-        select = _select(ResourceRow, "node_resource")
-        return [ResourceRow._make(row) for row in self._rows(f"{select} ORDER BY node, name")]
+        return [ResourceRow._make(row) for row in self._rows(texts.RESOURCES)]
 
     def now(self) -> float:
         """The database's clock."""
-        return float(self._one(self._now)[0])
+        return float(self._rows(texts.CLOCK)[0][0])
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -121,9 +111,9 @@ class Viewer:
         self.close()
 
     def _read(self, since: int | None) -> Reading:
-        self._execute("BEGIN" if self._path is not None else "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        self._execute(raw_sql.BEGIN_READING["sqlite" if self._path is not None else "mysql"])
         try:
-            *row, now = self._execute(self._mesh)[0]  # in one: a question costs a poll a tenth of a millisecond
+            *row, now = self._ask(texts.MESH_AND_CLOCK)[0]
             mesh = MeshRow._make(row)
             whole = (
                 since is None
@@ -133,10 +123,8 @@ class Viewer:
             self._boot_id = mesh.boot_id
             if since == mesh.counter and not whole:  # every change counts up
                 return Reading(False, mesh.counter, now, mesh, [], [], [], [])
-            params = () if whole else (since,)
-            every = "" if whole else _CHANGED
-            live = _LIVE if whole else _CHANGED
-            nodes = self._table(NodeRow, "node", every, params)
+            after = None if whole else since
+            nodes = self._table(NodeRow, texts.NODES, texts.NODES_CHANGED, after)
             if whole and not nodes and mesh.boot_id:  # every machine has a login processor
                 raise _no_side(self._login)
             return Reading(
@@ -145,42 +133,40 @@ class Viewer:
                 now,
                 mesh,
                 nodes,
-                self._processors(every, params),
-                self._table(LauncherRow, "launcher", live, params),
-                self._table(PartitionRow, "partition", live, params),
+                self._processors(after),
+                self._table(LauncherRow, texts.LAUNCHERS_LIVE, texts.LAUNCHERS_CHANGED, after),
+                self._table(PartitionRow, texts.PARTITIONS_LIVE, texts.PARTITIONS_CHANGED, after),
             )
         finally:
-            self._execute("ROLLBACK")
+            self._execute(raw_sql.ROLLBACK)
 
     def _nothing_there(self) -> list[Any]:
         """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
-        boot_id, nodes = self._one("SELECT boot_id, (SELECT COUNT(*) FROM node) FROM mesh WHERE id = 1")
+        boot_id, nodes = self._rows(texts.BOOT_AND_NODE_COUNT)[0]
         if boot_id and not nodes:
             raise _no_side(self._login)
         return []
 
-    def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
-        if self._path is not None:
-            return self._table(ProcessorRow, "processor", where, params)
-        # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
-        sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
-        found = self._execute(sql, params)
-        if any(may_be_cut(ids) for ids, *_ in found):
-            return self._table(ProcessorRow, "processor", where, params)
-        rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
-        return list(map(ProcessorRow._make, sorted(rows)))
+    def _processors(self, since: int | None) -> list[Any]:
+        if self._path is None:  # alike ones together (db/views/questions.py)
+            whole = since is None
+            found = self._ask(texts.PROCESSORS_ALIKE) if whole else self._ask(texts.PROCESSORS_ALIKE_CHANGED, since)
+            if not any(may_be_cut(ids) for ids, *_ in found):
+                rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
+                return list(map(ProcessorRow._make, sorted(rows)))
+        return self._table(ProcessorRow, texts.PROCESSORS, texts.PROCESSORS_CHANGED, since)
 
-    def _table(self, row_type: Any, table: str, where: str, params: tuple[Any, ...]) -> list[Any]:
-        # sorted here: told to sort what changed, SQLite would walk the whole table in the order of ids instead
-        order = "" if params else " ORDER BY id"
-        rows = self._execute(f"{_select(row_type, table)}{where}{order}", params)
-        return list(map(row_type._make, sorted(rows) if params else rows))
+    def _table(self, row_type: Any, whole: Text, changed: Text, since: int | None) -> list[Any]:
+        """All rows, or those that changed after ``since``."""
+        if since is None:
+            return list(map(row_type._make, self._ask(whole)))
+        return list(map(row_type._make, sorted(self._ask(changed, since))))
 
-    def _one(self, sql: str) -> Any:
-        return self._rows(sql)[0]
+    def _rows(self, text: Text, *params: Any) -> Any:
+        return self._again(lambda: self._ask(text, *params))
 
-    def _rows(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        return self._again(lambda: self._execute(sql, params))
+    def _ask(self, text: Text, *params: Any) -> Any:
+        return self._execute(text[self._kind], params)
 
     def _again(self, work: Any) -> Any:
         """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
@@ -205,14 +191,14 @@ class Viewer:
 
     def _execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
         cursor = self._connection.cursor()
-        cursor.execute(sql if self._path is not None else sql.replace("?", "%s"), params)
+        cursor.execute(sql, params)
         return cursor.fetchall()
 
     def _connect(self) -> None:
         if self._path is not None:
             self._file = self._file_now()
             self._connection = _connect_sqlite(self._path)
-            check_version(self._execute, self.url)
+            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
         else:
             self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
@@ -225,7 +211,7 @@ class Viewer:
         """A viewer's account that an older program made has a URL of the tables; it may read views of them now."""
         try:
             self._connection = _connect_mysql(self._options)
-            check_version(self._execute, self.url)
+            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
         except Exception as error:
             name = self._options["database"]
             if not _is_denied(error) or name.endswith(WHOLE):
@@ -233,7 +219,7 @@ class Viewer:
             self.close()
             self._options = {**self._options, "database": name + WHOLE}
             self._connection = _connect_mysql(self._options)
-            check_version(self._execute, self.url)
+            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -354,8 +340,8 @@ def _connect_mysql(options: dict[str, Any]) -> Any:
         **options,
     )
     with connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION time_zone = '+00:00', group_concat_max_len = {LONGEST_LIST}")
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(raw_sql.viewer_session(LONGEST_LIST))
+        cursor.execute(raw_sql.ISOLATE_VIEWER)
     return connection
 
 

@@ -11,7 +11,7 @@ from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, State
 from console.deploy.mesh import plan
-from console.deploy.mesh.waiting import registered, silent_pct, unreachable
+from console.deploy.mesh.waiting import silent_pct, unreachable
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
 from console.deploy.ssh.connection import HostFailed
@@ -181,6 +181,7 @@ def _from_mesh(
         return
     from db.errors import StoreError
     from db.store.store import open_store
+    from db.views.deployment_reads import registered
 
     try:
         with open_store(cpa_url(settings)) as store:

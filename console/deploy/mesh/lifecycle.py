@@ -18,7 +18,7 @@ from console.deploy.hosts.host_states import Event, State
 from console.deploy.managed import steps
 from console.deploy.managed.job_process import job_process
 from console.deploy.mesh import login_hosts, plan
-from console.deploy.mesh.waiting import await_nodes, registered
+from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
 from console.deploy.personal.schema import extend
@@ -28,6 +28,7 @@ from console.deploy.trust.authority import authority
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.store.store import open_store
+from db.views.deployment_reads import registered
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
@@ -201,6 +202,7 @@ def _grow(
 def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
     from db.machine.reservations import set_mode
     from db.store.store import open_store
+from db.views.deployment_reads import registered
 
     for mode in ("interactive", "batch"):
         names = {host.name for host in hosts if host.mode == mode}

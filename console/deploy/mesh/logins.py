@@ -22,7 +22,8 @@ from console.errors import ConsoleError
 from console.settings import Settings
 from db.machine.nodes import FIRST_GRANTED
 from db.schema.login_views import label
-from db.store.store import Store, open_store
+from db.store.store import open_store
+from db.views import deployment_reads
 
 #: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
@@ -107,10 +108,9 @@ def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
 def _enter(url: str, config: dict[str, Any], name: str) -> None:
     """The system database has the login processor, under an id that no other one has."""
     with open_store(url) as store:
-        known = _known(store)
+        known = {node.name: (node.role, node.id) for node in deployment_reads.places(store)}
         # launches and partitions of one that was revoked stay its own in the history
-        every = "SELECT login_processor FROM launcher UNION SELECT login_processor FROM `partition`"
-        used = store.read(f"SELECT COALESCE(MAX(login_processor), 0) FROM ({every}) AS used")[0][0]
+        used = deployment_reads.last_login(store)
     role = known.get(name, ("login", 0))[0]
     if role != "login" or name == config["login"]:
         what = "this login processor" if role == "login" else f"a {role} node of this mesh"
@@ -119,10 +119,6 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
         number = 1 + max(used, *(number for _, number in known.values()))
         node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
         extend(url, config["boot_id"], [node])
-
-
-def _known(store: Store) -> dict[str, tuple[str, int]]:
-    return {name: (role, number) for name, role, number in store.read("SELECT name, role, id FROM node")}
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from db.errors import Invalid
 from db.machine import rcas
 from db.store.store import Store, open_store
 from db.store.url import mysql_options
+from db.views.deployment_reads import unheard
 
 #: Seconds for launches to be cleaned up after; the least that nodes get to beat elsewhere, and between two looks.
 CLEAN_S, COME_S, _POLL_S = 60.0, 10.0, 0.1
@@ -156,10 +157,9 @@ def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say
 
     An RCA that was just started misses every node that nobody hears, so ours is to look after those that do not come.
     """
-    unheard = "SELECT name FROM node WHERE rca = '' AND boot_id <> '' AND state <> 'down' AND role <> 'login'"
     deadline = time.monotonic() + max(COME_S, 3 * float(config["suspect_s"]))
     while True:
-        left = sorted({str(name) for (name,) in store.read(unheard)} & set(heard))
+        left = sorted(unheard(store) & set(heard))
         if not left or time.monotonic() > deadline:
             break
         time.sleep(_POLL_S)

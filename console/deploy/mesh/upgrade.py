@@ -26,6 +26,8 @@ from console.settings import Settings
 from db.schema.install import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
+from db.views.daemon_reads import Life
+from db.views.deployment_reads import lives
 
 #: Seconds that a node gets to come again.
 AGAIN_S = 15.0
@@ -43,7 +45,7 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
         errands = workers.errands(host for host in hosts if _is_of(host.name, config))
         workers.each(errands, workers.look)
         with open_store(cpa_url(settings), any_schema=True) as store:
-            before = _lives(store)
+            before = lives(store)
         workers.each(errands, lambda errand: _replace(errand, workers, config))
         if not only and not labels:
             _change_login(settings, config, before)
@@ -92,7 +94,7 @@ def _config_of(errand: HostTask) -> dict[str, Any]:
         return {}
 
 
-def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, tuple[str, int]]) -> None:
+def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, Life]) -> None:
     """New CPAs, RCA, keeper and PCTs here, over a schema of this version; those who asked meanwhile ask again."""
     with open_store(cpa_url(settings), any_schema=True) as store:
         there = version(store)
@@ -109,25 +111,18 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
     with open_store(cpa_url(settings)) as store:
 
         def again() -> bool:
-            now = _lives(store)
+            now = lives(store)
             return all(now.get(name) != before.get(name) for name in pcts)
 
         lifecycle.until(again, AGAIN_S + lifecycle.UP_EACH_S * len(pcts), "nodes here have not registered again")
 
 
-def _lives(store: Store) -> dict[str, tuple[str, int]]:
-    rows = store.read("SELECT name, boot_id, incarnation FROM node WHERE role <> 'login'")
-    return {str(row[0]): (str(row[1]), int(row[2])) for row in rows}
-
-
-def _await(
-    settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, tuple[str, int]]
-) -> None:
+def _await(settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, Life]) -> None:
     """Until every changed node has registered again."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
 
     def changed(store: Store) -> list[str]:
-        now = _lives(store)
+        now = lives(store)
         return [name for name in waiting if now.get(name, before[name]) != before[name]]
 
     await_them(cpa_url(settings), config, waiting, AGAIN_S, changed)

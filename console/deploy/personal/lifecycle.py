@@ -411,7 +411,8 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
 
 def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
     """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
-    from console.deploy.personal.schema import absent, watch
+    from console.deploy.personal.schema import watch
+    from db.views.deployment_reads import absent
 
     deadline = time.monotonic() + patience_s
     try:
@@ -424,7 +425,8 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
 
 def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
     """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
-    from console.deploy.personal.schema import absent, watch
+    from console.deploy.personal.schema import watch
+    from db.views.deployment_reads import absent
 
     nodes = size_of(config).nodes
     patience_s = UP_S + UP_EACH_S * nodes

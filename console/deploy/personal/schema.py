@@ -7,6 +7,7 @@ from db.machine.nodes import NodeSpec, define_machine, shut_down
 from db.schema.install import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
+from db.views.deployment_reads import node_sizes
 from redmesh.text import counted
 
 
@@ -70,23 +71,13 @@ class Census(NamedTuple):
 def census(url: str) -> Census:
     """What of the machine is up. StoreError when the database cannot be asked."""
     with open_store(url, any_schema=True) as store:
-        rows = store.read(
-            "SELECT n.name, n.state, n.reason, COUNT(p.id) FROM node n LEFT JOIN processor p ON p.node = n.id"
-            " WHERE n.role <> 'login' GROUP BY n.id, n.name, n.state, n.reason ORDER BY n.id"
-        )
-    up = [row for row in rows if row[1] in ("up", "suspect")]
-    out = [(str(row[0]), str(row[1]), str(row[2] or "")) for row in rows if row not in up]
-    return Census(sum(int(row[3]) for row in rows), sum(int(row[3]) for row in up), len(rows), len(up), out)
+        nodes = node_sizes(store)
+    up = [node for node in nodes if node.state in ("up", "suspect")]
+    out = [(node.name, node.state, node.reason) for node in nodes if node not in up]
+    total, there = (sum(node.processors for node in some) for some in (nodes, up))
+    return Census(total, there, len(nodes), len(up), out)
 
 
 def watch(url: str) -> Store:
-    """A connection for :func:`absent`."""
+    """A connection for ``db.views.deployment_reads.absent``."""
     return open_store(url)
-
-
-def absent(store: Store) -> tuple[int, list[str]]:
-    """How many nodes have not come up yet, or went down, and the names of the first."""
-    down = "FROM node WHERE state = 'down' AND role <> 'login'"
-    count = store.read(f"SELECT COUNT(*) {down}")[0][0]
-    names = [row[0] for row in store.read(f"SELECT name {down} ORDER BY id LIMIT 3")] if count else []
-    return int(count), names

@@ -16,8 +16,9 @@ from console.deploy.personal.plan import cpa_url
 from console.deploy.trust.authority import Authority, Stage, TrustError, authority
 from console.errors import ConsoleError
 from console.settings import Settings
-from db.machine.nodes import FIRST_GRANTED
 from db.store.store import open_store
+from db.views import deployment_reads
+from db.views.deployment_reads import places
 from redmesh.text import counted
 
 #: Seconds for a node to take its files; nodes that are told at once.
@@ -54,8 +55,8 @@ class Behind(TrustError):
 def nodes_of(settings: Settings) -> list[FarNode]:
     """The nodes on other machines. StoreError."""
     with open_store(cpa_url(settings)) as store:
-        rows = store.read("SELECT name, address, state FROM node ORDER BY id")
-    return [FarNode(name, address, state != "down") for name, address, state in rows if address.startswith(SCHEME)]
+        nodes = places(store)
+    return [FarNode(node.name, node.address, node.state != "down") for node in nodes if node.address.startswith(SCHEME)]
 
 
 def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
@@ -88,7 +89,7 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
 def _granted(settings: Settings) -> list[str]:
     """Login processors that were granted it. StoreError."""
     with open_store(cpa_url(settings)) as store:
-        return [name for (name,) in store.read("SELECT name FROM node WHERE id >= ? ORDER BY id", (FIRST_GRANTED,))]
+        return deployment_reads.granted(store)
 
 
 def living(settings: Settings) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pytest
 
 from agents.wire.errors import AgentError
 from db.allocation import finish as ending
-from db.allocation.allocate import Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
+from db.allocation.types import Demand
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.mariadb import Server, private_server
 from tests.support.waiting import patience, wait_until

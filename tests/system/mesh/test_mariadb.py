@@ -12,8 +12,9 @@ import pymysql
 import pytest
 
 from db.allocation import finish, waiting_requests
-from db.allocation.allocate import Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
+from db.allocation.types import Demand
 from db.store.store import open_store
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, private_server

@@ -3,9 +3,9 @@
 import pytest
 
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.allocate import Allocation
 from db.allocation.free import Machine
 from db.allocation.partitions import Created, PartitionDemand, PartitionInUse
+from db.allocation.types import Allocation
 from db.errors import Denied, Expired, Invalid, NotEnough, TakenBesides
 from db.machine.nodes import node_down
 from db.machine.reservations import reserve, set_mode

@@ -11,7 +11,7 @@ from db.allocation.waiting_requests import Wait
 from db.errors import Invalid
 from db.store.store import Store
 from db.views import history
-from tests.support.stores import LOGIN, define, first, give_back, key, take
+from tests.support.stores import LOGIN, define, first, give_back, insert, key, take
 
 
 def wait(size: int = 1, **more: object) -> Wait:
@@ -88,7 +88,7 @@ def test_trimming_by_rows_and_days(store: Store, machine: Machine) -> None:
 def test_trimming_many_goes_in_small_steps(store: Store) -> None:
     define(store)
     rows = [(float(number), "note", "x") for number in range(1000)]
-    store.run(lambda t: t.insert_rows("event", ("at", "kind", "text"), rows))
+    store.run(lambda t: insert(t, "event", ("at", "kind", "text"), rows))
     before = store.read("SELECT counter FROM mesh")[0][0]
     assert history.trim(store, 36500.0, 10, steps=1) == history.AT_ONCE, "a little at a time, for a CPA"
     assert history.trim(store, 36500.0, 10) >= 790

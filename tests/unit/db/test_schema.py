@@ -7,7 +7,7 @@ from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.schema.accounts import Account
 from db.schema.install import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
-from db.schema.models import SECRET_COLUMNS, TABLES
+from db.schema.models import SECRET_COLUMNS, TABLES, columns_of
 from db.store import drivers
 from db.store.store import Store, open_store
 from db.views.viewer import open_viewer
@@ -19,13 +19,12 @@ CPA, VIEWER = Account("cpa", "localhost", "cpa's secret"), Account("viewer", "lo
 
 def test_migrations_make_what_the_models_say(store: Store) -> None:
     store.connect()
-    for model in TABLES:
-        table = model._meta.table_name
+    for table, model in TABLES.items():
         there = {column.name: column.null for column in store.db.get_columns(table)}
-        said = {field.column_name: field.null for field in model._meta.sorted_fields}
+        said = {field.column_name: field.null for field in columns_of(model)}
         assert there == said, table
         indexed = {tuple(index.columns): bool(index.unique) for index in store.db.get_indexes(table)}
-        for field in model._meta.sorted_fields:
+        for field in columns_of(model):
             if field.unique:
                 assert indexed.get((field.column_name,)) is True, (table, field.name)
             elif field.index and not field.primary_key:

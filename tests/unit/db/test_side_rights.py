@@ -19,6 +19,7 @@ from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
+from tests.support.stores import insert
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
 from tests.support.waiting import within
 
@@ -40,7 +41,7 @@ def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
         # so many nodes that the server looks at the launchers first
         more = [(100 + n, f"more{n}", "compute", "", "up", "", "", "", 0, "", "", 0.0, 2, 1) for n in range(2000)]
         columns = ("id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca")
-        store.run(lambda t: t.insert_rows("node", (*columns, "state_at", "side", "side_from"), more))
+        store.run(lambda t: insert(t, "node", (*columns, "state_at", "side", "side_from"), more))
         store.execute("ANALYZE TABLE node, launcher").fetchall()
         yield store, url
 
