@@ -7,6 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agents.yodio.yodpdb import debug_here as debug_here
     from agents.yodio.yodpdb import debug_on_request as debug_on_request
+    from agents.yodio.yodstate import job as job
     from redmesh.api import PIPE as PIPE
     from redmesh.api import Launch as Launch
     from redmesh.api import attach as attach
@@ -32,6 +33,7 @@ _DEFINED_IN = {
     "redmesh.events": ("Aborted", "Allocated", "End", "Event", "Exit", "Lost", "Output", "Result", "Started"),
     "redmesh.api": ("PIPE", "Launch", "attach", "launch", "run", "stacks"),
     "agents.yodio.yodpdb": ("debug_here", "debug_on_request"),
+    "agents.yodio.yodstate": ("job",),
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}
 __all__ = [*_MODULE_OF]  # noqa: PLE0604

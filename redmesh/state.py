@@ -209,6 +209,7 @@ class StateObject:
     def set_state(self, state: str, cause: str = "") -> None:
         """The job itself enters a state."""
         self.set_meta(state=state)
+        self._write_changes()  # in the order in which they happened
         self._write("INSERT INTO transition (at, state, cause) VALUES (?, ?, ?)", (time.time(), state, cause or None))
 
     # tasks
@@ -321,6 +322,13 @@ class StateObject:
         for (number,) in rows:
             self.change(number, number, WAITING, cause=cause)
         return [number for (number,) in rows]
+
+    def last_lines(self, number: int, lines: str) -> None:
+        """The last lines that a task wrote; dropped once the object is nearly full."""
+        if not self.full:
+            self._split(number)
+            self._split(number + 1)
+            self._write("UPDATE task SET lines = ? WHERE first = ?", (lines[-MAX_LINES:], number))
 
     def progress(self, part: float, task: Optional[int] = None) -> None:
         """How far a task, or the job itself, says that it is: 0 to 1."""

@@ -229,8 +229,10 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
         cargo["bcast"] = "ask"
         for segment in message["segments"]:
             segment["file"] = identity(segment["path"].encode("latin-1"))
-    if request.io or request.stage_in or request.stage_out:
-        cargo["files"] = bool(request.io)
+    if request.io or request.stage_in or request.stage_out or request.state:
+        cargo["files"] = bool(request.io or request.state)
+        if request.state:
+            message["env"].append(f"YOD_JOB={request.state.uuid}")
         cargo["stage_in"], cargo["stage_out"] = len(request.stage_in), len(request.stage_out)
     if cargo:
         message["cargo"] = cargo

@@ -7,11 +7,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from agents.job.owner import Owner
     from console.launch.options.output import OutputOptions
     from console.launch.options.run import RunOptions
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
+
+
+class StateOptions:
+    """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins."""
+
+    __slots__ = ("keep", "owner", "purge", "uuid")
+
+    def __init__(self, uuid: str, *, keep: bool, purge: bool) -> None:
+        self.uuid, self.keep, self.purge = uuid, keep, purge
+        self.owner: Owner | None = None
 
 
 class Program:
@@ -75,6 +86,7 @@ class Request:
         "size",
         "stage_in",
         "stage_out",
+        "state",
         "umask",
         "unbuffered",
         "verbose",
@@ -149,12 +161,14 @@ class Request:
             None  # how the ranks are run beyond the plain way (console/launch/options/run.py)
         )
         self.conduct: OutputOptions | None = None  # files, limits, what is told (console/launch/options/output.py)
+        self.state: StateOptions | None = None  # --state (console/launch/features/state.py)
         self.cpa, self.cpa_pid = "", 0  # the CPA to ask: its socket's path or name; its process
 
     @property
     def carries(self) -> bool:
         """Whether more travels with the launch than its load, as far as that is known before a node is asked."""
-        return bool(self.bcast == "always" or self.bcast_libs or self.io or self.stage_in or self.stage_out)
+        files = self.io or self.stage_in or self.stage_out or self.state
+        return bool(self.bcast == "always" or self.bcast_libs or files)
 
     @property
     def command(self) -> str:
