@@ -186,6 +186,19 @@ class Event(pw.Model):
         table_name = "event"
 
 
+class StateLocation(pw.Model):
+    """Where a job's state object is: nothing else of a job is in this database."""
+
+    uuid = pw.CharField(max_length=36, primary_key=True)
+    url = pw.CharField(max_length=255)
+    counter = pw.BigIntegerField()
+    proxied = pw.BooleanField()
+    uid = pw.BigIntegerField()
+
+    class Meta:
+        table_name = "state_location"
+
+
 TABLES: tuple[type[pw.Model], ...] = (
     Mesh,
     Node,
@@ -195,4 +208,5 @@ TABLES: tuple[type[pw.Model], ...] = (
     Launcher,
     Waiting,
     Event,
+    StateLocation,
 )

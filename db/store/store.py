@@ -248,6 +248,32 @@ class Store:
             time.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, 0.1)
 
+    def change_alone(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Runs one guarded statement as a transaction of its own, without the mesh row's lock; the rows it matched.
+
+        Only for rows that no other transaction looks at, and where a repetition changes nothing (db/jobs/locations.py).
+        Errors are those of ``run``.
+        """
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                self.connect()
+                if self._lock is not None:
+                    self._lock.acquire(self.patience_s)
+                try:
+                    count: int = self.together([(sql, params)])[0]
+                    return count
+                finally:
+                    if self._lock is not None:
+                        self._lock.release()
+            except pw.PeeweeException as error:
+                self._settle(error)
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailable(
+                        f"the system database is busy: {drivers.reason(error)}", "try again"
+                    ) from error
+            time.sleep(0.01)
+
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         """Rows outside every lock, each statement by itself."""
         return self.read_together([(sql, params)])[0]
