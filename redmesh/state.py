@@ -171,28 +171,38 @@ class StateObject:
         try:
             if os.path.exists(path):
                 raise StateError(f"{path} exists already", "every job has a UUID of its own")
-            if os.path.exists(aside):
-                os.unlink(aside)  # of a process that ended before the rename
-            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            db = _connect(aside)
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
             try:
-                db.executescript(
-                    f"PRAGMA page_size = {_PAGE}; PRAGMA application_id = {APPLICATION}; PRAGMA synchronous = full;"
-                    f" BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT};"
-                )
-                now = time.time()
-                told = {"state": WAITING, "created_at": now, "counter": 0, "limit": LIMIT, **meta}
-                db.executemany("INSERT INTO meta VALUES (?, ?)", told.items())
-                db.execute("INSERT INTO transition (at, state) VALUES (?, ?)", (now, told["state"]))
-                db.execute("COMMIT")
-            finally:
-                db.close()
-            os.rename(aside, path)
+                cls._lay_out(aside, meta, durable)
+                os.rename(aside, path)
+            except BaseException:
+                os.unlink(aside)
+                raise
+            if durable:
+                _sync_directory(os.path.dirname(path) or ".")
         except OSError as error:
             raise StateError(f"{path} cannot be made: {error.strerror}", "check the directory") from None
         except sqlite3.Error as error:
             raise StateError(f"{path} cannot be made: {error}", "check the disk's room and quota") from None
         return cls(path, durable=durable)
+
+    @staticmethod
+    def _lay_out(path: str, meta: Dict[str, Value], durable: bool) -> None:
+        """Make the tables in an empty file. It needs no journal: it gets its name when it is whole."""
+        db = _connect(path)
+        try:
+            db.executescript(
+                f"PRAGMA page_size = {_PAGE}; PRAGMA journal_mode = memory; PRAGMA application_id = {APPLICATION};"
+                f" PRAGMA synchronous = {'full' if durable else 'off'};"
+                f" BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT};"
+            )
+            now = time.time()
+            told = {"state": WAITING, "created_at": now, "counter": 0, "limit": LIMIT, **meta}
+            db.executemany("INSERT INTO meta VALUES (?, ?)", told.items())
+            db.execute("INSERT INTO transition (at, state) VALUES (?, ?)", (now, told["state"]))
+            db.execute("COMMIT")
+        finally:
+            db.close()
 
     # what the job is
 
@@ -266,13 +276,6 @@ class StateObject:
         self._count(WAITING, -len(taken))
         self._count(RUNNING, len(taken))
         return taken
-
-    def started(self, number: int, attempt: int, at: float) -> None:
-        """A worker has started a task that was handed to it before."""
-        self._write(
-            "UPDATE task SET started_at = ? WHERE first = ? AND attempt = ? AND state = 'running'",
-            (at, number, attempt),
-        )
 
     def ended(
         self, number: int, attempt: int, status: int, *, started_at: float, ended_at: float, cause: str = "",
@@ -426,13 +429,8 @@ class StateObject:
             (at or time.time(), node or None, task, text[:MAX_TEXT]),
         )
 
-    def add_file(self, name: str, content: bytes, digest: str, mode: int = 0o600) -> None:
-        """Application code that travels with the job."""
-        self._room("file", len(content))
-        self._write("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (name, digest, len(content), mode, content))
-
-    def _room(self, what: str, size: int = 0) -> None:
-        if self.full or (size and self._used() + size > self.limit * SOFT):
+    def _room(self, what: str) -> None:
+        if self.full:
             raise StateFull(
                 f"no {what} is recorded any more: the state object of job {self.uuid} has nearly reached its limit of"
                 f" {self.limit >> 20} MiB", "results of tasks still are; raise job_limit_mb for the next job",
@@ -610,6 +608,14 @@ def owned(path: str) -> bool:
 def damaged(path: str, error: Exception) -> StateError:
     """The error for an object that cannot be read."""
     return StateError(f"{path} cannot be read: {error}", "sqlite3 FILE .recover saves what can be read of it")
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -94,7 +94,7 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
         except OSError:
             continue
         if days and now - found.st_mtime > days * 86400 and _may_go(path):
-            _delete(path)
+            delete(path)
             gone.append(uuid)
         else:
             left.append((found.st_mtime, found.st_size, uuid, path))
@@ -103,23 +103,29 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
         if not megabytes or size <= megabytes << 20:
             break
         if _may_go(path):
-            _delete(path)
+            delete(path)
             gone.append(uuid)
             size -= its_size
     return gone
 
 
 def _may_go(path: str) -> bool:
-    """Only an object that says itself that its job has ended and that nobody wants it kept."""
+    """Only an object that says itself that its job has ended and that nobody wants it kept.
+
+    A launch has ended with its yod. A job of tasks whose owner was lost could go on.
+    """
     try:
         told = summary(path)
     except ConsoleError:
         return False
-    return told["state"] in ENDED and not told.get("keep") and not owned(path)
+    ended = told["state"] in ENDED or (told.get("owner_lost") and told["kind"] == "launch")
+    return bool(ended) and not told.get("keep") and not owned(path)
 
 
-def _delete(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+def delete(path: str) -> None:
+    """Delete an object and what is beside it. OSError."""
+    for beside in ("", "-wal", "-shm", ".lock"):
+        try:
+            os.unlink(path + beside)
+        except FileNotFoundError:
+            pass

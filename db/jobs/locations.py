@@ -15,6 +15,8 @@ from db.store.store import Store
 MAX_URL = 255
 #: What a location begins with whose node has no address that a browser could open: redmesh://NODE/UUID.
 SCHEME = "redmesh://"
+#: The one indexed read that finds an object.
+LOCATE = "SELECT url, counter, proxied, uid FROM state_location WHERE uuid = ?"
 
 
 class Location(NamedTuple):
@@ -33,7 +35,7 @@ def url_on(node: str, uuid: str) -> str:
 
 def locate(store: Store, uuid: str) -> Location | None:
     """Where the object is; None where no job of this name was ever reported."""
-    rows = store.read("SELECT url, counter, proxied, uid FROM state_location WHERE uuid = ?", (uuid,))
+    rows = store.read(LOCATE, (uuid,))
     return Location(rows[0][0], rows[0][1], bool(rows[0][2]), rows[0][3]) if rows else None
 
 

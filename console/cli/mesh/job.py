@@ -11,7 +11,7 @@ from typing import Any
 
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, find, opened, summary, uuids
 from console.settings import Settings
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
@@ -201,11 +201,7 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
                 f"job {name} has not ended, although its owner process has: it could go on from its object",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
-        for beside in ("", "-wal", "-shm", ".lock"):
-            try:
-                os.unlink(path + beside)
-            except FileNotFoundError:
-                pass
+        delete(path)
     return 0
 
 

@@ -101,6 +101,7 @@ def test_a_yod_that_is_killed_leaves_an_object_that_says_so(yods: PrivateMesh) -
     assert job["owner_lost"] and job["counts"] == {"running": 2}
     refused = yods.run("mesh", "job", "purge", job["uuid"])
     assert refused.returncode == 1 and "--force" in refused.stderr
+    assert "(owner lost)" in yods.run("mesh", "job", "show", job["uuid"], check=True).stdout
     yods.run("mesh", "job", "purge", "--force", job["uuid"], check=True)
     assert [name for name in os.listdir(os.path.dirname(job["path"])) if job["uuid"] in name] == []
 

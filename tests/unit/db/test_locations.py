@@ -87,3 +87,19 @@ def test_nothing_else_of_a_job_is_in_the_database(store: Store) -> None:
     assert columns == {"uuid", "url", "counter", "proxied", "uid"}
     tables = set(store.db.get_tables())
     assert not tables & {"job", "task", "value", "log"}
+
+
+def test_of_ten_thousand_one_is_found_by_one_indexed_read(store: Store, machine: Machine) -> None:
+    found = [new_uuid() for _ in range(10_000)]
+    columns = ("uuid", "url", "counter", "proxied", "uid")
+    store.connect()
+    for start in range(0, len(found), 500):
+        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID) for one in found[start : start + 500]]
+        marks = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        values = [value for row in rows for value in row]
+        store.change_alone(f"INSERT INTO state_location ({', '.join(columns)}) VALUES {marks}", values)
+    there = locations.locate(store, found[4711])
+    assert there is not None and there.url == url_on(f"n{int(found[4711][0], 16) % 4}", found[4711])
+    explain = "EXPLAIN QUERY PLAN " if store.dialect == "sqlite" else "EXPLAIN "
+    plan = str(store.read(explain + locations.LOCATE, (found[4711],))).lower()
+    assert "search state_location using index" in plan if store.dialect == "sqlite" else "const" in plan
