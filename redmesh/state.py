@@ -153,6 +153,7 @@ class StateObject:
             db.execute("PRAGMA journal_size_limit = 4194304")
             self.uuid = str(self.meta("uuid"))
             self.limit = int(self.meta("limit") or LIMIT)
+            self._commits = int(self.meta("commits") or 0)
             self._counts = dict(db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
         except sqlite3.Error as error:
             raise damaged(self.path, error) from None
@@ -449,8 +450,10 @@ class StateObject:
             return
         if self._changes:
             self._write_changes()
-        counts = json.dumps(self.counts)
-        self._write("INSERT OR REPLACE INTO meta VALUES ('counts', ?)", (counts,))
+        self._commits += 1
+        self._write(
+            "INSERT OR REPLACE INTO meta VALUES ('counts', ?), ('commits', ?)", (json.dumps(self.counts), self._commits)
+        )
         self._guarded(lambda: self._db.execute("COMMIT"))
         self._writes = False
         self.full = self._used() > self.limit * SOFT

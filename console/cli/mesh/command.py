@@ -340,6 +340,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("watch", "how far it is, until it ends"),
             ("sql", "ask its object in SQL"),
             ("fetch", "copy its object whole"),
+            ("serve", "status over HTTP, on loopback alone"),
             ("purge", "delete the objects of jobs that have ended"),
         )
     }
@@ -347,9 +348,12 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
         if name == "purge":
             one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
             one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        elif name == "serve":
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
+            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch"):
+        if name not in ("purge", "fetch", "watch", "serve"):
             one.add_argument("--json", action="store_true", help="for programs")
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
         one.set_defaults(command=_lazily("job", command))

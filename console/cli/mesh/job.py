@@ -14,7 +14,7 @@ from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, find, opened, summary, uuids
 from console.settings import Settings
 from redmesh.sanitise import clean
-from redmesh.state import job_path, owned
+from redmesh.state import SUFFIX, job_path, owned
 
 _LOOK_S = 0.5
 _WIDTH = 200
@@ -202,6 +202,30 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
         delete(path)
+    return 0
+
+
+def serve(settings: Settings, options: argparse.Namespace) -> int:
+    """Serve the jobs of this host over HTTP, on loopback alone, until ^C."""
+    from console.jobs.web import server
+
+    try:
+        made, token = server(directory_of(settings.state_dir), options.port)
+    except OSError as error:
+        raise ConsoleError(
+            f"port {options.port} cannot be listened on: {error.strerror}", "--port 0 takes any"
+        ) from None
+    address = f"http://127.0.0.1:{made.server_address[1]}"
+    print(f"{address}/?token={token}", flush=True)
+    for uuid in options.jobs:
+        name = os.path.basename(find(settings, uuid)).removesuffix(SUFFIX)
+        print(f"{address}/job/{name}/page?token={token}", flush=True)
+    try:
+        made.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        made.server_close()
     return 0
 
 
