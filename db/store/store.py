@@ -234,11 +234,14 @@ class Store:
         It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
         that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
         """
+        return self._retried(lambda deadline: self._once(work, asks, deadline))
+
+    def _retried(self, do: Callable[[float], T]) -> T:
         deadline = time.monotonic() + self.patience_s
         pause_s = 0.001
         while True:
             try:
-                return self._once(work, asks, deadline)
+                return do(deadline)
             except pw.PeeweeException as error:
                 self._settle(error)
                 if time.monotonic() > deadline:
@@ -254,25 +257,19 @@ class Store:
         Only for rows that no other transaction looks at, and where a repetition changes nothing (db/jobs/locations.py).
         Errors are those of ``run``.
         """
-        deadline = time.monotonic() + self.patience_s
-        while True:
+
+        def once(deadline: float) -> int:
+            self.connect()
+            if self._lock is not None:
+                self._lock.acquire(max(0.05, deadline - time.monotonic()))
             try:
-                self.connect()
+                count: int = self.together([(sql, params)])[0]
+                return count
+            finally:
                 if self._lock is not None:
-                    self._lock.acquire(self.patience_s)
-                try:
-                    count: int = self.together([(sql, params)])[0]
-                    return count
-                finally:
-                    if self._lock is not None:
-                        self._lock.release()
-            except pw.PeeweeException as error:
-                self._settle(error)
-                if time.monotonic() > deadline:
-                    raise DatabaseUnavailable(
-                        f"the system database is busy: {drivers.reason(error)}", "try again"
-                    ) from error
-            time.sleep(0.01)
+                    self._lock.release()
+
+        return self._retried(once)
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         """Rows outside every lock, each statement by itself."""
