@@ -1,6 +1,6 @@
 """One node's part of one launch, in a process that stands in for many nodes: the real tree, without processes.
 
-The states are those of a launch child (agents/pct/launch/states.py); a rank is a number that waits for its time.
+The states are those of a launch child (agents/pct/launch_child/states.py); a rank is a number that waits for its time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Program, child_load, child_window, read_load, runs
-from agents.pct.launch.states import Action, Event, LaunchMachine, State
 from agents.pct.launch.tree import Child, Upward
+from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.stdio.stdout import Relay
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError

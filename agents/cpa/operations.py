@@ -122,7 +122,7 @@ class Operations:
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
             shape=shape,
-            nice=message.get("nice", False),
+            nice=message.get("preemptible", False),
             pending_s=min(max(self.pending_s, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 
@@ -326,8 +326,8 @@ class Operations:
         self.rights.need_daemon(uid, "nodes_out")
         return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
 
-    def _far_nodes(self, uid: int, message: Message) -> Answer:
-        self.rights.need_daemon(uid, "far_nodes")
+    def _remote_nodes(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "remote_nodes")
         return Answer(rcas.far_nodes(self.store, message["login"])._asdict())
 
     def _rca_here(self, uid: int, message: Message) -> Answer:

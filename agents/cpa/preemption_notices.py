@@ -63,7 +63,7 @@ class GivingWay:
 
     def _tell(self, one: Nice, demand: Demand) -> None:
         nodes = self._operations.nodes_of(one.processors)
-        self._journal.write("gives_way", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
+        self._journal.write("preempted", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
         for node in nodes:
             reason = (
                 f"this launch of low priority gives way to {demand.user}, who waits for"

@@ -20,7 +20,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
-from agents.pct.node.spares import prepare
+from agents.pct.launch_child.spares import prepare
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -126,7 +126,7 @@ class Keeper:
 
         def program(name: str, arguments: List[str]) -> None:
             place = os.path.join(self._run, f"{name}.sock")
-            kept.append(Kept(name, arguments[1], place, errors(name), lambda: spawn_program(arguments, errors(name))))
+            kept.append(Kept(name, arguments[0], place, errors(name), lambda: spawn_program(arguments, errors(name))))
 
         def pct(name: str) -> None:
             place = os.path.join(self._run, f"{name}.sock")
@@ -134,14 +134,14 @@ class Keeper:
             kept.append(Kept(name, "pct", place, words, lambda: fork_pct(config, name, words, self._let_go)))
 
         for number in range(int(config.get("cpas", 1))):
-            program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
+            program(f"cpa-{number}", ["cpa", "--config", path, "--name", f"cpa-{number}"])
         if config["login"]:
-            program("rca", ["-m", "agents.rca", "--config", path])
+            program("rca", ["rca", "--config", path])
         for node in config["nodes"]:
             if not node.get("address"):  # one that has an address is kept by a keeper of its own
                 pct(str(node["name"]))
         for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
-            program(str(name), ["-m", "simulated", "--config", path, "--name", str(name)])
+            program(str(name), ["simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
         return kept
 
@@ -163,7 +163,34 @@ class Keeper:
         if self._config.get("auto"):
             self._loop.after(self._idle_step(), self._ask_idle)
         self._loop.after(LOOK_S, self._look_at_socket)
+        if self._config.get("ends_with"):
+            self._watch_owner(*self._owner())
         self._loop.run()
+
+    def _owner(self) -> Tuple[int, int]:
+        # in a batch system's job: its script, or on the other hosts the process by which the manager started us
+        if self._config["ends_with"] != "parent":
+            pid, began = self._config["ends_with"]
+            return int(pid), int(began)
+        pid = os.getppid()
+        return pid, processes.start_time(pid)
+
+    def _watch_owner(self, pid: int, began: int) -> None:
+        """End with the process ``pid``: nothing outlives the batch system's job."""
+        try:
+            handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
+        except OSError:
+            handle = -1
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(handle)
+            self._end("the job has ended")
+
+        if handle < 0:
+            self._loop.after(0, lambda: self._end("the job has ended"))
+        else:
+            self._loop.watch(handle, READ, on_end)
 
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
         """Adopt daemons that a former keeper left, start the others.
@@ -294,7 +321,7 @@ class Keeper:
         # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
         # because their files were removed.
         from agents.pct.heartbeat import boot_id as node_life
-        from agents.pct.node.paths import later_incarnation
+        from agents.pct.launch.paths import later_incarnation
 
         own_directory(self._run, public=bool(self._config.get("users")))
         node_life.keep(self._run, node, self._life)
@@ -423,7 +450,7 @@ class Keeper:
     def _ask_idle(self) -> None:
         self._loop.after(self._idle_step(), self._ask_idle)
         for kept in self._kept:
-            if kept.kind == "agents.cpa":
+            if kept.kind == "cpa":
                 try:
                     sock = connect_now(kept.socket_path)
                 except (OSError, AgentError):
@@ -448,11 +475,11 @@ class Keeper:
             return
         self._log.write("ending", reason=reason)
         self._end_reason = reason
-        self._ending = ["pct", "agents.rca", "agents.cpa"]
+        self._ending = ["pct", "rca", "cpa"]
         self._begin_ending()
 
     def _begin_ending(self) -> None:
-        if self._ending[0] == "agents.cpa" and not self._told:
+        if self._ending[0] == "cpa" and not self._told:
             self._tell_database()
             return
         self._end_deadline = time.monotonic() + END_S
@@ -463,7 +490,7 @@ class Keeper:
 
     def _tell_database(self) -> None:
         # Viewers would show the mesh up for ever; a database that does not answer keeps nobody waiting.
-        for kept in self._of_kind("agents.cpa"):
+        for kept in self._of_kind("cpa"):
             try:
                 sock = connect_now(kept.socket_path)
             except (OSError, AgentError):
@@ -496,6 +523,18 @@ class Keeper:
                 return
         self._finish()
 
+    def _end_steps(self) -> None:
+        """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
+        import json
+
+        try:
+            with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
+                steps = [(int(pid), int(began)) for pid, began in json.load(file)]
+        except (OSError, ValueError, TypeError):
+            return
+        for pid, began in steps:
+            processes.send_signal(pid, signal.SIGTERM, began)
+
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
@@ -510,5 +549,11 @@ class Keeper:
 
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")
+        if self._config.get("ends_with"):  # a job leaves nothing behind
+            node = self._config["ends_with"] == "parent"
+            if not node:
+                self._end_steps()
+            place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
+            shutil.rmtree(place, ignore_errors=True)
         self._loop.stop()
         os.close(self._lock)

@@ -138,7 +138,7 @@ class FarNodes:
         self._sock.close()
 
     def learn(self, reply: Message) -> None:
-        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*far_nodes*)."""
+        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*remote_nodes*)."""
         if reply["boot_id"] != self.knows[0]:
             self.nodes.clear()  # of a mesh that is no more
         self._expected, self._ours = set(reply["nodes"]), set(reply["mine"])

@@ -19,7 +19,7 @@ PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
     "failed": frozenset(("cpa", LAUNCHER)),
-    "fate": frozenset(("pct", LAUNCHER)),
+    "death": frozenset(("pct", LAUNCHER)),
     "wipe": frozenset(("cpa",)),
     "trust": frozenset(("cpa",)),
     "ask": frozenset(("cpa", "rca", "pct", LAUNCHER)),

@@ -21,10 +21,16 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from agents.yodio.yodio import Channel
-elif __package__:
-    from agents.yodio.yodio import Channel
-else:  # on a rank's PYTHONPATH, beside it
-    from yodio import Channel
+else:
+    try:
+        from yodio import Channel
+    except ImportError:  # loaded by its path, with another PYTHONPATH: it is beside this file
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        _spec = spec_from_file_location("yodio", os.path.join(os.path.dirname(os.path.abspath(__file__)), "yodio.py"))
+        _yodio = module_from_spec(_spec)
+        _spec.loader.exec_module(_yodio)
+        Channel = _yodio.Channel
 
 __all__ = ["Job", "job"]
 

@@ -16,7 +16,7 @@ from agents.wire.messages import UP, check, check_hello, hello
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.daemons.connect import user, yod_socket
-from console.launch.events.stream import Stream, stamped, tell_note
+from console.launch.events.stream import Stream, stamped
 from console.launch.states import Do, Event, Launch, State
 
 TYPE_CHECKING = False
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from console.launch.daemons.cpa import Authority
     from console.launch.daemons.rca import Registration
     from console.launch.events.bad_exits import BadExits
+    from console.launch.events.spool import SpoolFront
     from console.launch.options.request import Request
     from console.launch.plan import Plan
     from console.launch.states import Launch
@@ -53,9 +54,9 @@ RENEW_AGAIN_S = 2.0
 class Reservation:
     """The part of an engine that has processors confirmed and given back."""
 
-    _loop: Loop
-    _cpa: Authority
-    _rca: Registration
+    loop: Loop
+    cpa: Authority
+    rca: Registration
     _reply: dict[str, Any]
     _plan: Plan | None
     _feeder: Feeder | TypedInput | None
@@ -88,7 +89,7 @@ class Reservation:
             self._down({"op": "ping"})
             return
         self._renew_at = float("inf")
-        self._cpa.ask(self._cookied("loading"), self._renewed, STARTED_S, patient=True)
+        self.cpa.ask(self.cookied("loading"), self._renewed, STARTED_S, patient=True)
 
     def _renewed(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
         if self.launch.state is not State.LOADING:
@@ -104,8 +105,8 @@ class Reservation:
 
     def _confirm(self) -> None:
         assert self._plan is not None
-        started = self._cookied("started", ranks=self._plan.first_processor, root=self._plan.nodes[0].name)
-        self._cpa.ask(started, self._confirmed, STARTED_S, patient=True)
+        started = self.cookied("started", ranks=self._plan.first_processor, root=self._plan.nodes[0].name)
+        self.cpa.ask(started, self._confirmed, STARTED_S, patient=True)
 
     def _confirmed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
         if error is not None:
@@ -114,18 +115,19 @@ class Reservation:
             self.handle(Event.CONFIRMED)
 
     def _node_failed(self, node: str, reason: str) -> None:
-        self._cpa.ask(self._cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
+        self.cpa.ask(self.cookied("node_failed", node=node, reason=reason[:200]), lambda *_: None, FINISH_S)
         if self._plan is not None:
             from console.launch.daemons.root_pct import tell_failed
 
-            tell_failed(self._loop, self._plan, node, self._reply, reason[:200])
+            tell_failed(self.loop, self._plan, node, self._reply, reason[:200])
 
-    def _cookied(self, op: str, **members: Any) -> dict[str, Any]:
+    def cookied(self, op: str, **members: Any) -> dict[str, Any]:
+        """A request to a CPA under the launch's cookie."""
         return {"op": op, "launcher": self._reply["launcher"], "cookie": self._reply["cookie"], **members}
 
     def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
         status = self.launch.exit_status
-        told = self._cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+        told = self.cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
         plan = self._plan
         if self.launch.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
             told["lost"] = self.launch.lost_nodes  # on this machine the PCTs themselves see to it
@@ -139,7 +141,7 @@ class Reservation:
     ) -> None:
         if self._feeder is not None:
             self._feeder.close()
-        self._cpa.ask(self._finish(processor_error, reason), then or self._freed, FINISH_S, patient=True)
+        self.cpa.ask(self._finish(processor_error, reason), then or self._freed, FINISH_S, patient=True)
 
     def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
         if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
@@ -148,7 +150,7 @@ class Reservation:
             self.handle(Event.NOT_FREED, error.message)
 
     def _hand(self, processor_error: bool, reason: str) -> None:
-        self._rca.hand(self._finish(processor_error, reason), self._handed)
+        self.rca.hand(self._finish(processor_error, reason), self._handed)
 
     def _handed(self, error: AgentError | None) -> None:
         if error is None:
@@ -211,11 +213,11 @@ class Engine(Reservation):
         on_running: Callable[[int], None] | None = None,
     ) -> None:
         """``on_running`` is given by who detaches the launch: then nobody types, and the socket is there before it."""
-        self._loop, self._request, self._run_dir, self._state_dir = loop, request, run, state_dir
+        self.loop, self.request, self.run_dir, self.state_dir = loop, request, run, state_dir
         self._on_running = on_running
         self._allocation = allocation  # what was asked for, to ask again when a load fails because of a node
         self.launch = Launch(bad_exit_ends=request.batch or request.kill, retries=request.retries)
-        self.front = make_front(loop, request, self._passed, self._output_broken)
+        self.front = make_front(loop, request, self.on_output_written, self.on_output_broken)
         self.stream = Stream(self.front.event)
         self._begun = time.monotonic()
         self._begun_at = time.time()
@@ -235,7 +237,7 @@ class Engine(Reservation):
         self._observers: Observers | None = None
         self._grace: Timer | None = None
         self._bad_exits: BadExits | None = None
-        self._rca, self._cpa = rca, cpa
+        self.rca, self.cpa = rca, cpa
         self._ticked_at = self._ticked_before = 0.0
         self._lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
         self._renew_at = float("inf")  # when the reservation of a launch that still loads is to be renewed
@@ -256,19 +258,19 @@ class Engine(Reservation):
             {
                 "event": "hello",
                 "launcher": self.launch.launcher,
-                "command": self._request.command,
+                "command": self.request.command,
                 "size": self.launch.ranks.size,
                 "user": user(),
                 "state": self.launch.state.value,
-                "input": self._on_running is not None and self._request.input != "none",
+                "input": self._on_running is not None and self.request.input != "none",
             }
         )
 
     def run(self) -> int:
         """See the launch through to its end; yod's exit status."""
-        take_signals(self._loop, self.handle, self._leave_terminal if self._on_running is None else None)
-        self._loop.after(_TICK_S, self._tick)
-        self._loop.run()
+        take_signals(self.loop, self.handle, self._leave_terminal if self._on_running is None else None)
+        self.loop.after(_TICK_S, self._tick)
+        self.loop.run()
         self._last_words()
         if self._cargo is not None:
             self._cargo.close()
@@ -303,13 +305,13 @@ class Engine(Reservation):
             Do.NODE_FAILED: self._node_failed,
             Do.FREE: self._free,
             Do.HAND: self._hand,
-            Do.UNREGISTER: self._rca.unregister,
+            Do.UNREGISTER: lambda: self.rca.unregister(),
             Do.GRACE: self._start_grace,
             Do.SAY: self._say,
-            Do.STATUS: self.front.status,
+            Do.STATUS: lambda text: self.front.status(text),
             Do.ANNOUNCE: self._announce,
             Do.TELL: self.stream.emit,
-            Do.LEAVE: self._loop.stop,
+            Do.LEAVE: self.loop.stop,
         }
 
     # allocation
@@ -322,11 +324,11 @@ class Engine(Reservation):
             return
         self._reply = reply
         # granted after we asked, and after we last looked for an answer: we may have been stopped since
-        self._lapses_at = max(self._cpa.asked_at, self._ticked_before) + reply["pending_s"]
+        self._lapses_at = max(self.cpa.asked_at, self._ticked_before) + reply["pending_s"]
         self._renew_at, self._answered = time.monotonic() + reply["pending_s"] / 3, False
-        self._rca.launcher(reply["launcher"])
+        self.rca.launcher(reply["launcher"])
         try:
-            self._plan = plans.place_request(reply, self._request)
+            self._plan = plans.place_request(reply, self.request)
         except ConsoleError as misfit:
             status = misfit.exit_status
             self.front.complain(misfit.message, misfit.hint)
@@ -341,12 +343,12 @@ class Engine(Reservation):
 
         So it goes for who waits through an outage of the database that is longer than a reservation.
         """
-        if error is None or error.code != "expired" or not self._request.wait_s or self._lapses == LAPSES:
+        if error is None or error.code != "expired" or not self.request.wait_s or self._lapses == LAPSES:
             return False
         if self.launch.state is not State.ALLOCATING:
             return False
         self._lapses += 1
-        self._allocate_again(self._request.wait_s)
+        self._allocate_again(self.request.wait_s)
         return True
 
     def _database_away(self, why: str) -> None:
@@ -361,8 +363,8 @@ class Engine(Reservation):
 
         self._plan, self._greeted, self._credit = None, False, 0
         self._wait_anew()
-        again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self._request.wait_s))
-        self._cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
+        again = dict(self._allocation, key=os.urandom(16).hex(), wait_s=max(wait_s, self.request.wait_s))
+        self.cpa.ask(again, self.allocated, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
 
     # the tree
 
@@ -372,14 +374,14 @@ class Engine(Reservation):
         if self._cargo is not None:
             self._cargo.close()  # of a load that failed; this one has its own
             self._cargo = None
-        self.stream.emit(plans.allocated_event(self._plan, self._reply, self._request.command))
+        self.stream.emit(plans.allocated_event(self._plan, self._reply, self.request.command))
         if self.launch.state is not State.LOADING:
             return  # that could not be written, and nobody else reads it: nothing is sent that would have to be ended
-        load = plans.load_message(self._plan, self._reply, self._request)
+        load = plans.load_message(self._plan, self._reply, self.request)
         far = not self._plan.nodes[0].address.startswith("/")
         if not far:  # elsewhere the credential says it, in the mesh's time
             load["lapses_at"] = round(self._lapses_at, 3)
-        message = plans.common_message(self._request, self._plan.size, plans.hosts(self._plan), far=far)
+        message = plans.common_message(self.request, self._plan.size, plans.hosts(self._plan), far=far)
         common = frame(COMMON, encode(message))
         if self._patience is not None:
             self._patience.another_root()
@@ -390,18 +392,18 @@ class Engine(Reservation):
             sock = connect(root.address, 5.0)
         except (OSError, AgentError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
+            self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
             return
-        self._root = Link(self._loop, sock, self._on_frame, self._on_root_end)
+        self._root = Link(self.loop, sock, self._on_frame, self._on_root_end)
         self._root.send_raw(control(hello("launcher")) + control(load) + common)
         self._loaded()
 
     def _load_far(self, address: str, load: dict[str, Any], common: bytes) -> None:
         from console.launch.daemons.root_pct import FarLoad, believe
 
-        believe(self._run_dir)
+        believe(self.run_dir)
         self._root = FarLoad(
-            self._loop, address, self._cpa, self._cookied("credential"), load, common,
+            self.loop, address, self.cpa, self.cookied("credential"), load, common,
             self._on_frame, self._on_root_end, self._let_in, self._not_let_in,
         ).link  # fmt: skip
 
@@ -418,7 +420,7 @@ class Engine(Reservation):
     def _loaded(self) -> None:
         if self._plan is None:
             return
-        if self._request.carries:
+        if self.request.carries:
             self._loaded_cargo().begin()
         self.stream.emit({"event": "loading", "root": self._plan_root(), "nodes": len(self._plan.nodes)})
 
@@ -430,7 +432,7 @@ class Engine(Reservation):
             if self._plan is None or self._root is None:
                 raise WireError("cargo before its load")
             self._cargo = Transfer(
-                self._loop, self._request, self._plan, self._reply["launcher"], self._root, self.front.status,
+                self.loop, self.request, self._plan, self._reply["launcher"], self._root, self.front.status,
                 lambda *facts: self.handle(Event.FAILED, *facts), self.front.complain,
             )  # fmt: skip
         return self._cargo
@@ -443,7 +445,7 @@ class Engine(Reservation):
         """Every rank's host, program and process (console/launch/attach/mpir.py)."""
         from console.launch.attach.mpir import table
 
-        return table(self._plan, self._request, self.launch.ranks) if self._plan is not None else []
+        return table(self._plan, self.request, self.launch.ranks) if self._plan is not None else []
 
     def inspect(self, message: dict[str, Any]) -> None:
         """A question to the tree (console/launch/attach/server.py)."""
@@ -458,7 +460,7 @@ class Engine(Reservation):
         if self._plan is not None:
             from console.launch.daemons.root_pct import sweep
 
-            sweep(self._loop, self._plan, self._reply)
+            sweep(self.loop, self._plan, self._reply)
 
     def _on_root_end(self, _link: Link, reason: str) -> None:
         self._root = None
@@ -468,7 +470,7 @@ class Engine(Reservation):
         from console.launch.daemons.root_pct import inquire
 
         plan = self._plan
-        inquire(self._loop, plan.nodes[0], self._reply, lambda fate: self._root_gone(plan, reason, fate))
+        inquire(self.loop, plan.nodes[0], self._reply, lambda fate: self._root_gone(plan, reason, fate))
 
     def _root_gone(self, plan: Plan, reason: str, fate: dict[str, Any] | None) -> None:
         if plan is not self._plan:
@@ -529,7 +531,7 @@ class Engine(Reservation):
         elif op == "silent":
             self.handle(Event.BACK if message.get("back") else Event.SILENT, message["node"], message["seconds"])
         elif op == "note":
-            tell_note(self.front, self.stream, message)
+            self._tell_note(message)
         elif op == "abort":
             told = {"rank": message["rank"], "node": message["node"], "text": message["message"]}
             self.stream.emit({"event": "aborted", **told})
@@ -541,23 +543,34 @@ class Engine(Reservation):
             self.front.output_ended()
             self.handle(Event.FINISHED, message.get("unclean", []))
 
+    def _tell_note(self, message: dict[str, Any]) -> None:
+        # That a launch gives way is told also with -quiet and -batch: it explains the end.
+        node, text, way = message["node"], message["message"], message.get("preempted_by")
+        if way is None:
+            self.front.status(f"{node}: {text}")
+            self.stream.emit({"event": "note", "node": node, "text": text})
+            return
+        self.front.line(f"yod: {text}")
+        told = {"to": str(way.get("to", "")), "kill_in_s": float(way.get("kill_in_s", 0.0))}
+        self.stream.emit({"event": "gives_way", "node": node, **told, "text": text})
+
     def _go(self) -> None:
         ranks = self.launch.ranks
         self._down({"op": "go", "ranks": ranks.pids})
         self._went = True
         self.stream.emit({"event": "started", "ranks": [[pid, ranks.node_name(at)] for pid, at in ranks.pids]})
         if self._on_running is not None:
-            self._observe()
+            self.observe()
             self._on_running(self.launch.launcher)
             return
-        self._loop.after(_OBSERVERS_AFTER_S, self._observe)
-        if self._request.input != "none":
+        self.loop.after(_OBSERVERS_AFTER_S, self.observe)
+        if self.request.input != "none":
             self._feed()
 
     def _feed(self) -> None:
         from console.launch.stdio.stdin import Feeder
 
-        self._feeder = Feeder(self._loop, 0, lambda data: self._raw_down(frame(STDIN, data)), self._input_ended)
+        self._feeder = Feeder(self.loop, 0, lambda data: self._raw_down(frame(STDIN, data)), self._input_ended)
 
     def _input_ended(self, why: str) -> None:
         if why:
@@ -568,11 +581,23 @@ class Engine(Reservation):
         if self._root is not None:
             self._root.send_raw(data)
 
-    def _observe(self) -> None:
+    def observe(self) -> None:
+        """Open the socket that observers connect to."""
         if self._observers is None and self.launch.state is State.RUNNING:
             from console.launch.attach.server import observe
 
-            self._observers = observe(self._loop, yod_socket(self._run_dir, self.launch.launcher), self)
+            self._observers = observe(self.loop, yod_socket(self.run_dir, self.launch.launcher), self)
+
+    def type_input(self, data: bytes) -> None:
+        """What an observer sends to the ranks' standard input. WireError where yod reads its own, or no rank any."""
+        from console.launch.stdio.stdin import TypedInput
+
+        if self._feeder is None and self._on_running is not None and self.request.input != "none":
+            self._feeder = TypedInput(lambda piece: self._raw_down(frame(STDIN, piece)))
+        if not isinstance(self._feeder, TypedInput):
+            raise WireError("this launch takes no input from observers: yod --detach --input=all does")
+        self._feeder.give(data)
+        self.stream.emit({"event": "typed", "bytes": len(data)})
 
     def end_input(self) -> None:
         """Standard input ends here for the ranks."""
@@ -592,7 +617,7 @@ class Engine(Reservation):
         self._wait_anew()
         # What was not sent yet has ended already, and no tree will report it. A launch that ran waits for _root_gone.
         if self._root is None and self.launch.state is not State.RUNNING:
-            self._loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
+            self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
         self._down({"op": "kill"})
 
     # the end
@@ -600,7 +625,7 @@ class Engine(Reservation):
     def _start_grace(self, seconds: float) -> None:
         if self._grace is not None:
             self._grace.cancel()
-        self._grace = self._loop.after(seconds, lambda: self.handle(Event.GRACE_OVER))
+        self._grace = self.loop.after(seconds, lambda: self.handle(Event.GRACE_OVER))
 
     def _say(self, message: str, hint: str) -> None:
         if message:
@@ -610,10 +635,19 @@ class Engine(Reservation):
 
     def _announce(self, ranks: list[int]) -> None:
         if self._bad_exits is None:
-            from console.launch.events.bad_exits import BadExits, tell
+            from console.launch.events.bad_exits import BadExits
 
-            self._bad_exits = BadExits(self.launch, self._loop.after, lambda event: tell(self, event))
+            self._bad_exits = BadExits(self.launch, self.loop.after, self._tell_bad_exits)
         self._bad_exits.add(ranks)
+
+    def _tell_bad_exits(self, event: dict[str, Any]) -> None:
+        from console.launch.events.bad_exits import in_foreground, lines
+
+        self.stream.emit(event)
+        manner = self.request.manner
+        has_terminal = manner is None or manner.pty is None  # else a ^C is typed to a rank
+        for line in lines(event, "^C" if has_terminal and in_foreground() else event["stop"]):
+            self.front.status(line)
 
     def _report(self) -> None:
         if self._reported:
@@ -626,14 +660,14 @@ class Engine(Reservation):
         if self._plan is not None:  # now, while the CPA frees the processors
             from console.launch.events.completion_report import log_usage
 
-            path = f"{self._state_dir}/usage.log"
-            log_usage(path, launch, self._plan, self._request, user(), self._begun_at, elapsed)
+            path = f"{self.state_dir}/usage.log"
+            log_usage(path, launch, self._plan, self.request, user(), self._begun_at, elapsed)
         self.stream.emit({"event": "end", "exit_status": launch.exit_status, "elapsed_s": elapsed})
 
     def _print_completion(self) -> None:
         from console.launch.events.completion_report import told_rows
 
-        for row in told_rows(self.launch, self._request):
+        for row in told_rows(self.launch, self.request):
             self.front.line(f"yod: {row}")
 
     def _last_words(self) -> None:
@@ -641,13 +675,14 @@ class Engine(Reservation):
         hurry = self.launch.interrupts > 2
         deadline = time.monotonic() + (0.1 if hurry else _LAST_WORDS_S)
         while not self.front.drained and time.monotonic() < deadline:
-            self._loop.run_once(deadline - time.monotonic())
+            self.loop.run_once(deadline - time.monotonic())
         if self._observers is not None:
             self._observers.finish(0.0 if hurry else _OBSERVERS_LAST_S)
 
     # output credit
 
-    def _passed(self, amount: int) -> None:
+    def on_output_written(self, amount: int) -> None:
+        """So many bytes of output have been taken by whoever reads it."""
         self._credit += amount
         if amount:  # our own lines are no progress
             self.moved = time.monotonic()
@@ -655,14 +690,30 @@ class Engine(Reservation):
             self._down({"op": "credit", "bytes": self._credit})
             self._credit = 0
         if self.launch.state in (State.FREEING, State.HANDING, State.DRAINING) and not self.launch.drained:
-            self._loop.after(0, self._look_whether_drained)
+            self.loop.after(0, self._look_whether_drained)
 
     def _look_whether_drained(self) -> None:
         if self.front.drained and not self.launch.drained:
             self.handle(Event.DRAINED)
 
-    def _output_broken(self, message: str, exit_status: int) -> None:
+    def on_output_broken(self, message: str, exit_status: int) -> None:
+        """Nobody takes output any more."""
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
+
+    def replace_front(self, front: SpoolFront) -> None:
+        """From now on ``front`` gets output and events, except output that goes to files."""
+        from console.launch.stdio.files import FilesFront
+
+        if isinstance(self.front, FilesFront):
+            self.front.take_inner(front)
+        else:
+            self.front = front  # type: ignore[assignment]
+        self.stream.front = front.event
+
+    @property
+    def reads_input(self) -> bool:
+        """Whether standard input goes to the ranks."""
+        return self._feeder is not None
 
     def _leave_terminal(self) -> None:
         from console.launch.attach.detach import leave
@@ -676,7 +727,7 @@ class Engine(Reservation):
         self._ticked_before, self._ticked_at = self._ticked_at, time.monotonic()
         if self.launch.state is State.LOADING and self._ticked_at >= self._renew_at:
             self._renew()
-        self._loop.after(_TICK_S, self._tick)
+        self.loop.after(_TICK_S, self._tick)
         if self._patience is None:
             from console.launch.watchdog import Watchdog
 
@@ -701,4 +752,4 @@ class Engine(Reservation):
         """What a launch that does not move waits for; "" when it may."""
         from console.launch.watchdog import outstanding
 
-        return outstanding(self.launch, self._request)
+        return outstanding(self.launch, self.request)

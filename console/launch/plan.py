@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from agents.wire.renames import old_names
 from console.errors import ConsoleError, UsageError
+from console.launch.options.request import forwarded
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from console.launch.options.output import OutputOptions
     from console.launch.options.request import Request
 
 
@@ -20,14 +23,6 @@ if TYPE_CHECKING:
 WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
-
-#: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
-FOREIGN = (
-    b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
-    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
-    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
-    b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
-)  # fmt: skip
 
 #: The limits of resources that travel (getrlimit(2)); NPROC counts a user's processes on each machine by itself.
 _LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
@@ -167,11 +162,24 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
     if request.unbuffered:
         message["unbuffered"] = True
     if request.conduct is not None:
-        request.conduct.mark(message, plan, request.cwd)
+        mark_stdin(message, request.conduct, request.cwd)
     if request.gpus_per_task:
         for entry, node in zip(message["nodes"], plan.nodes, strict=True):
             entry["gpus"] = node.gpus
     return message
+
+
+def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> None:
+    """Put into a load which file each rank reads, where ``-stdin`` names one for each."""
+    pattern = options.stdin_each
+    if pattern is None:
+        return
+    for node in message["nodes"]:
+        names = [
+            os.path.join(cwd, os.fsencode(pattern.fill(rank, node["name"], message["launcher"], local)))
+            for local, rank in enumerate(node["ranks"])
+        ]
+        node["stdin"] = [name.decode("latin-1") for name in names]
 
 
 def hosts(plan: Plan) -> list[list[int]]:
@@ -206,8 +214,8 @@ def common_message(
     if far:
         message["limits"] = limits()
     if request.manner is not None and request.manner.message:
-        message["manner"] = request.manner.message
-    return load_cargo(message, request)
+        message["run_options"] = request.manner.message
+    return old_names(load_cargo(message, request))
 
 
 def limits() -> list[list[int]]:
@@ -235,7 +243,7 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
             message["env"].append(f"YOD_JOB={request.state.uuid}")
         cargo["stage_in"], cargo["stage_out"] = len(request.stage_in), len(request.stage_out)
     if cargo:
-        message["cargo"] = cargo
+        message["payload"] = cargo
     return message
 
 
@@ -288,11 +296,6 @@ def _segment(first: int, count: int, path: bytes, argv: list[bytes]) -> dict[str
         "path": path.decode("latin-1"),
         "argv": [argument.decode("latin-1") for argument in argv],
     }
-
-
-def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """The launcher's own environment without other launchers' variables and without cookies."""
-    return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]
 
 
 def window(request: Request) -> int:

@@ -152,7 +152,7 @@ class Ranks:
 
     def lost_line(self, nodes: list[Any], reason: str) -> str:
         """One line for people about lost nodes."""
-        from console.launch.events.completion_report import fold_names, fold_ranks
+        from redmesh.idset import fold_names, fold_ranks
 
         names = fold_names([self.node_name(at) for at, _ in nodes])
         ranks = sorted(rank for _, some in nodes for rank in some)

@@ -8,14 +8,46 @@ from __future__ import annotations
 import time
 
 from agents.pct.launch.liveness import Action, Pulse
-from console.launch.events.completion_report import fold_names
 from console.launch.states import CLEAR_S, LOAD_S, STEP_S, Event, State
+from redmesh.idset import fold_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from console.launch.engine import Engine
+    from typing import Any, Protocol
+
     from console.launch.options.request import Request
     from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
+
+    class Watched(Protocol):
+        """What is looked at: a launch and the link to its tree."""
+
+        launch: Launch
+        front: Front
+        moved: float  # when the launch last made progress, monotonic
+        heard: bool  # something has come from the root since the last look
+
+        @property
+        def has_root(self) -> bool:
+            """Whether there is a link to the tree."""
+
+        @property
+        def delivered(self) -> int:
+            """Link.delivered of the link to the tree."""
+
+        @property
+        def reads(self) -> bool:
+            """Whether yod itself has work to do before nodes can go on."""
+
+        def outstanding(self) -> str:
+            """What a launch that does not move waits for; "" when it may."""
+
+        def inspect(self, message: dict[str, Any]) -> None:
+            """Send a message down the tree."""
+
+        def handle(self, event: Event, *facts: Any) -> None:
+            """Give the machine an event and do what it says."""
+
 
 TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress
@@ -23,9 +55,9 @@ _OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobod
 
 
 class Watchdog:
-    """One engine's."""
+    """One launch's."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Watched) -> None:
         self._engine = engine
         self._told: State | None = None  # the state of which it was said what is outstanding
         self._pulse = Pulse(TICK_S)  # of the root

@@ -31,13 +31,13 @@ from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.tables import TABLES
 from console.tui.model.usage import Usage
-from console.tui.navigation.history import Navigator
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.navigator import Navigator
 from console.tui.screens.tables import TableScreen
 from console.tui.sources.database import MachineReader
 from console.tui.sources.launch import Watch
@@ -63,7 +63,7 @@ _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.navigation.palette import ActionCommands  # with what it needs a tenth of the start
+    from console.tui.screens.palette import ActionCommands  # with what it needs a tenth of the start
 
     return ActionCommands
 
@@ -147,7 +147,7 @@ class ConsoleApp(PromptApp):
             for launcher in self.session.launchers():
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
-        hangup.watch(self)
+        hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def on_unmount(self) -> None:
@@ -231,6 +231,11 @@ class ConsoleApp(PromptApp):
         name = self.theme.removeprefix("redmesh-")
         self.session.keep(name if name in NAMES else "", list(self.runs))
 
+    def _before_hangup(self) -> None:
+        self.keep_session()
+        if self.guard is not None:
+            self.guard.stand_down()
+
     def launch_with(self, form: Form) -> None:
         """Opens the launch form, filled in."""
         self.action_show("launch")
@@ -273,6 +278,7 @@ class ConsoleApp(PromptApp):
 
     def _run_changed(self, watch: Watch) -> None:
         run = watch.run
+        self._show_held()
         self.runs_changed.publish(run.launcher)
         self._tell_bad_exit(watch)
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
@@ -284,6 +290,12 @@ class ConsoleApp(PromptApp):
             )  # fmt: skip
             if self.preferences.bell:
                 self.bell()
+
+    def _show_held(self) -> None:
+        """The map shows which launches are held; the database does not know."""
+        cells = self.machine.hold(frozenset(number for number, one in self.runs.items() if one.held and one.live))
+        if cells:
+            self.machine_changed.publish(Changed(False, cells, True))
 
     def _tell_bad_exit(self, watch: Watch) -> None:
         """Of ranks that exit badly while nobody looks at their launch."""
@@ -302,6 +314,7 @@ class ConsoleApp(PromptApp):
         self.workers.cancel_group(self, f"run-{launcher}")
         self._watches.pop(launcher).close()
         del self.runs[launcher]
+        self._show_held()
         if self.current_mode == f"run-{launcher}":
             self.switch_mode("mesh")
         self.remove_mode(f"run-{launcher}")

@@ -129,7 +129,7 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
                 (until, f"gave way to {demand.user}, who waited for {much}", t.stamp, one.launcher),
             )
             text = f"launcher {one.launcher} gives way to {demand.user}, who waits for {much}"
-            t.event("gives_way", text, launcher=one.launcher)
+            t.event("preempted", text, launcher=one.launcher)
         going = {one.launcher for one in chosen}
         return [
             one._replace(end_by=t.now + grace_s) if one.launcher in going else one

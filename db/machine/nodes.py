@@ -15,7 +15,7 @@ from redmesh.text import counted
 
 LOST_IN_REBOOT = "lost in reboot"
 NOT_YET = "its PCT has not registered yet"
-#: Ids of login processors that were granted to be one (console/deploy/trust/logins.py) begin here.
+#: Ids of login processors that were granted to be one (console/deploy/mesh/logins.py) begin here.
 FIRST_GRANTED = 1_000_000
 
 

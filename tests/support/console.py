@@ -12,6 +12,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
+from tests.support.waiting import patience
 
 
 class Keyboard:
@@ -34,7 +35,7 @@ class Keyboard:
 
     async def pause(self, delay_s: float = 0.0) -> None:
         """Waits for everything that is under way, then for ``delay_s``."""
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + patience(2.0)
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
             pumps = [self.app, *self.app.screen.walk_children(with_self=True)]
@@ -70,7 +71,7 @@ async def opened(
 
 async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
     """The first true value of ``probe``; AssertionError when there is none in time. ``where`` has the ``app``."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patience(timeout_s)
     while True:
         value = probe()
         if value:

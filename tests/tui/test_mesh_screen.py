@@ -228,7 +228,7 @@ async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> N
     database = busy_machine(tmp_path)
     database.down("n2", "power supply")
     async with opened(database.url, tmp_path, (200, 60)) as (app, pilot):
-        await until(pilot, lambda: "lately" in screen_text(app), "the activity")
+        await until(pilot, lambda: "activity" in screen_text(app), "the activity")
         await until(pilot, lambda: "in use now: " in screen_text(app), "the chart")
         text = screen_text(app)
         lines = {line.split()[1]: line for line in text.splitlines() if "processors in use" in line}
@@ -239,10 +239,10 @@ async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> N
         database.end(1)
         await until(pilot, lambda: "2 of 8 processors in use" in screen_text(app), "six of n0 free again")
         await pilot.resize_terminal(200, 14)
-        await until(pilot, lambda: "lately" not in screen_text(app), "the map alone")
+        await until(pilot, lambda: "activity" not in screen_text(app), "the map alone")
         assert all(f"n{node} " in screen_text(app) for node in range(4))
         await pilot.resize_terminal(120, 50)
-        await until(pilot, lambda: "lately" in screen_text(app), "room again")
+        await until(pilot, lambda: "activity" in screen_text(app), "room again")
         text = screen_text(app)
         line = next(line for line in text.splitlines() if "n2 " in line and "0/8" in line)
         assert "power supply" in line  # where there is less room, what is worth knowing has it

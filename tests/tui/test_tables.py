@@ -14,7 +14,7 @@ from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import busy_machine
 
 
-async def test_four_tables(tmp_path: Path) -> None:
+async def test_launchers_partitions_nodes_and_events_are_tables(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
         for key, words in (
@@ -105,7 +105,7 @@ async def test_from_a_table_to_the_map(tmp_path: Path) -> None:
         assert app.screen.query_one(MachineMap).place != MACHINE
 
 
-async def test_export(tmp_path: Path) -> None:
+async def test_a_table_is_exported_as_csv_and_json(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
         await pilot.press("1", "x")

@@ -18,7 +18,7 @@ from db.store.store import Store
 #: What is asked from a login processor, and goes by its side.
 FROM_A_LOGIN = frozenset(
     ("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
-    + ("far_nodes", "rca_here", "rca_silent")
+    + ("remote_nodes", "rca_here", "rca_silent")
 )
 #: What reaches for what is there already.
 REACHING = frozenset(

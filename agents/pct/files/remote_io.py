@@ -13,7 +13,7 @@ from agents.link.acceptor import Acceptor
 from agents.link.lean import deque
 from agents.link.link import Link
 from agents.link.sockets import LOOK_S, file_of, listen, listen_again, peer
-from agents.pct.node.paths import file_socket
+from agents.pct.launch.paths import file_socket
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from agents.pct.node.paths import YODIO
+from agents.pct.launch.paths import YODIO
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from agents.pct.images.states import Action, Event, Sources, State, ancestors, w
 from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store
 from agents.pct.launch.context import Around, Image
 from agents.pct.launch.load import runs_in_place
-from agents.pct.node.paths import launch_socket
+from agents.pct.launch.paths import launch_socket
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import IMAGE, frame

@@ -8,6 +8,7 @@ from agents.pct.errors import LoadFailed
 from agents.wire.control import Message, decode, to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.messages import DOWN, check
+from agents.wire.renames import new_names
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Program:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
         self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
         self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
-        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch/payload.py)
+        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch_child/payload.py)
         self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/server.py)
         self.pmi: Optional[Parallel] = None
         self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
@@ -123,7 +124,7 @@ def read_load(message: Message) -> Load:
 def read_program(payload: bytes) -> Program:
     """A common frame as a Program. LoadFailed when it is none."""
     try:
-        common = decode(payload)
+        common = new_names(decode(payload))
         segments = [
             Segment(
                 int(item["first"]),
@@ -139,9 +140,9 @@ def read_program(payload: bytes) -> Program:
                 segment.env = clean_environment([to_bytes(entry) for entry in item["env"]])
         env = clean_environment([to_bytes(entry) for entry in common["env"]])
         program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
-        program.cargo = dict(common.get("cargo", {}))
+        program.cargo = dict(common.get("payload", {}))
         program.subgroups = bool(common.get("subgroups", False))
-        program.manner = dict(common.get("manner", {}))
+        program.manner = dict(common.get("run_options", {}))
         program.limits = [(int(number), int(soft)) for number, soft in common.get("limits", ())]
         program.parallel = dict(common.get("parallel", {}))
         return program

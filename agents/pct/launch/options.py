@@ -1,4 +1,4 @@
-"""How ranks are run when a launch asks for more than the plain way: ``manner`` of the common frame.
+"""How ranks are run when a launch asks for more than the plain way: ``run_options`` of the common frame.
 
 Loaded only where there is one. Everything that can be refused is refused when the load is read, before anything starts.
 """
@@ -46,7 +46,7 @@ class RunOptions:
         except LoadFailed:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise LoadFailed(f"the manner of the load is wrong: {error!r:.80}", "launch") from None
+            raise LoadFailed(f"the run options of the load are wrong: {error!r:.80}", "launch") from None
         if self.at_once:
             from agents.pct.debug.crash import RANK_ENVIRONMENT
 

@@ -62,7 +62,7 @@ class Child:
         self._address, self._launcher = str(run[0]["address"]), int(load["launcher"])
         hello_ = _HELLO
         if not self._address.startswith("/"):
-            from agents.pct.remote.load_check import for_subtree, greeting
+            from agents.pct.launch_child.load_check import for_subtree, greeting
 
             hello_ = control({**hello("parent"), **greeting(load, self.name)})
             load = for_subtree(load, [str(node["name"]) for node in run[1:]])
@@ -130,7 +130,7 @@ class Child:
         elif failure is not None or self.over:
             self._lose(reason)
         else:
-            from agents.pct.node.deaths import ask
+            from agents.pct.launch.deaths import ask
 
             ask(self.loop, self._address, hello("pct"), self._launcher, lambda fate: self._lose(reason, fate))
 

@@ -21,8 +21,8 @@ from agents.link.sockets import own_directory as own_socket_directory
 from agents.linux import prctl
 from agents.pct.errors import LoadFailed
 from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory
+from agents.pct.launch.paths import pmix_directory
 from agents.pct.mpi.kvs import VALUE_MAX
-from agents.pct.node.paths import pmix_directory
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import PMIX_SAYS, check

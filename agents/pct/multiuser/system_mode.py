@@ -17,17 +17,17 @@ from agents.linux import processes
 from agents.pct.errors import LoadFailed, whose
 from agents.pct.files.yodio import load_all_modules
 from agents.pct.images import store
+from agents.pct.launch.paths import owed_epilog, processor_locks
 from agents.pct.multiuser.identity import RAM_DISK, User, look_up
 from agents.pct.multiuser.processor_lock import ProcessorLock
-from agents.pct.node.paths import owed_epilog, processor_locks
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
     from agents.link.loop import Loop
-    from agents.pct.launch.endpoint import NodeContext
     from agents.pct.launch.load import Load
+    from agents.pct.launch_child.endpoint import NodeContext
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SAYS = 2048  # bytes of what a prolog writes that are told

@@ -15,11 +15,7 @@ from agents.linux import prctl, processes
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
 from agents.pct.heartbeat.session import Beats
-from agents.pct.launch.endpoint import NodeContext
-from agents.pct.node.launches import Hosted, Kill
-from agents.pct.node.listener import Door
-from agents.pct.node.log import Log
-from agents.pct.node.paths import (
+from agents.pct.launch.paths import (
     incarnation_file,
     launchers_here,
     owed_epilog,
@@ -27,7 +23,11 @@ from agents.pct.node.paths import (
     tombstone,
     write_incarnation,
 )
-from agents.pct.node.spares import Spares, prepare, serve_launches
+from agents.pct.launch_child.endpoint import NodeContext
+from agents.pct.launch_child.spares import Spares, prepare, serve_launches
+from agents.pct.node.launches import Hosted, Kill
+from agents.pct.node.listener import Door
+from agents.pct.node.log import Log
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.pct.remote.gateway import LocalPct
 from agents.wire.control import Message
@@ -64,7 +64,7 @@ class PctConfig:
         self.service: Any = None  # what a service node asks of its launches (agents/pct/node/config.py)
         self.outside: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
         self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
-        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/heartbeat/contact.py)
+        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/node/contact.py)
         self.failed_s = 30.0  # until a node that failed a load is tried again
         self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
 
@@ -90,7 +90,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
 
                 found.system = SystemMode(config)
             if config.get("rca") and not config.get("login"):
-                from agents.pct.heartbeat.contact import ContactConfig
+                from agents.pct.node.contact import ContactConfig
 
                 found.contact = ContactConfig(config, node)
             found.failed_s = float(config.get("failed_s", found.failed_s))
@@ -230,7 +230,7 @@ class Pct(LocalPct):
 
         if config.contact is None:
             return Beats(self._loop, os.path.join(config.run, "rca.sock"), self._registration, launches)
-        from agents.pct.heartbeat.contact import Contact
+        from agents.pct.node.contact import Contact
 
         contact = Contact(
             self._loop, config.contact, self._hosted, self._log, self._registration, launches, self.mesh_time,
@@ -370,8 +370,8 @@ class Pct(LocalPct):
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
-        elif op == "fate":
-            self._hosted.tell_fate(session, message)
+        elif op == "death":
+            self._hosted.tell_death(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:

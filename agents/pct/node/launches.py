@@ -8,9 +8,9 @@ from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
 from agents.linux import processes
-from agents.pct.launch.payload import WARM
+from agents.pct.launch.paths import clear_files, launch_socket, launchers_here
+from agents.pct.launch_child.payload import WARM
 from agents.pct.node.log import Log
-from agents.pct.node.paths import clear_files, launch_socket, launchers_here
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
 
     from agents.link.server import Session
-    from agents.pct.node.deaths import Deaths
+    from agents.pct.launch.deaths import Deaths
 
 
 # What the PCT does for its launches' images: it sweeps after dead ones, and keeps the modules for living ones.
@@ -45,7 +45,7 @@ def keep_ready() -> None:
     """Load what a launch child with cargo needs: the next ones are forked with it, instead of 15 ms of loading each."""
     import hashlib  # noqa: F401
 
-    import agents.pct.launch.payload_transfer  # noqa: F401
+    import agents.pct.launch_child.payload_transfer  # noqa: F401
 
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
@@ -77,17 +77,17 @@ class Hosted:
     def fates(self) -> Deaths:
         """What became of launch children that died."""
         if self._fates is None:
-            from agents.pct.node.deaths import Deaths
+            from agents.pct.launch.deaths import Deaths
 
             self._fates = Deaths(self._run, self._node)
         return self._fates
 
-    def tell_fate(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
+    def tell_death(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
         """Answer who lost the link to a launch child; it ends a moment before the process can be reaped."""
         self.reap()
         fate = self.fates.told(message["launcher"])
         if fate is None and looks:
-            self._loop.after(_STRAY_S, lambda: self.tell_fate(session, message, looks - 1))
+            self._loop.after(_STRAY_S, lambda: self.tell_death(session, message, looks - 1))
         else:
             session.reply(message, fate or {})
 

@@ -7,7 +7,7 @@ import time
 
 from agents.link import trust as trusts
 from agents.link.trust import SCHEME, Trust
-from agents.pct.node.paths import tombstone
+from agents.pct.launch.paths import tombstone
 from agents.pct.remote.admission import Admission
 from agents.pct.remote.listener import Network, allowed, need_believed
 from agents.wire import keys
@@ -91,8 +91,8 @@ class Gateway:
 
     def prepare(self) -> None:
         """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
+        import agents.pct.launch_child.load_check
         import agents.pct.remote.image_proxy
-        import agents.pct.remote.load_check
         import agents.pct.remote.spare_handshake  # noqa: F401
 
         self._trust.client()
@@ -100,7 +100,7 @@ class Gateway:
 
     def prepare_images(self) -> None:
         """Load what a launch needs whose program travels, which on other machines' nodes most do."""
-        import agents.pct.launch.payload_transfer  # noqa: F401
+        import agents.pct.launch_child.payload_transfer  # noqa: F401
 
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)

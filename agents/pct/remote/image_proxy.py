@@ -3,7 +3,8 @@
 The fetcher came to the PCT's port, and TLS cannot be handed to a process that lives already; so a fork of the PCT,
 which has it, is handed the file by the launch child and carries its bytes as they arrive. The PCT stays out of the way
 of gigabytes. A courier that is done waits a few seconds for the next fetcher, whose connection it is handed before its
-first byte, as launch children do for launches (agents/pct/node/spares.py): a fork costs as much as a fourth of 16 MB.
+first byte, as launch children do for launches (agents/pct/launch_child/spares.py): a fork costs as much as a fourth of
+16 MB.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from agents.link.tls import Secured
 from agents.link.trust import ours
 from agents.linux import prctl
 from agents.pct.images.chunks import HEAD, PIECE, Reader, head
-from agents.pct.node.paths import launch_socket
-from agents.pct.node.spares import handed
+from agents.pct.launch.paths import launch_socket
+from agents.pct.launch_child.spares import handed
 from agents.pct.remote.listener import PATIENCE_S, need_believed, wanted
 from agents.pct.remote.spare_handshake import next_message, refuse, wait
 from agents.wire.control import control, encode

@@ -165,7 +165,7 @@ _POLLS_S = 0.02
 #: Between two looks at most. Who sleeps in a poll or reads a pipe of his own seems to wait and takes nothing: when all
 #: have been tried in vain, looks become rarer, for nobody may ever read.
 _LONGEST_S = 1.0
-DOWN_OPS, UP_OPS = ("look", "deal"), ("waits", "dealt")
+DOWN_OPS, UP_OPS = ("seek_reader", "input_piece"), ("reader_waits", "input_rest")
 
 
 class State(Enum):
@@ -260,7 +260,7 @@ class InputDistributor(Sink):
 
     def on_message(self, op: str, message: Message) -> None:
         """One of ``UP_OPS``."""
-        if op == "waits":
+        if op == "reader_waits":
             self.waits(message["node"])
         else:
             self.dealt(message["node"], to_bytes(message["data"]))
@@ -311,7 +311,7 @@ class InputDistributor(Sink):
             self._refused.clear()
             self._all_refused, self._pause_s = False, min(_LONGEST_S, 2 * self._pause_s or STALL_S)
         self._not_before = now + self._pause_s
-        self._tell({"op": "look"}, None)
+        self._tell({"op": "seek_reader"}, None)
 
     def _fetch_and_deal(self) -> None:
         held = self.mouth.held
@@ -324,7 +324,7 @@ class InputDistributor(Sink):
         piece, self._pending = self._pending[:PIECE], self._pending[PIECE:]
         self._piece = len(piece)
         if piece:
-            self._tell({"op": "deal", "node": self._holder, "data": to_text(piece)}, self._holder)
+            self._tell({"op": "input_piece", "node": self._holder, "data": to_text(piece)}, self._holder)
         else:
             self._settle()
 
@@ -379,12 +379,14 @@ class InputConsumer(Sink):
 
     def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
         """One of ``DOWN_OPS``, which may be for this node."""
-        if op == "look":
+        if op == "seek_reader":
             tell(self._children, message, None)
             surely = 0 if self.gone else reads(pids())
             if surely:
                 # who merely polls lets those go first who read
-                self._loop.after(0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "waits", "node": self._place}))
+                self._loop.after(
+                    0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "reader_waits", "node": self._place})
+                )
         elif message["node"] != self._place:
             tell(self._children, message, message["node"])
         elif self.gone:
@@ -408,7 +410,7 @@ class InputConsumer(Sink):
             self._answer(to_text(rest))
 
     def _answer(self, rest: str) -> None:
-        self._up({"op": "dealt", "node": self._place, "data": rest})
+        self._up({"op": "input_rest", "node": self._place, "data": rest})
 
 
 class Sharing:

@@ -37,7 +37,7 @@ class Company:
     def learn(self, reply: Reply) -> None:
         """Take what *nodes_out* says of the mesh and its login processors."""
         if (reply["boot_id"], reply["nodes"]) != self._far.knows:
-            self._ask({"op": "far_nodes", "login": self._config.login}, self._far.learn)
+            self._ask({"op": "remote_nodes", "login": self._config.login}, self._far.learn)
         logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
         place, state = logins.pop(self._config.login, ("", State.UP.value))
         if (place, state) != (self._config.listen, State.UP.value):

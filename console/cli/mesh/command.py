@@ -11,6 +11,10 @@ from console.settings import Settings, load
 Command = Callable[[Settings, argparse.Namespace], int]
 
 
+#: Options that are keys of the configuration.
+_SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "None":  # type: ignore[override]
         print(f"mesh: {message} (mesh --help)", file=sys.stderr)
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "service_nodes", "database")}
+    given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
     command: Command = options.command
     return command(settings, options)
@@ -58,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--config", metavar="FILE", help="the configuration file to read")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
+    _add_managers(commands)
     _add_hosts(commands)
     _add_trust(commands)
     _add_logins(commands)
@@ -89,6 +94,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
     up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
     up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
+    up.add_argument("--manager", metavar="NAME", help="the batch system whose job is used, or none (docs/managers.md)")
     up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
     up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
@@ -109,7 +115,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
-    down.set_defaults(command=_lazily("up", "down"))
+    down.set_defaults(command=_lazily("down", "down"))
     for one in (up, down, simulate):
         one.add_argument("--json", action="store_true", help="for programs: what became of each host")
 
@@ -135,7 +141,7 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     doctor.set_defaults(command=_lazily("doctor", "examine"))
     told = "bring this version to a mesh that is up; what runs runs on"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
-    upgrade.set_defaults(command=_lazily("up_hosts", "upgrade"))
+    upgrade.set_defaults(command=_lazily("upgrade", "upgrade"))
     for one in (show, doctor, upgrade):
         one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
@@ -268,6 +274,16 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     resume = commands.add_parser("resume", help="put them back", description="Put nodes back into service.")
     resume.add_argument("list", metavar="NODES", help="like n[0-3],n7")
     resume.set_defaults(command=_lazily("partition", "resume"))
+
+
+def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "the batch system whose job this is"
+    manager = commands.add_parser("manager", help=told, description=f"{told.capitalize()} (docs/managers.md).")
+    which = manager.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    for name, about in (("list", "the managers there are, and which one is detected"), ("check", "try what it offers")):
+        one = which.add_parser(name, help=about)
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("manager", f"{name}_managers" if name == "list" else name))
 
 
 def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:

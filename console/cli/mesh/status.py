@@ -222,8 +222,8 @@ def console(settings: Settings, options: argparse.Namespace) -> int:
     if options.replay:
         from functools import partial
 
+        from console.tui.replay_app import ReplayApp
         from console.tui.sources.replay import Player
-        from console.tui.sources.replay_app import ReplayApp
 
         make = partial(ReplayApp, player=Player(options.replay, options.speed))
     return int(run(settings, read_only=options.read_only, theme=options.theme or "", make=make) or 0)

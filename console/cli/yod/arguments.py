@@ -202,6 +202,7 @@ WORDS = (
     Word("keep", "flag", "never delete that state object", group=_LOOK),
     Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
+    Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
     Word("help", "flag", "print this", original=True, group="Others"),

@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     from console.settings import load
 
-    settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
+    settings = load({"fanout": given.get("fanout"), "manager": given.get("manager")}, config=given.get("config", ""))
     if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
         return _signal(settings, given["signal"], rest)
     if "release" in given:
@@ -151,7 +151,7 @@ def _refine(request: Request, given: dict[str, Any], programs: list[Program] | N
     if not CONDUCT.isdisjoint(given):
         from console.launch.options.output import read
 
-        request.conduct = read(given, request)
+        request.conduct = read(given)
     if not MANNER.isdisjoint(given):
         from console.launch.options.run import read as read_manner
 
@@ -279,7 +279,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     if request.conduct is not None:
         request.conduct.begin()
     if request.bcast == "always":
-        from console.launch.options.transfer import read_large
+        from console.launch.transfer.images import read_large
 
         read_large(request)
     pid = os.getpid()
@@ -428,7 +428,7 @@ def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
 
 
 def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
-    from console.launch.stdio.stdin import feed
+    from console.launch.attach.client import feed
 
     if rest:
         raise UsageError("-feed takes a launcher's id and no program")

@@ -65,7 +65,7 @@ def show(settings: Settings, request: Request) -> int:
 
 
 def _forwarded(request: Request) -> list[tuple[bytes, bytes]]:
-    from console.launch.plan import forwarded
+    from console.launch.options.request import forwarded
 
     return forwarded(request.environ)
 

@@ -17,7 +17,7 @@ import sys
 AT_START = (
     "agents.keeper.__main__",
     "agents.pct.remote.gateway",
-    "agents.pct.heartbeat.contact",
+    "agents.pct.node.contact",
     "agents.pct.heartbeat.boot_id",
 )
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import HostTask
 from console.deploy.personal.logs import readable
 from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.worker_pool import HostTask
 from db.store.store import Store, open_store
 
 #: Seconds that nodes get to register once their agents run: so many, and so much more for each.

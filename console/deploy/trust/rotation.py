@@ -13,10 +13,10 @@ from agents.wire.errors import AgentError
 from console.deploy.personal import lifecycle
 from console.deploy.personal.evidence_of_life import lives
 from console.deploy.personal.plan import cpa_url
-from console.deploy.trust import logins
 from console.deploy.trust.authority import Authority, Stage, TrustError, authority
 from console.errors import ConsoleError
 from console.settings import Settings
+from db.machine.nodes import FIRST_GRANTED
 from db.store.store import open_store
 from redmesh.text import counted
 
@@ -80,9 +80,15 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
         say(f"{counted(len(there), 'node')}: {TOLD[now.stage]}")
 
     keys.rotate(tell)
-    for name in logins.granted(settings):
+    for name in _granted(settings):
         say(f"{name}: mesh up brings it the new ones, or mesh login grant it again, and join there")
     return [node.name for node in nodes if not node.is_there]
+
+
+def _granted(settings: Settings) -> list[str]:
+    """Login processors that were granted it. StoreError."""
+    with open_store(cpa_url(settings)) as store:
+        return [name for (name,) in store.read("SELECT name FROM node WHERE id >= ? ORDER BY id", (FIRST_GRANTED,))]
 
 
 def living(settings: Settings) -> dict[str, Any]:

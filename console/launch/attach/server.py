@@ -20,10 +20,44 @@ from redmesh import idset
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any
+    from typing import Any, Protocol
 
     from agents.link.loop import Loop
-    from console.launch.engine import Engine
+    from console.launch.events.stream import Stream
+    from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
+
+    class Observed(Protocol):
+        """The launch as observers see it, and what they may do to it."""
+
+        launch: Launch
+        front: Front
+        stream: Stream
+
+        @property
+        def spool_path(self) -> str:
+            """Where a detached launch keeps its stream; "" for others."""
+
+        def hello_event(self) -> dict[str, Any]:
+            """What an observer is told first."""
+
+        def handle(self, event: Event, *facts: Any) -> None:
+            """Give the machine an event and do what it says."""
+
+        def type_input(self, data: bytes) -> None:
+            """What an observer sends to the ranks' standard input."""
+
+        def end_input(self) -> None:
+            """Standard input ends here for the ranks."""
+
+        def release(self) -> None:
+            """Let a held launch run."""
+
+        def inspect(self, message: dict[str, Any]) -> None:
+            """Send a question down the tree."""
+
+        def processes(self) -> list[dict[str, Any]]:
+            """Every rank's host, program and process."""
 
 
 #: Bytes held for an observer that does not read; then output, and at four times as much events too, are skipped.
@@ -37,7 +71,7 @@ _BACKLOG = 64
 class Observers:
     """The socket ``yod-LAUNCHER.sock`` and everybody connected to it."""
 
-    def __init__(self, loop: Loop, path: str, engine: Engine) -> None:
+    def __init__(self, loop: Loop, path: str, engine: Observed) -> None:
         self.loop, self.path, self.engine = loop, path, engine
         self.connected: list[Observer] = []
         self._inspecting: Inspecting | None = None
@@ -104,7 +138,7 @@ class Observers:
             observer.close()
 
 
-def observe(loop: Loop, path: str, engine: Engine) -> Observers | None:
+def observe(loop: Loop, path: str, engine: Observed) -> Observers | None:
     """Open the launch's socket; None, and the user is told, when that cannot be."""
     try:
         return Observers(loop, path, engine)
@@ -191,9 +225,7 @@ class Observer:
         elif op == "kill":
             self._engine.handle(Event.KILL)
         elif op == "input":
-            from console.launch.stdio.stdin import typed
-
-            typed(self._engine, message["data"].encode())
+            self._engine.type_input(message["data"].encode())
         elif op == "eof":
             self._engine.end_input()
         elif op == "release":
@@ -299,7 +331,7 @@ class Asked:
 class Inspecting:
     """The questions of all observers of one launch."""
 
-    def __init__(self, engine: Engine, loop: Loop) -> None:
+    def __init__(self, engine: Observed, loop: Loop) -> None:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
         self._debugging: dict[Observer, int] = {}

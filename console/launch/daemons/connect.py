@@ -48,8 +48,11 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
         else:
             from redmesh.text import counted
 
-            size = counted(settings.processors or os.cpu_count() or 1, "processor")
-            status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
+            if settings.allocation:
+                status(f"no mesh is up in this job: starting one ({settings.allocation}); it ends with the job")
+            else:
+                size = counted(settings.processors or os.cpu_count() or 1, "processor")
+                status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
     while True:
@@ -176,14 +179,17 @@ def _start(settings: Settings) -> None:
     from redmesh.start_command import start_command, without_relative  # few yods start a mesh
 
     config = ["--config", settings.file] if settings.file else []
-    words = [*start_command("console.cli.mesh.command"), *config, "up", "--auto"]
+    words = [*start_command("mesh"), *config, "up", "--auto"]
     reader, writer = os.pipe()
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, writer, 1),
         (os.POSIX_SPAWN_DUP2, writer, 2),
     ]
-    pid = os.posix_spawn(words[0], words, without_relative(os.environ), file_actions=streams)
+    environ = without_relative(os.environ)
+    if settings.manager != "auto":
+        environ = {**environ, "REDMESH_MANAGER": settings.manager}
+    pid = os.posix_spawn(words[0], words, environ, file_actions=streams)
     os.close(writer)
     with open(reader, "rb", buffering=0) as told:
         said = (told.readall() or b"").decode("utf-8", "replace").strip()

@@ -10,7 +10,7 @@ import os
 from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
-from agents.pct.node.deaths import ask
+from agents.pct.launch.deaths import ask
 from agents.wire.control import control
 from agents.wire.credential import digest_of
 from agents.wire.errors import AgentError

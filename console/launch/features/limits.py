@@ -11,10 +11,11 @@ import time
 from agents.wire.frames import CONTROL, STDERR, STDIN, STDOUT, frame
 from console.errors import ConsoleError
 from console.launch.engine import Engine
-from console.launch.events.completion_report import completion_lines, fold_names, fold_ranks
+from console.launch.events.completion_report import completion_lines
 from console.launch.events.phases import Steps, Timing
 from console.launch.options.signals import signal_name
 from console.launch.states import TRANSITIONS, Event, State
+from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 from redmesh.text import counted
 
@@ -107,12 +108,12 @@ class ConductedEngine(Engine):
         wait_s = self._conduct.wait_s
         if wait_s is not None:
             why = f"{wait_s:g} s after the first rank ended others still run (-wait): ending them"
-            self._loop.after(wait_s, lambda: self.handle(Event.LIMIT, why, None))
+            self.loop.after(wait_s, lambda: self.handle(Event.LIMIT, why, None))
 
     # B1, B2: processors
 
     def _tell_request(self) -> None:
-        request, steps = self._request, self._steps
+        request, steps = self.request, self._steps
         asked = counted(request.size, "rank") if request.size is not None else "as many ranks as the list has room for"
         steps.step("B1", "alloc", f"asking a CPA for processors: {asked}, {request.cpus_per_task} for each")
         steps.note("bebopd", f"to the CPA: allocate size={request.size} wait_s={request.wait_s:g}")
@@ -139,7 +140,7 @@ class ConductedEngine(Engine):
     # B3 to B8: the load
 
     def _load(self) -> None:
-        plan, request, steps = self._plan, self._request, self._steps
+        plan, request, steps = self._plan, self.request, self._steps
         assert plan is not None
         root = plan.nodes[0].name
         steps.step(
@@ -160,15 +161,15 @@ class ConductedEngine(Engine):
         super()._load()
 
     def _tell_environment(self) -> None:
-        from console.launch.plan import forwarded
+        from console.launch.options.request import forwarded
 
-        kept = {name for name, _ in forwarded(self._request.environ)}
-        withheld = sorted(os.fsdecode(name) for name in self._request.environ if name not in kept)
+        kept = {name for name, _ in forwarded(self.request.environ)}
+        withheld = sorted(os.fsdecode(name) for name in self.request.environ if name not in kept)
         names = clean(", ".join(withheld)) or "none"
         self._steps.step("B5", "environ", f"{counted(len(kept), 'variable')} handed on; withheld: {names}")
 
     def _tell_segments(self) -> None:
-        segments = self._request.segments
+        segments = self.request.segments
         if segments is None:
             self._steps.step(
                 "B6", "hetero", f"one program for {counted(self.launch.ranks.size, 'rank', 'ranks in all')}"
@@ -195,7 +196,7 @@ class ConductedEngine(Engine):
             self._open_files()
         except ConsoleError as error:
             message = error.message
-            self._loop.after(0, lambda: self.handle(Event.OUTPUT_BROKEN, message, 125))
+            self.loop.after(0, lambda: self.handle(Event.OUTPUT_BROKEN, message, 125))
             return
         self._steps.note("bebopd", "to the CPA: started")
         super()._confirm()
@@ -210,7 +211,7 @@ class ConductedEngine(Engine):
     def _go(self) -> None:
         self._steps.note("bebopd", "from the CPA: started is written down")
         self._steps.phase = "phase2"
-        self._steps.step("B9", "io", f"GO; yod serves standard I/O, input: {self._request.input}")
+        self._steps.step("B9", "io", f"GO; yod serves standard I/O, input: {self.request.input}")
         self._steps.step("B10", "phase2", "SIGUSR1 and SIGUSR2 are handed on, ^C is SIGTERM, then SIGKILL")
         self._start_limits()
         super()._go()
@@ -223,15 +224,15 @@ class ConductedEngine(Engine):
             return
         if warn is not None:
             number, before_s = warn
-            self._loop.after(max(0.0, limit_s - before_s), lambda: self.handle(Event.SIGNAL, number, None))
+            self.loop.after(max(0.0, limit_s - before_s), lambda: self.handle(Event.SIGNAL, number, None))
         told = f"the time limit of {limit_s:g} s is reached: ending the job"
-        self._loop.after(limit_s, lambda: self.handle(Event.LIMIT, told, 124))
+        self.loop.after(limit_s, lambda: self.handle(Event.LIMIT, told, 124))
 
     def _feed(self) -> None:
         from console.launch.stdio.stdin import Feeder
 
         fd = max(0, self._conduct.stdin_fd)
-        self._feeder = Feeder(self._loop, fd, self._send_input, self._input_ended)
+        self._feeder = Feeder(self.loop, fd, self._send_input, self._input_ended)
 
     def _send_input(self, data: bytes) -> None:
         self._bytes[STDIN] += len(data)
@@ -303,7 +304,7 @@ class ConductedEngine(Engine):
     # B11 to B13: the end
 
     def _free(self, processor_error: bool, reason: str, then: Any = None) -> None:
-        self._steps.step("B12", "pbs", f"a line in {clean(self._state_dir)}/usage.log")
+        self._steps.step("B12", "pbs", f"a line in {clean(self.state_dir)}/usage.log")
         self._steps.note("bebopd", f"to the CPA: finish, status {self.launch.exit_status}")
         self._steps.step("B13", "alloc", "all-done to the group; giving the processors back")
         super()._free(processor_error, reason, then)

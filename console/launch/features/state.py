@@ -10,8 +10,9 @@ from agents.job.owner import Owner
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, make_directory, sweep
 from console.launch.daemons.connect import user
-from console.launch.events.completion_report import completion_rows, fold_ranks
+from console.launch.events.completion_report import completion_rows
 from console.launch.options.request import StateOptions
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 from redmesh.state import (
     CANCELLED,

@@ -59,7 +59,7 @@ def told(request: Request, size: int) -> dict[str, Any]:
 
 def _library_of(path: str, request: Request) -> str:
     # The one that the program itself will load speaks what it speaks; no other is asked for where it is the system's.
-    from console.launch.transfer.elf import NotElf, needed
+    from console.launch.elf import NotElf, needed
 
     try:
         environ = {os.fsdecode(key): os.fsdecode(value) for key, value in request.environ.items()}
@@ -82,7 +82,7 @@ def _names(path: bytes) -> bytes:
 
 
 def _links(path: bytes, names: tuple[bytes, ...]) -> bool:
-    from console.launch.transfer.elf import NotElf, read_elf
+    from console.launch.elf import NotElf, read_elf
 
     try:
         needed = read_elf(os.fsdecode(path)).needed

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from console.launch.options.patterns import Pattern
-    from console.launch.options.request import Request
-    from console.launch.plan import Plan
 
 #: What -d takes (docs/yod.md says what each shows).
 TOPICS = (
@@ -61,18 +59,6 @@ class OutputOptions:
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
-    def mark(self, message: dict[str, Any], plan: Plan, cwd: bytes) -> None:
-        """Put into a load what the nodes have to know."""
-        pattern = self.stdin_each
-        if pattern is None:
-            return
-        for node in message["nodes"]:
-            names = [
-                os.path.join(cwd, os.fsencode(pattern.fill(rank, node["name"], message["launcher"], local)))
-                for local, rank in enumerate(node["ranks"])
-            ]
-            node["stdin"] = [name.decode("latin-1") for name in names]
-
 
 def _open(name: str, flags: int) -> int:
     try:
@@ -84,13 +70,13 @@ def _open(name: str, flags: int) -> int:
         raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
 
 
-def read(given: Mapping[str, Any], request: Request) -> OutputOptions:
+def read(given: Mapping[str, Any]) -> OutputOptions:
     """The part of a command line that is ours. UsageError."""
     conduct = OutputOptions()
     conduct.gather, conduct.timing = "gather" in given, "timing" in given
     conduct.completion = given.get("file", "")
     _files(conduct, given)
-    _refuse_pairs(conduct, given, request)
+    _refuse_pairs(conduct, given)
     if "D" in given:
         conduct.topics |= {"all"}
     for text in given.get("d", ()):
@@ -116,7 +102,7 @@ def _files(conduct: OutputOptions, given: Mapping[str, Any]) -> None:
             setattr(conduct, word, parse(given[word], f"-{word}"))
 
 
-def _refuse_pairs(conduct: OutputOptions, given: Mapping[str, Any], request: Request) -> None:
+def _refuse_pairs(conduct: OutputOptions, given: Mapping[str, Any]) -> None:
     if conduct.gather:
         for word in ("json", "label", "output", "detach"):
             if word in given:

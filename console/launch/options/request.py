@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 RETRIES = 3
 
 
+#: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
+FOREIGN = (
+    b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
+    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
+    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
+    b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
+)  # fmt: skip
+
+
 class StateOptions:
     """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins."""
 
@@ -209,3 +218,8 @@ class Request:
                 {"size": one.size or None, "wanted": one.wanted, "source": one.source} for one in self.segments
             ]
         return message
+
+
+def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The launcher's own environment without other launchers' variables and without cookies."""
+    return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]

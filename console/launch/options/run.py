@@ -20,7 +20,7 @@ TRACES = 8  # ranks of one node that are looked at together
 
 
 class RunOptions:
-    """``message`` is the ``manner`` of the common frame; the rest is yod's own part.
+    """``message`` is the ``run_options`` of the common frame; the rest is yod's own part.
 
     ``sleep_s``: the launch stands still so long before GO. ``asks``: a question to a terminal is fine, unlike with
     -batch. ``limited``: a time limit ends the job, also while it is held. ``pty``: the rank whose terminal ours is.
@@ -44,7 +44,7 @@ class RunOptions:
         """What the CPA has to know: more time before GO, and that the launch gives way to others."""
         told: dict[str, Any] = {}
         if self.nice:
-            told["nice"] = True
+            told["preemptible"] = True
         if self.sleep_s:
             told["pending_s"] = PENDING_S + self.sleep_s
         return told

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-import time
 
-from agents.wire.errors import AgentError
 from console.errors import UsageError
 from console.launch.options import patterns
 from redmesh.sanitise import clean
@@ -17,10 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from console.launch.options.request import Request
-
 READ_ONLY = ":ro"
-_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
 
 
 def carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,31 +42,9 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_large(request: Request) -> None:
-    """Compute the digests of large programs that surely travel, before processors are held.
-
-    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
-    """
-    paths = [request.path] if request.segments is None else [one.path for one in request.segments]
-    try:
-        if all(os.stat(path).st_size < _LARGE for path in paths):
-            return
-        from console.launch.transfer.images import SAY_AFTER_S, digests, programs
-
-        known, say_at = digests(), time.monotonic() + SAY_AFTER_S
-        for path in programs(request):
-            for wait_s in known.steps(path):
-                time.sleep(wait_s)
-                if time.monotonic() > say_at and not (request.quiet or request.batch):
-                    say_at = math.inf
-                    print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
-    except (OSError, AgentError):
-        pass  # it is told when the program travels
-
-
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
-    from agents.pct.node.paths import YODIO
+    from agents.pct.launch.paths import YODIO
 
     return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
 

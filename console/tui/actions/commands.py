@@ -11,19 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
 from console.launch.options.lists import fold
 from console.tui.format import several
 from console.tui.model.machine import Launcher, Machine
+from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
 
 _PATIENCE_S = 60.0
-_MODULES = {
-    "pingd": "console.cli.pingd.command",
-    "mesh": "console.cli.mesh.command",
-    "yod": "console.cli.yod.command",
-}
 
 
 class ActionError(ConsoleError):
@@ -164,10 +159,9 @@ def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
 
 async def run(words: Sequence[str]) -> str:
     """Runs a command of ours without a question; what it said. ActionError with its own words."""
-    module = _MODULES[words[0]]
     extra = ["-NoInquire"] if words[0] == "pingd" else []
     child = await asyncio.create_subprocess_exec(
-        *start_command(module), *extra, *words[1:],
+        *start_command(words[0]), *extra, *words[1:],
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

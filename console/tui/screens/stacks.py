@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import BindingType
@@ -15,7 +15,6 @@ from textual.widgets import Static
 
 from console.errors import ConsoleError
 from console.launch.attach import stacks
-from console.launch.events.completion_report import fold_ranks
 from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.launch import Run
@@ -24,10 +23,8 @@ from console.tui.screens.base import Framed
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.stack_tree import StackTree
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
-
-if TYPE_CHECKING:
-    from console.tui.screens.launch import RunScreen
 
 _PERIODS_S = (0.0, 2.0, 5.0, 15.0)
 _KINDS = ("all", "native", "python")
@@ -41,11 +38,12 @@ class StacksScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
     PLACES = ("stacks", "tree", "lines")
 
-    def __init__(self, run: Run, ranks: frozenset[int] | None, back: RunScreen) -> None:
+    def __init__(self, run: Run, ranks: frozenset[int] | None, choose: Callable[[frozenset[int] | None], None]) -> None:
+        """``choose``: shows these ranks alone in the run view."""
         super().__init__()
         self._run = run
         self._ranks = ranks  # whose stacks; None: of all
-        self._back = back
+        self._choose = choose
         self._told: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._period_s = 0.0
@@ -63,14 +61,12 @@ class StacksScreen(Framed):
         ranks = members(row.ranks) if row is not None else frozenset()
         return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK"}
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """A line about it, the tree, what there is to say about it."""
         self._head = Static(id="stacks-head")
         self._tree = StackTree(id="stacks")
         self._notes = Static(id="stacks-notes")
-        yield self._head
-        yield self._tree
-        yield self._notes
+        return self.framed(self._head, self._tree, self._notes)
 
     def on_mount(self) -> None:
         """Takes the first stacks."""
@@ -147,7 +143,7 @@ class StacksScreen(Framed):
         row = self._tree.row
         ranks = members(row.ranks) if row is not None else frozenset()
         if ranks:
-            self._back.mean(ranks)
+            self._choose(ranks)
             self.dismiss()
 
     def action_fold(self, shut: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 from textual import events
 from textual.content import Content
@@ -11,12 +11,10 @@ from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
 
-from console.tui.format import elapsed
+from console.tui.context import AppContext, context
+from console.tui.format import HELD, elapsed
 from console.tui.model.launch import Phase
 from console.tui.model.machine import State
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
 
 _UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
 _MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
@@ -36,9 +34,9 @@ class TopBar(Widget):
     }
 
     @property
-    def console(self) -> ConsoleApp:
-        """The application, by its own type."""
-        return cast("ConsoleApp", self.app)
+    def console(self) -> AppContext:
+        """The application."""
+        return context(self)
 
     def on_mount(self) -> None:
         """Follows the machine, the runs and the mode."""
@@ -71,7 +69,7 @@ class TopBar(Widget):
         table = self.console.navigator.table
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
-            mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
+            mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         return tabs

@@ -58,7 +58,9 @@ CASES = [
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(("per", "what", "how"), CASES)
-def test_something_happens(private: PrivateMesh, huge: Path, per: str, what: str, how: str, role: str) -> None:
+def test_a_fault_while_a_program_travels_ends_or_moves_the_launch_and_leaves_nothing(
+    private: PrivateMesh, huge: Path, per: str, what: str, how: str, role: str
+) -> None:
     node, pct = ROLES[role], private.pid_of(ROLES[role])
     watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
     victim = 0

@@ -125,7 +125,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "how", "role"), CASES)
-def test_something_happens(mesh: FarMesh, large: str, what: str, how: str, role: str) -> None:
+def test_a_fault_while_a_program_travels_to_hosts_ends_or_moves_the_launch(
+    mesh: FarMesh, large: str, what: str, how: str, role: str
+) -> None:
     host = mesh.hosts[ROLES.index(role)]
     watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
     try:

@@ -44,7 +44,7 @@ def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
     assert waiting_requests.head(store).request_key == stays.request_key
 
 
-def test_deadlines(store: Store, machine: Machine) -> None:
+def test_late_and_orphaned_requests_are_dropped(store: Store, machine: Machine) -> None:
     made = partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, 2), first)
     late, orphan, stays = wait(wait_s=0.05), wait(partition=made.partition), wait()
     for one in (late, orphan, stays):

@@ -102,7 +102,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         heartbeat.split_address(text)
 
 
-def test_addresses() -> None:
+def test_addresses_are_split_into_host_and_port() -> None:
     assert heartbeat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
     assert heartbeat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
 

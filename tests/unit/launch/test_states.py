@@ -207,7 +207,7 @@ def play(events: list[Any], launch: Launch) -> tuple[list[Any], set[tuple[State,
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str) -> None:
+def test_a_scenario_ends_in_its_state_and_status(name: str) -> None:
     events, state, status = SCENARIOS[name]
     launch = launch_for(name)
     actions, used = play(events, launch)
@@ -421,7 +421,7 @@ any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lamb
 
 @settings(max_examples=400, deadline=None)
 @given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
-def test_whatever_happens(ends: bool, events: list[Any], before: list[Any]) -> None:
+def test_any_order_of_events_starts_once_and_frees_once(ends: bool, events: list[Any], before: list[Any]) -> None:
     for retries in (0, 3):
         check_whatever_happens(Launch(bad_exit_ends=ends, retries=retries), events, before)
 

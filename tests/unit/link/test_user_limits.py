@@ -24,6 +24,7 @@ from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder, frame
 from agents.wire.messages import CPA, hello
 from tests.support.attack import nested
+from tests.support.waiting import patience
 
 HELLO = control(hello("admin"))
 
@@ -63,7 +64,7 @@ class Daemon:
         return sock
 
     def until(self, done: Callable[[], object], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not done():
             assert time.monotonic() < end, "never"
             self.loop.run_once(0.01)

@@ -46,7 +46,7 @@ def turn(loop: Loop, until: Callable[[], object], what: str) -> None:
     wait_until(probe, what)
 
 
-def test_every_transition() -> None:
+def test_shared_stdin_takes_every_transition() -> None:
     one = Below(1)
     walked = set()
     loop, root = dealer([one])
@@ -60,12 +60,12 @@ def test_every_transition() -> None:
     root._handle = noting  # type: ignore[method-assign]
     root.give(b"abcdef")
     turn(loop, lambda: one.sent, "nobody reads: who waits is asked")
-    assert one.sent.pop() == {"op": "look"}
+    assert one.sent.pop() == {"op": "seek_reader"}
     root.waits(1)
-    assert one.sent.pop() == {"op": "deal", "node": 1, "data": "abcdef"}
+    assert one.sent.pop() == {"op": "input_piece", "node": 1, "data": "abcdef"}
     root.give(b"gh")
     root.dealt(1, b"")
-    assert one.sent.pop() == {"op": "deal", "node": 1, "data": "gh"}
+    assert one.sent.pop() == {"op": "input_piece", "node": 1, "data": "gh"}
     root.dealt(1, b"h")
     assert state_of(root) is State.HERE and os.read(root.mouth.reader, 10) == b"h"
     turn(loop, lambda: root.taken == 8, "what is read here counts too")
@@ -90,7 +90,7 @@ def test_the_end_waits_for_the_last_byte() -> None:
     root.give(b"x")
     root.end()
     turn(loop, lambda: one.sent, "unread: who waits is asked")
-    assert state_of(root) is State.HERE and one.sent[-1] == {"op": "look"}
+    assert state_of(root) is State.HERE and one.sent[-1] == {"op": "seek_reader"}
     root.waits(1)
     root.dealt(1, b"")
     assert one.sent[-1] == {"op": "eof"}
@@ -123,7 +123,7 @@ def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
     root.give(b"x")
     looks: list[float] = []
     while len(looks) < 9:
-        turn(loop, lambda: one.sent and one.sent[-1]["op"] == "look", "asked")
+        turn(loop, lambda: one.sent and one.sent[-1]["op"] == "seek_reader", "asked")
         looks.append(time.monotonic())
         one.sent.clear()
         root.waits(1)

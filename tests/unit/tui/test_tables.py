@@ -72,7 +72,7 @@ def test_any_column_both_ways() -> None:
         ("!", "anything", None),
     ],
 )
-def test_filters(text: str, passes: str, held: str | None) -> None:
+def test_a_filter_passes_matching_rows(text: str, passes: str, held: str | None) -> None:
     matches = matcher(text)
     assert matches(passes) and (held is None or not matches(held))
 

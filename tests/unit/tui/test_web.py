@@ -17,8 +17,8 @@ from agents.pct.images.chunks import LONG_STEP, PIECE, STEP, MappedFile, Reader,
 from agents.pct.images.fetch import Pull
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Sources
+from agents.pct.launch.paths import launch_socket
 from agents.pct.node.log import Log
-from agents.pct.node.paths import launch_socket
 from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_courier
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
