@@ -89,6 +89,9 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("mpi", TEXT, "auto", 0, "what `--mpi` is for scripts and programs that name no MPI: auto, pmi1, pmi2, pmix, none"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
+    ("job_limit_mb", COUNT, 1024, 1, "MiB that the state object of one job may grow to"),
+    ("job_days", SECONDS, 30.0, 0, "days for which state objects of ended jobs are kept; 0: no limit"),
+    ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
@@ -171,6 +174,9 @@ class Settings:
     nice_grace_s: float
     history_days: int
     history_rows: int
+    job_limit_mb: int
+    job_days: float
+    jobs_mb: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md

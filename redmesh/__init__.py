@@ -11,16 +11,16 @@ _DEFINED_IN = {
     "redmesh.placement": ("Geometry", "Layout", "Placement", "PlacementError"),
     "redmesh.api": ("PIPE", "Launch", "attach", "launch", "run", "stacks"),
 }
-#: Names of agents/yodio/yodpdb.py, a file that ranks also get without the package.
-_YODPDB = ("debug_here", "debug_on_request")
+#: Names of files in agents/yodio, which ranks also get without the package.
+_IN_FILES = {"debug_here": "yodpdb", "debug_on_request": "yodpdb", "job": "yodstate"}
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}
-__all__ = [*_MODULE_OF, *_YODPDB]  # noqa: PLE0604
+__all__ = [*_MODULE_OF, *_IN_FILES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name in _YODPDB:
-        module = _yodpdb()
+    if name in _IN_FILES:
+        module = _file(_IN_FILES[name])
     elif name in _MODULE_OF:
         from importlib import import_module
 
@@ -32,16 +32,16 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def _yodpdb() -> object:
+def _file(file: str) -> object:
     # By its file: another distribution's "agents" may be what a program imports by that name.
     import sys
     from importlib.util import module_from_spec, spec_from_file_location
 
     from redmesh.start_command import ROOMS
 
-    name = "redmesh._yodpdb"
+    name = "redmesh._" + file
     if name not in sys.modules:
-        spec = spec_from_file_location(name, "%s/agents/yodio/yodpdb.py" % ROOMS)
+        spec = spec_from_file_location(name, "%s/agents/yodio/%s.py" % (ROOMS, file))
         assert spec is not None and spec.loader is not None
         module = module_from_spec(spec)
         spec.loader.exec_module(module)

@@ -20,10 +20,12 @@ from agents.wire.heartbeat import is_place
 from db.allocation import allocate, finish, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
 from db.allocation.types import PENDING_S, Choose, Demand
+from db.jobs import locations
 from db.machine import nodes as machine
 from db.machine import nodes_bulk, rcas, reservations
 from db.store.store import Store
 from db.views import daemon_reads, history
+from redmesh.state import is_uuid
 
 MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
@@ -357,6 +359,34 @@ class Operations:
         reason = message["reason"][:MAX_REASON]
         tell(self.store, node, known.boot_id, known.incarnation, reason, message.get("rca", ""))
         return Answer({})
+
+    # --- where state objects are
+
+    def _state_register(self, uid: int, message: Message) -> Answer:
+        uuid, node, owner = self._of_job(uid, message, "node")
+        return Answer({"news": locations.register(self.store, uuid, node, owner)})
+
+    def _state_moved(self, uid: int, message: Message) -> Answer:
+        uuid, sender, owner = self._of_job(uid, message, "sender")
+        moved = locations.report_move(self.store, uuid, sender, message["receiver"], message["counter"], owner)
+        return Answer({"news": moved})
+
+    def _state_forget(self, uid: int, message: Message) -> Answer:
+        return Answer({"news": locations.forget(self.store, *self._of_job(uid, message, "node"))})
+
+    def _state_locate(self, uid: int, message: Message) -> Answer:
+        found = locations.locate(self.store, message["uuid"]) if is_uuid(message["uuid"]) else None
+        if found is None or not (uid == found.uid or self.rights.is_admin(uid)):  # of others' jobs not even that
+            raise AgentError(f"no job {message['uuid'][:60]} is known here", "mesh job list", code="invalid")
+        return Answer({"url": found.url, "counter": found.counter, "proxied": found.proxied})
+
+    def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
+        """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""
+        if message["uid"] != uid:
+            self.rights.need_daemon(uid, "a report on another user's job")
+        if not is_uuid(message["uuid"]):
+            raise AgentError(f"{message['uuid'][:60]!r} is not the UUID of a job", code="invalid")
+        return message["uuid"], message[node], message["uid"]
 
     def _idle(self, uid: int, _message: Message) -> Answer:
         self.rights.need_daemon(uid, "idle")

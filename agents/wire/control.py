@@ -117,7 +117,7 @@ def encode(message: Message) -> bytes:
 
 def control(message: Message) -> bytes:
     """A whole control frame."""
-    return frame(CONTROL, encode(old_names(message) if message.get("op") in OLD_NAMES else message))
+    return frame(CONTROL, encode(old_names(message) if str(message.get("op")) in OLD_NAMES else message))
 
 
 def to_text(data: bytes) -> str:

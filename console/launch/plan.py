@@ -237,8 +237,10 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
         cargo["bcast"] = "ask"
         for segment in message["segments"]:
             segment["file"] = identity(segment["path"].encode("latin-1"))
-    if request.transfer.io or request.transfer.stage_in or request.transfer.stage_out:
-        cargo["files"] = bool(request.transfer.io)
+    if request.transfer.io or request.transfer.stage_in or request.transfer.stage_out or request.state:
+        cargo["files"] = bool(request.transfer.io or request.state)
+        if request.state:
+            message["env"].append(f"YOD_JOB={request.state.uuid}")
         cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
     if cargo:
         message["payload"] = cargo

@@ -188,6 +188,19 @@ class Event(pw.Model):
         table_name = "event"
 
 
+class StateLocation(pw.Model):
+    """Where a job's state object is: nothing else of a job is in this database."""
+
+    uuid = pw.CharField(max_length=36, primary_key=True)
+    url = pw.CharField(max_length=255)
+    counter = pw.BigIntegerField()
+    proxied = pw.BooleanField()
+    uid = pw.BigIntegerField()
+
+    class Meta:
+        table_name = "state_location"
+
+
 #: Every table under its name in the database.
 TABLES: dict[str, type[pw.Model]] = {
     "mesh": Mesh,
@@ -198,6 +211,7 @@ TABLES: dict[str, type[pw.Model]] = {
     "launcher": Launcher,
     "waiting": Waiting,
     "event": Event,
+    "state_location": StateLocation,
 }
 
 

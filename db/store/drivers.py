@@ -13,6 +13,7 @@ from db.store import raw_sql
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
 from db.store.url import mysql_options, sqlite_path, sqlite_uri
+from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 CONNECT_S = 2
 ANSWER_S = 3  # a server that is silent for longer is taken for dead
@@ -27,7 +28,6 @@ LOST_CODES = frozenset(
     # and a limit of this account reached, or a server that may not write just now
     + (1203, 1226, 1290, 1317, 1836, 1969, 3024)
 )
-NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
 
 
 #: The drivers' errors become peewee's, as they do where peewee runs a statement itself.
@@ -161,27 +161,12 @@ def check_sqlite_file(path: str) -> None:
 
 def refuse_network_filesystem(path: str) -> None:
     """SQLite's write-ahead log needs shared memory, which no network file system has."""
-    kind = _filesystem(os.path.realpath(os.path.dirname(path)))
+    kind = filesystem_of(os.path.dirname(path))
     if kind in NETWORK_FILESYSTEMS:
         raise SchemaError(
             f"{path} is on a network file system ({kind}), where SQLite would damage it",
             "put the state on a local disk (XDG_STATE_HOME), or use a MySQL database",
         )
-
-
-def _filesystem(directory: str) -> str:
-    """The type of the file system a directory is on; empty when the kernel does not say."""
-    best, kind = "", ""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                _, point, fstype, *_ = line.split(" ")
-                inside = directory == point or directory.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= len(best):
-                    best, kind = point, fstype
-    except (OSError, ValueError):
-        return ""
-    return kind
 
 
 def meaning(error: pw.PeeweeException) -> Meaning:

@@ -273,11 +273,14 @@ class Store:
         It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
         that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
         """
+        return self._retried(lambda deadline: self._once(work, asks, deadline))
+
+    def _retried(self, do: Callable[[float], T]) -> T:
         deadline = time.monotonic() + self.patience_s
         pause_s = 0.001
         while True:
             try:
-                return self._once(work, asks, deadline)
+                return do(deadline)
             except pw.PeeweeException as error:
                 self._settle(error)
                 if time.monotonic() > deadline:
@@ -286,6 +289,26 @@ class Store:
                     ) from error
             time.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, 0.1)
+
+    def change_alone(self, statement: Bound) -> int:
+        """Runs one guarded statement as a transaction of its own, without the mesh row's lock; the rows it matched.
+
+        Only for rows that no other transaction looks at, and where a repetition changes nothing (db/jobs/locations.py).
+        Errors are those of ``run``.
+        """
+
+        def once(deadline: float) -> int:
+            self.connect()
+            if self._lock is not None:
+                self._lock.acquire(max(0.05, deadline - time.monotonic()))
+            try:
+                count: int = sum(self.together(self.sent(statement)))
+                return count
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+
+        return self._retried(once)
 
     def read(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
         """Rows outside every lock, each statement by itself."""

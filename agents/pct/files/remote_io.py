@@ -35,6 +35,8 @@ UNREAD = 2 << 20
 (
     OPEN, READ_AT, WRITE_AT, CLOSE, STAT, LIST, TRUNCATE, GONE, STAGE_IN, STAGE_OUT, STAGE_FAILED,
 ) = range(1, 12)  # fmt: skip
+#: A request to the owner of the launch's state object (agents/job/owner.py): ranks may ask it too.
+STATE = 12
 #: Channels from here on are the launch child's own: ranks have no way to name one.
 OWN = 1 << 31
 
@@ -109,7 +111,7 @@ class Application:
     def _on_request(self, channel: Channel, kind: int, payload: bytes) -> None:
         if kind != FILE or len(payload) < REQUEST.size:
             raise WireError("no request for a file")
-        if payload[0] >= GONE:
+        if payload[0] >= GONE and payload[0] != STATE:
             raise WireError("an operation that no rank has")
         if channel.waiting or not self._fits(channel, _cost(payload)):
             channel.waiting.append(payload)

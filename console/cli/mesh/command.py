@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _add_logins(commands)
     _add_looks(commands)
     _add_inspection(commands)
+    _add_jobs(commands)
     _add_partitions(commands)
     _add_administration(commands)
     _add_database(commands)
@@ -339,6 +340,42 @@ def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
     replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
     replay.add_argument("--json", action="store_true", help="for programs")
     replay.set_defaults(command=_lazily("replay", "replay"))
+
+
+def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "what the state objects of jobs and of launches under yod -state say"
+    jobs = commands.add_parser("job", help=told, description=f"{told.capitalize()} (docs/state-object.md).")
+    which = jobs.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    made = {
+        name: which.add_parser(name, help=about)
+        for name, about in (
+            ("list", "the jobs there are"),
+            ("show", "what a job is, and how far"),
+            ("log", "its log"),
+            ("tasks", "its tasks, or ranks"),
+            ("watch", "how far it is, until it ends"),
+            ("sql", "ask its object in SQL"),
+            ("fetch", "copy its object whole"),
+            ("serve", "status over HTTP, on loopback alone"),
+            ("purge", "delete the objects of jobs that have ended"),
+        )
+    }
+    for name, one in made.items():
+        if name == "purge":
+            one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
+            one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        elif name == "serve":
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
+            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
+        elif name != "list":
+            one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
+        if name not in ("purge", "fetch", "watch", "serve"):
+            one.add_argument("--json", action="store_true", help="for programs")
+        command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
+        one.set_defaults(command=_lazily("job", command))
+    made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
+    made["sql"].add_argument("query", metavar="QUERY")
+    made["fetch"].add_argument("file", metavar="FILE")
 
 
 def _lazily(module: str, name: str) -> Command:

@@ -195,6 +195,12 @@ WORDS = (
         "stage-out", "texts", "copy SRC on the nodes to DST here when the ranks have ended; may be given again",
         metavar="SRC:DST", group=_FILES,
     ),
+    Word(
+        "state", "flag", "keep what happens in a state object, a file that `mesh job` and sqlite3 read; ranks write to"
+        " it with yodstate", group=_LOOK,
+    ),
+    Word("keep", "flag", "never delete that state object", group=_LOOK),
+    Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
@@ -224,6 +230,9 @@ EXTRAS = frozenset(
         "service",
         "mpi",
         "rendezvous",
+        "state",
+        "keep",
+        "purge",
     ]
 )
 #: Words about how the ranks are run (console/launch/options/run.py).

@@ -165,7 +165,7 @@ def _programs(
     from console.launch.options.program import find
 
     try:
-        return find(rest[0], os.environb if "io" not in given else _with_yodio()), None
+        return find(rest[0], os.environb if "io" not in given and "state" not in given else _with_yodio()), None
     except ConsoleError as error:
         if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
@@ -298,6 +298,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         make = front_maker(make, request.output)
     daemons = Daemons(run, settings.state_dir, rca, cpa)
     engine = Engine(loop, request, daemons, allocation, make, on_running, features)
+    if request.state is not None:
+        from console.launch.features.state import run_recorded
+
+        return run_recorded(engine, loop, request, settings)
     return engine.run()
 
 

@@ -45,6 +45,10 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         request.program.cwd = os.path.join(request.program.cwd, os.fsencode(given["chdir"]))
     if "umask" in given:
         request.program.umask = _mask(given["umask"])
+    if not {"state", "keep", "purge"}.isdisjoint(given):
+        from console.launch.features.state import options
+
+        request.state = options(given)
 
 
 def _refuse_pairs(given: dict[str, Any]) -> None:

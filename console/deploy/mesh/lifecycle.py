@@ -202,7 +202,6 @@ def _grow(
 def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
     from db.machine.reservations import set_mode
     from db.store.store import open_store
-from db.views.deployment_reads import registered
 
     for mode in ("interactive", "batch"):
         names = {host.name for host in hosts if host.mode == mode}

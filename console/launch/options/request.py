@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from agents.job.owner import Owner
     from console.launch.options.output import OutputOptions
     from console.launch.options.run import RunOptions
 
@@ -21,6 +22,16 @@ FOREIGN = (
     b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
     b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
 )  # fmt: skip
+
+
+class StateOptions:
+    """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins."""
+
+    __slots__ = ("keep", "owner", "purge", "uuid")
+
+    def __init__(self, uuid: str, *, keep: bool, purge: bool) -> None:
+        self.uuid, self.keep, self.purge = uuid, keep, purge
+        self.owner: Owner | None = None
 
 
 class Program:
@@ -116,7 +127,7 @@ class MpiOptions:
 class Request:
     """One launch as it was asked for; options that few use are set by whoever reads them."""
 
-    __slots__ = ("kill", "mpi", "output", "program", "run", "stdio", "transfer", "where")
+    __slots__ = ("kill", "mpi", "output", "program", "run", "state", "stdio", "transfer", "where")
 
     def __init__(self, program: ProgramOptions) -> None:
         self.program = program
@@ -126,12 +137,14 @@ class Request:
         self.kill = False  # a rank that exits badly ends the others
         self.run: RunOptions | None = None  # how the ranks are run beyond the plain way
         self.output: OutputOptions | None = None  # files, limits, what is told
+        self.state: StateOptions | None = None  # --state (console/launch/features/state.py)
 
     @property
     def carries(self) -> bool:
         """Whether more travels with the launch than its load, as far as that is known before a node is asked."""
         given = self.transfer
-        return bool(given.bcast == "always" or given.bcast_libs or given.io or given.stage_in or given.stage_out)
+        files = given.io or given.stage_in or given.stage_out or self.state
+        return bool(given.bcast == "always" or given.bcast_libs or files)
 
     @property
     def command(self) -> str:

@@ -24,6 +24,7 @@ from agents.pct.files.remote_io import (  # fmt: skip
     STAGE_IN,
     STAGE_OUT,
     STAT,
+    STATE,
     TRUNCATE,
     WRITE_AT,
 )
@@ -76,6 +77,7 @@ class Files:
         self._root, self._say = root, say
         self._roots = Roots([io_directory(text) for text in request.transfer.io])
         self._staged = Staged(request, plan, launcher)
+        self._state, self._plan = request.state, plan
         self._open: dict[tuple[int, int], Open] = {}
         self._waiting: deque[bytes] = deque()
         self._do: dict[int, Callable[[tuple[int, int], int, int, memoryview], Reply]] = {
@@ -117,6 +119,11 @@ class Files:
         if op == GONE:
             self._forget(key)
             return
+        if op == STATE and self._state is not None and self._state.owner is not None:
+            node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
+            told = bytes(payload[8 + REQUEST.size :])
+            self._state.owner.ask(told, node, lambda reply: self._answer(key, number, 0, 0, reply))
+            return
         code, value, data = 0, 0, b""
         try:
             do = self._do.get(op)
@@ -130,6 +137,9 @@ class Files:
         except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
             code = errno.EINVAL
+        self._answer(key, number, code, value, data)
+
+    def _answer(self, key: tuple[int, int], number: int, code: int, value: int, data: bytes) -> None:
         head = ROUTE.pack(FILE, 8 + ANSWER.size + len(data), *key) + ANSWER.pack(number, code, value)
         self._root.send_parts(head, data)
 

@@ -395,3 +395,17 @@ def test_without_a_pct_our_own_clean_up_is_not_clean(one: Daemons) -> None:
         error = refused(client, lost(mine["pid"], mine["pid_started"]))
         assert error.code == "unclean" and "n0: its PCT does not answer" in error.message
         assert len(one.owners()) == 6
+
+
+def test_where_a_jobs_state_object_is(one: Daemons) -> None:
+    uuid, uid = "63fd995c-b92a-413a-b0ee-8207e24c93ef", os.getuid()
+    moved = {"op": "state_moved", "uuid": uuid, "sender": "n0", "receiver": "n1", "counter": 1, "uid": uid}
+    with one.client() as client:
+        assert "no job" in refused(client, {"op": "state_locate", "uuid": uuid}).message
+        assert client.call({"op": "state_register", "uuid": uuid, "node": "n0", "uid": uid})["news"]
+        assert [client.call(moved)["news"] for _ in range(2)] == [True, False]
+        found = client.call({"op": "state_locate", "uuid": uuid})
+        assert (found["url"], found["counter"], found["proxied"]) == (f"redmesh://n1/{uuid}", 1, False)
+        assert refused(client, {**moved, "uuid": "../etc"}).code == "invalid"
+        assert client.call({"op": "state_forget", "uuid": uuid, "node": "n1", "uid": uid})["news"]
+        assert one.rows("SELECT COUNT(*) FROM state_location") == [(0,)]

@@ -56,7 +56,14 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     finally:
         schema.LOCK_S = waited
         holder.close()
-    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides", "0004_rcas", "0005_seen_by_side"]
+    assert migrate(url) == [
+        "0001_first",
+        "0002_nice",
+        "0003_sides",
+        "0004_rcas",
+        "0005_seen_by_side",
+        "0006_state_location",
+    ]
 
 
 @pytest.fixture

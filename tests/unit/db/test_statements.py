@@ -25,7 +25,15 @@ ROOMS = ("agents", "console", "db", "redmesh", "simulated")
 #: A word that begins a statement on tables, and what follows it.
 RAW = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE)\b[\s(`\"]")
 #: Where texts may stand: peewee makes no views, migrations are frozen, and texts.py is compiled from questions.py.
-MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py")
+#: State objects are files of their own: what reads them on hosts has the standard library alone.
+STATE_OBJECTS = (
+    "redmesh/state.py",
+    "agents/job/",
+    "agents/yodio/",
+    "console/jobs/",
+    "console/launch/features/state.py",
+)
+MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py", *STATE_OBJECTS)
 
 
 def every_statement() -> list[Statement[...]]:
