@@ -44,7 +44,7 @@ async def test_every_theme_draws_every_screen(tmp_path: Path, theme: str) -> Non
     app = console(database.url, tmp_path, {"theme": theme})
     async with app.run_test(size=(80, 24)) as pilot:
         keys = Keyboard(pilot)
-        await until(keys, lambda: "./ring" in screen_text(app), "the map")
+        await until(keys, lambda: "ring" in screen_text(app), "the map")
         assert app.theme == f"redmesh-{theme}"
         await keys.press("n")
         await until(keys, lambda: "new launch" in screen_text(app), "the form")
