@@ -193,6 +193,8 @@ EVERYWHERE = (
     Action("app.partitions", "2", "Partitions", "the table of partitions", "show('partitions')", "mesh partition list"),
     Action("app.nodes", "3", "Nodes", "the table of nodes", "show('nodes')", "showmesh --json"),
     Action("app.events", "4", "Events", "the table of events", "show('events')", "mesh record -"),
+    Action("app.tabs", "5", "Tabs", "choose among all tabs", "choose_tab"),
+    Action("app.health", "6", "Health", "what is wrong with the mesh", "health", "mesh status"),
     Action("app.go-to", "colon", "Go to", "a place by its name: node n12, launcher 7, select free & c3-*", "go_to"),
     Action("app.back", "left_square_bracket", "Back", "where one was before", "trail(-1)"),
     Action("app.forth", "right_square_bracket", "Forth", "and back again", "trail(1)"),

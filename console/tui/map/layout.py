@@ -26,10 +26,12 @@ class Density(NamedTuple):
 
 #: From roomy to tight, in groups of about the same look: within one, whole blocks come before broken ones.
 DENSITIES = (
+    (Density(19, 7, 1, 1), Density(15, 5, 1, 1), Density(11, 5, 1, 1)),
     (Density(9, 3, 1, 1), Density(7, 3, 1, 1), Density(5, 3, 1, 1)),
     (Density(5, 1, 1, 1), Density(3, 1, 1, 1), Density(3, 1, 1, 0), Density(3, 1, 0, 0)),
     (Density(1, 1, 1, 0), Density(1, 1, 0, 0)),
 )
+_PLAIN_HEIGHT = 3
 TIGHTEST = DENSITIES[-1][-1]
 
 
@@ -128,7 +130,8 @@ def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[De
                 if _per_line(blocks, width, density) * parts < longest:
                     continue
                 lines = _arrange(blocks, width, density)
-                if len(lines) <= height:
+                # tiles grow where a window is large, but leave half of it to what stands below the map
+                if len(lines) <= (height if density.height <= _PLAIN_HEIGHT else height // 2):
                     return density, lines
     return TIGHTEST, _arrange(merge(blocks), width, TIGHTEST)
 

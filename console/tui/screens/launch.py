@@ -173,7 +173,10 @@ class RunScreen(Framed):
         if self.has_class("-full"):
             parts.insert(0, f"{self._run.launcher} {self._run.name}")
         below = f", {output.below:,} more below" if output.below else ""
-        parts.append("following" if output.following else f"paused{below}, G follows")
+        if not output.following:
+            parts.append(f"paused{below}, G follows")
+        elif self._run.live:
+            parts.append("following")
         set_title(output, " · ".join(parts))
         set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
