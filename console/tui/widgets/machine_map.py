@@ -136,11 +136,11 @@ class MachineMap(CellGrid):
     # what the screen tells it
 
     def room(self) -> Size:
-        """All that there is, also what the map does not take because it needs less."""
+        """All that the column has, also what the map does not take because it needs less."""
         width, height = super().room()
         column = self.parent
         whole = column.size.height - self.gutter.height if isinstance(column, Widget) else 0
-        return Size(width, max(height, whole)) if width else Size(0, 0)
+        return Size(width, whole if whole > 0 else height) if width else Size(0, 0)
 
     @property
     def needs(self) -> int:
