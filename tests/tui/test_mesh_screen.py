@@ -240,7 +240,7 @@ async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> N
         await until(pilot, lambda: "2 of 8 processors in use" in screen_text(app), "six of n0 free again")
         await pilot.resize_terminal(200, 14)
         await until(pilot, lambda: "activity" not in screen_text(app), "the map alone")
-        assert all(f"n{node} " in screen_text(app) for node in range(4))
+        await until(pilot, lambda: all(f"n{node} " in screen_text(app) for node in range(4)), "all of the map")
         await pilot.resize_terminal(120, 50)
         await until(pilot, lambda: "activity" in screen_text(app), "room again")
         text = screen_text(app)

@@ -93,7 +93,18 @@ async def test_from_the_tree_to_the_ranks_of_a_branch(mesh: MakeMesh, monkeypatc
         tree = app.screen.query_one(StackTree)
         at = next(at for at, row in enumerate(tree._rows) if row.call == "right")
         assert tree._rows[at].ranks == "2-3"
-        await keys.press(*["j"] * at, "D")
+        pids = app.runs[launcher].pids
+
+        def stopped() -> list[bool]:
+            return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for pid in pids]
+
+        await keys.press(*["j"] * at, "H")
+        await until(keys, lambda: stopped() == [False, False, True, True], "the ranks of the branch are stopped")
+        await until(keys, lambda: app.screen._before, "the stacks are taken again by themselves")  # type: ignore
+        await keys.press("C")
+        await until(keys, lambda: not any(stopped()), "they go on")
+        await until(keys, lambda: not app.screen._busy, "nothing is being taken")  # type: ignore
+        await keys.press("Y", "D")
         small.run("yod", "-signal", "USR1", str(launcher), check=True)
         await keys.press("s")
         await until(keys, lambda: app.screen._before and "−2-3" in screen_text(app), "what changed")  # type: ignore
