@@ -242,7 +242,7 @@ async def test_a_small_machine_leaves_room_for_what_happens(tmp_path: Path) -> N
         await until(pilot, lambda: "activity" not in screen_text(app), "the map alone")
         await until(pilot, lambda: all(f"n{node} " in screen_text(app) for node in range(4)), "all of the map")
         await pilot.resize_terminal(120, 50)
-        await until(pilot, lambda: "activity" in screen_text(app), "room again")
+        await until(pilot, lambda: re.search(r"n2 .* 0/8", screen_text(app)), "room again")
         text = screen_text(app)
         line = next(line for line in text.splitlines() if "n2 " in line and "0/8" in line)
         assert "power supply" in line  # where there is less room, what is worth knowing has it

@@ -186,9 +186,12 @@ class KeyBar(Widget):
     def _filled(self, items: list[_Item], gap: int) -> Content:
         """With as many more as there is room for, before the last two, which always stand at the end."""
         first, last = [item for item in items if not item.stays], [item for item in items if item.stays]
+        room = self.size.width + gap - self._line(items, gap).cell_length
         for item in self._more:
-            if self._line([*first, item, *last], gap).cell_length <= self.size.width + gap:
+            width = cell_len(item.shown) + 1 + cell_len(item.label) + gap
+            if width <= room:
                 first.append(item)
+                room -= width
         return self._line([*first, *last], gap)
 
     def _line(self, items: list[_Item], gap: int) -> Content:
