@@ -127,11 +127,14 @@ def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[De
     for limits in (range(1, most + 1), (longest,)):
         for group in DENSITIES:
             for parts, density in product(limits, group):
+                grown = density.height > _PLAIN_HEIGHT
                 if _per_line(blocks, width, density) * parts < longest:
+                    continue
+                if grown and _label_width(blocks) + density.tile > width:
                     continue
                 lines = _arrange(blocks, width, density)
                 # tiles grow where a window is large, but leave half of it to what stands below the map
-                if len(lines) <= (height if density.height <= _PLAIN_HEIGHT else height // 2):
+                if len(lines) <= (height // 2 if grown else height):
                     return density, lines
     return TIGHTEST, _arrange(merge(blocks), width, TIGHTEST)
 
