@@ -42,6 +42,7 @@ class AppContext(Protocol):
     usage: Usage
     runs: dict[int, Run]
     trouble: str
+    problems: list[str]
     read_only: bool
     replaying: bool
     starting: int

@@ -213,7 +213,7 @@ def test_no_escape_of_a_launch_reaches_the_terminal(tmp_path: Path) -> None:
     )
     paste = "\x1b[200~\x9b31m\x07PASTED\x1b[201~"  # what has ESC in it, Textual takes for keys
     with Terminal(tmp_path, database.url) as terminal:
-        terminal.until("./x")
+        terminal.until("launchers (1)")
         terminal.keys("a")
         terminal.until("LINE", "ABORT", "shows the stacks")
         terminal.keys("\t\r")

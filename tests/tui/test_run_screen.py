@@ -531,6 +531,7 @@ async def test_held_ranks_look_held_everywhere_until_they_are_released(tmp_path:
         assert "R Release" in text and "d Debug" in text
         await pilot.press("m")
         await until(pilot, lambda: "‖ 1" in screen_text(app), "the list of launchers")
-        assert screen_text(app).count("‖") >= 8 and "held at its first instruction" in screen_text(app)
+        await until(pilot, lambda: "held until it is released" in screen_text(app), "the details")
+        assert screen_text(app).count("‖") >= 8
         yod.event("released", launcher=1)
         await until(pilot, lambda: "‖" not in screen_text(app), "the map shows them running")

@@ -301,7 +301,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     if request.state is not None:
         from console.launch.features.state import run_recorded
 
-        return run_recorded(engine, loop, request, settings)
+        return run_recorded(engine, engine.run, loop, request, settings)
     return engine.run()
 
 

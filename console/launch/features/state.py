@@ -29,10 +29,11 @@ from redmesh.state import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from agents.link.loop import Loop
-    from console.launch.engine import Engine
+    from console.launch.features.feature import LaunchContext
     from console.launch.options.request import Request
     from console.settings import Settings
 
@@ -52,7 +53,9 @@ def options(given: dict[str, Any]) -> StateOptions:
     return StateOptions(new_uuid(), keep="keep" in given, purge="purge" in given)
 
 
-def run_recorded(engine: Engine, loop: Loop, request: Request, settings: Settings) -> int:
+def run_recorded(
+    engine: LaunchContext, run: Callable[[], int], loop: Loop, request: Request, settings: Settings
+) -> int:
     """See the launch through to its end with its state recorded; yod's exit status."""
     state = request.state
     assert state is not None
@@ -68,7 +71,7 @@ def run_recorded(engine: Engine, loop: Loop, request: Request, settings: Setting
     engine.stream.listeners.append(Recorder(state.owner, engine))
     engine.front.status(f"job {state.uuid} (mesh job show {state.uuid[:8]})")
     try:
-        status = engine.run()
+        status = run()
     finally:
         _close(state.owner)
     if state.purge and not status:
@@ -114,7 +117,7 @@ def _text(name: bytes) -> str:
 class Recorder:
     """Follows the events of a launch and records them."""
 
-    def __init__(self, owner: Owner, engine: Engine) -> None:
+    def __init__(self, owner: Owner, engine: LaunchContext) -> None:
         self._owner, self._engine = owner, engine
         self._tails: dict[int, bytearray] = {}
         self._share = MAX_LINES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar
 
 from textual import on
@@ -173,7 +173,10 @@ class RunScreen(Framed):
         if self.has_class("-full"):
             parts.insert(0, f"{self._run.launcher} {self._run.name}")
         below = f", {output.below:,} more below" if output.below else ""
-        parts.append("following" if output.following else f"paused{below}, G follows")
+        if not output.following:
+            parts.append(f"paused{below}, G follows")
+        elif self._run.live:
+            parts.append("following")
         set_title(output, " · ".join(parts))
         set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
@@ -356,16 +359,25 @@ class RunScreen(Framed):
         return True
 
     def action_signal(self, number: int) -> None:
-        """Sends it; asks before one that ends processes."""
+        """Sends it to the ranks that are meant."""
         scope = self._output.scope
-        ranks = None if scope is None else sorted(scope)
+        self.send_signal(number, None if scope is None else sorted(scope), lambda: None)
+
+    def send_signal(self, number: int, ranks: list[int] | None, sent: Callable[[], object]) -> None:
+        """Sends it; asks before one that ends processes. None: to all ranks. ``sent`` is called behind it."""
+
+        async def send() -> None:
+            await self._tell(self._watch.signal(number, ranks))
+            sent()
+
         if number not in _KILLERS:
-            self.run_worker(self._tell(self._watch.signal(number, ranks)))
+            self.run_worker(send())
             return
-        whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
+        whom = whose(None if ranks is None else frozenset(ranks)) or f"all {several(self._run.size, 'rank')}"
         end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
         name = signal_name(number)
-        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{self.facts()['ranks']}"
+        some = "" if ranks is None else f" {fold_ranks(ranks)}"
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{some}"
         question = Confirm(
             f"{name} to {whom} of launcher {self._run.launcher}?",
             f"{self._run.command}\n{end}{same}",
@@ -374,7 +386,7 @@ class RunScreen(Framed):
 
         def answered(yes: bool | None) -> None:
             if yes and self.console.may_change():
-                self.run_worker(self._tell(self._watch.signal(number, ranks)))
+                self.run_worker(send())
 
         self.app.push_screen(question, answered)
 
@@ -402,7 +414,7 @@ class RunScreen(Framed):
 
     def action_stacks(self) -> None:
         """Where the ranks are: those that are meant, or all."""
-        self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean))
+        self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean, self.send_signal))
 
     def action_debug(self) -> None:
         """A debugger on the rank that is meant, or under the cursor."""

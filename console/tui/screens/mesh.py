@@ -64,6 +64,10 @@ class MeshScreen(Framed):
         """Nothing was drawn while another screen was in front."""
         self._redraw()
 
+    def on_resize(self) -> None:
+        """The map's own size may be as before, but not its column's."""
+        self.call_after_refresh(self._map.rebuild)
+
     def _redraw(self) -> None:
         self._map.rebuild()
         self._update_lists()

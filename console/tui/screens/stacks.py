@@ -26,6 +26,7 @@ from console.tui.widgets.stack_tree import StackTree
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
+_AFTER_SIGNAL_S = 0.5
 _PERIODS_S = (0.0, 2.0, 5.0, 15.0)
 _KINDS = ("all", "native", "python")
 
@@ -38,12 +39,19 @@ class StacksScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
     PLACES = ("stacks", "tree", "lines")
 
-    def __init__(self, run: Run, ranks: frozenset[int] | None, choose: Callable[[frozenset[int] | None], None]) -> None:
-        """``choose``: shows these ranks alone in the run view."""
+    def __init__(
+        self,
+        run: Run,
+        ranks: frozenset[int] | None,
+        choose: Callable[[frozenset[int] | None], None],
+        signal: Callable[[int, list[int], Callable[[], object]], None],
+    ) -> None:
+        """``choose``: shows these ranks alone in the run view. ``signal``: sends them one, and calls back."""
         super().__init__()
         self._run = run
         self._ranks = ranks  # whose stacks; None: of all
-        self._choose = choose
+        self._choose, self._signal = choose, signal
+        self._debugged = False  # a debugger was opened from here
         self._told: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._period_s = 0.0
@@ -57,9 +65,9 @@ class StacksScreen(Framed):
 
     def facts(self) -> dict[str, str]:
         """The launcher, and the first rank of the branch under the cursor."""
-        row = self._tree.row if self.is_mounted else None
-        ranks = members(row.ranks) if row is not None else frozenset()
-        return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK"}
+        ranks = self._chosen_ranks if self.is_mounted else frozenset()
+        told = f" {fold_ranks(sorted(ranks))}" if ranks else ""
+        return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK", "ranks": told}
 
     def compose(self) -> Iterable[Widget]:
         """A line about it, the tree, what there is to say about it."""
@@ -140,9 +148,7 @@ class StacksScreen(Framed):
 
     def action_ranks(self) -> None:
         """Goes back to the run view, with the ranks of the branch alone."""
-        row = self._tree.row
-        ranks = members(row.ranks) if row is not None else frozenset()
-        if ranks:
+        if ranks := self._chosen_ranks:
             self._choose(ranks)
             self.dismiss()
 
@@ -150,19 +156,41 @@ class StacksScreen(Framed):
         """Folds the branch under the cursor, or opens it."""
         row = self._tree.row
         if row is not None:
-            self._folds = self._folds | {row.path} if shut else self._folds - {row.path}
+            put_in = shut != row.helpers  # the line of helper threads is folded unless it is among the folds
+            self._folds = self._folds | {row.path} if put_in else self._folds - {row.path}
             self._draw()
+
+    @property
+    def _chosen_ranks(self) -> frozenset[int]:
+        """The ranks of the branch under the cursor."""
+        row = self._tree.row
+        return members(row.ranks) if row is not None else frozenset()
 
     def action_debug(self) -> None:
         """A debugger on the first rank of the branch."""
-        row = self._tree.row
-        ranks = members(row.ranks) if row is not None else frozenset()
-        if ranks:
-            self.console.debug_rank(self._run.launcher, min(ranks))
+        if self._chosen_ranks:
+            self._debugged = True
+            self.console.debug_rank(self._run.launcher, min(self._chosen_ranks))
 
-    def action_copy(self) -> None:
-        """The tree as it is shown into the clipboard."""
-        self.app.copy_to_clipboard(as_text(self._rows()))
+    def on_screen_resume(self) -> None:
+        """After a debugger the ranks stand elsewhere."""
+        if self._debugged:
+            self._debugged = False
+            self.action_take()
+
+    def action_signal(self, number: int) -> None:
+        """A signal to the ranks of the branch; then their stacks are taken again."""
+        if self._chosen_ranks:
+            self._signal(number, sorted(self._chosen_ranks), lambda: self.set_timer(_AFTER_SIGNAL_S, self.action_take))
+
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals and debuggers reach what lives."""
+        del parameters
+        return self._run.live if action in ("signal", "debug", "take") else True
+
+    def action_copy(self, what: str) -> None:
+        """The tree as it is shown, or the ranks of the branch as every command takes them, into the clipboard."""
+        self.app.copy_to_clipboard(as_text(self._rows()) if what == "tree" else fold_ranks(sorted(self._chosen_ranks)))
 
     def action_back(self) -> None:
         """Back to the run view."""

@@ -139,7 +139,7 @@ class Details(Widget):
         time = elapsed(launcher.elapsed_s(machine.now))
         facts: list[Fact] = [
             ("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {time}", ""),
-            *([("", "held at its first instruction", "bad")] if launcher.id in machine.held else []),
+            *([("", "held until it is released", "bad")] if launcher.id in machine.held else []),
             ("command", launcher.command, ""),
             ("size", several(launcher.size, "processor"), ""),
         ]

@@ -52,6 +52,7 @@ class MachineMap(CellGrid):
         self._charted: tuple[object, ...] = ()  # what it is a chart of
         self._looks: dict[int, tuple[str, str, str]] = {}  # of tiles drawn; worked out anew where they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
+        self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
         self.whole = True  # all on the screen; else every processor a tile
         self.selected: set[int] = set()  # processor ids
@@ -135,11 +136,11 @@ class MachineMap(CellGrid):
     # what the screen tells it
 
     def room(self) -> Size:
-        """All that there is, also what the map does not take because it needs less."""
+        """All that the column has, also what the map does not take because it needs less."""
         width, height = super().room()
         column = self.parent
         whole = column.size.height - self.gutter.height if isinstance(column, Widget) else 0
-        return Size(width, max(height, whole)) if width else Size(0, 0)
+        return Size(width, whole if whole > 0 else height) if width else Size(0, 0)
 
     @property
     def needs(self) -> int:
@@ -162,6 +163,7 @@ class MachineMap(CellGrid):
             self.set_reactive(MachineMap.cursor, tile)
         self._tile_at_place = {self._chart.place(tile): tile for tile in range(self.cells)}
         self._keep_apart(range(self.cells))
+        self._labels_out = {at: node.out_of_service for at, node in enumerate(machine.nodes)}
         super().rebuild()
         self._show_cursor()
         self.post_message(self.LaidOut())
@@ -177,8 +179,19 @@ class MachineMap(CellGrid):
                 looks[tile] = look
                 changed.add(tile)
         super().repaint(changed)
+        self._repaint_labels(changed)
         if self.cursor not in changed and self.cell is not None and not cells.isdisjoint(self.under):
             self.post_message(self.Moved(self, self.cursor))
+
+    def _repaint_labels(self, tiles: Iterable[int]) -> None:
+        """The names of nodes that went out of service, or came back: they stand beside the tiles."""
+        for node in {self._node_of(tile) for tile in tiles}:
+            out = self._machine.nodes[node].out_of_service
+            if out != self._labels_out.get(node, False):
+                self._labels_out[node] = out
+                first = self._chart.tile_of.get(self._machine.node_cells(node)[0])
+                if first is not None:
+                    self._refresh_line_of(first)
 
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
         """Another colour for launchers that look like one beside them on this map; the cells that it changes."""
