@@ -58,7 +58,7 @@ PIECES: dict[str, list[tuple[str, str, str]]] = {
     "_ctypes": [("agents/linux/libc.py", "from _ctypes import dlopen", "import ctypes\nfrom _ctypes import dlopen")],
     "_ssl": [("agents/link/tls.py", "    import _ssl as ssl", "    import ssl as _\n    import _ssl as ssl")],
     "seal": [("agents/wire/seal.py", "", _SEAL)],
-    "vfork": [("agents/pct/ranks/vfork.py", "", "\nWALK = None\n")],
+    "vfork": [("agents/pct/ranks/vfork.py", "", "\nRUN_SYSCALLS = None\n")],
     "compositor": [("console/tui/terminal/compositor.py", "", _SCREEN)],
     "ssh": [],
 }

@@ -105,7 +105,7 @@ def test_without_run_the_grants_are_printed_and_nothing_is_granted(mesh: MakeMes
     private = mesh(2, 1, up=False)
     said = private.run("mesh", "db", "init", "--url", url, "--view-login", "it's\\", check=True).stdout
     assert "GRANT SELECT, INSERT, UPDATE, DELETE" in said and "CREATE USER 'redmesh_cpa'@'%'" in said
-    assert said.count("CREATE OR REPLACE") == 16 and "CREATE USER 'redmesh_view_it-s-" in said
+    assert said.count("CREATE OR REPLACE") == 17 and "CREATE USER 'redmesh_view_it-s-" in said
     assert not (private.state / "cpa.url").exists()
     assert "up to date" in private.run("mesh", "db", "migrate", "--url", url, check=True).stdout
     sql_server.drop_database(url)

@@ -214,12 +214,15 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
 #: A yod of a user's own, that gives its processors back and keeps its ranks on them.
 GREEDY = """
 import sys
-from console.launch.engine import Reservation
-confirmed = Reservation._confirmed
-def finish_at_once(self, reply, error):
-    self._cpa.ask(self._cookied("finish", exit_status=0, processor_error=False, reason=""), lambda *_: None, 3.0)
-    confirmed(self, reply, error)
-Reservation._confirmed = finish_at_once
+from console.launch.daemons.allocation import Allocation
+confirm = Allocation.confirm
+def finish_at_once(self, plan, confirmed):
+    def then():
+        finish = self.cookied("finish", exit_status=0, processor_error=False, reason="")
+        self._daemons.cpa.ask(finish, lambda *_: None, 3.0)
+        confirmed()
+    confirm(self, plan, then)
+Allocation.confirm = finish_at_once
 sys.argv[0] = "yod"
 from console.cli.yod.command import main
 main()

@@ -325,7 +325,7 @@ def test_no_request_of_a_rank_ends_its_yod(yods: PrivateMesh, data: Path) -> Non
         yods,
         """
         import yodio
-        channel = yodio._Channel()
+        channel = yodio.Channel()
         opening = [b'{"path": 7, "mode": "r"}', b'{"path": null, "mode": "r"}', b'{"path": ["hello"], "mode": "r"}']
         opening += [b'{"path": "hello", "mode": ["r"]}', b"[1]", b"{", b""]
         wrong = [(1, 0, 0, data) for data in opening] + [(op, 0, 0, b"") for op in (0, 8, 11, 255)]

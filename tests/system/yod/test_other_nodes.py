@@ -29,4 +29,4 @@ def test_a_second_launch_costs_hardly_more_than_its_ranks(mesh: MakeMesh) -> Non
     one.run("yod", "-sz", "4", "/bin/true", check=True)
     assert _children(one) == first
     each = (sum(map(_faults, first)) - before) / 4
-    assert each < (110 if vfork.WALK is not None else 250), "faults a rank"
+    assert each < (110 if vfork.RUN_SYSCALLS is not None else 250), "faults a rank"
