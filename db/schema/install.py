@@ -10,8 +10,8 @@ import peewee as pw
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
 from db.schema import login_views
-from db.schema.accounts import Account, at, made, quoted
-from db.schema.version import SCHEMA_VERSION
+from db.schema.accounts import Account, at, everything_in, made, quoted
+from db.schema.version import READ_VERSION, SCHEMA_VERSION
 from db.store import drivers
 from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options, without_password
@@ -61,7 +61,7 @@ def version(store: Store) -> int:
         store.connect()
         if not store.db.table_exists("mesh"):
             return 0
-        row = store.execute("SELECT schema_version FROM mesh WHERE id = 1").fetchone()
+        row = store.execute(READ_VERSION).fetchone()
     except pw.PeeweeException as error:
         raise damage(store.url, drivers.reason(error)) or StoreError(
             f"the system database at {store.url} cannot be used: {drivers.reason(error)}",
@@ -123,21 +123,22 @@ def check_may_grant(admin_url: str) -> None:
 
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
-    """The statements that make the CPA's account, and a viewer's, who reads views that leave the cookies out."""
-    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(database)}.* TO {at(cpa)}"
+    """The statements that make the CPA's account, and a viewer's, whose procedures leave the cookies out."""
+    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {everything_in(database)} TO {at(cpa)}"
     return [*made(cpa), may, *login_views.whole(database, cpa), *login_views.for_viewer(database, viewer)]
 
 
 def crowding(admin_url: str) -> str:
     """What to do when viewers could keep CPAs out by their number; empty when they cannot, or nobody may know.
 
-    Counted are the accounts that may read views of this database, by the connections that each may have at once.
+    Counted are the accounts that may call procedures of this database, by the connections that each may have at once.
     """
     name = str(mysql_options(admin_url)["database"])
     pattern = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "\\_%"
     viewers = (
-        "SELECT u.max_user_connections FROM mysql.user u WHERE EXISTS"
-        " (SELECT 1 FROM mysql.tables_priv p WHERE p.User = u.User AND p.Host = u.Host AND p.Db LIKE ?)"
+        "SELECT u.max_user_connections FROM mysql.user u WHERE EXISTS (SELECT 1 FROM mysql.db p"
+        " WHERE p.User = u.User AND p.Host = u.Host AND REPLACE(p.Db, '\\\\_', '_') LIKE ?"
+        " AND p.Execute_priv = 'Y' AND p.Select_priv = 'N')"
     )
     with open_store(admin_url, any_schema=True) as store:
         try:
@@ -159,7 +160,10 @@ def crowding(admin_url: str) -> str:
 def printed(statements: Sequence[str]) -> str:
     """The statements as a file for the mysql client, passwords left for the administrator to fill in."""
     shown = [_without_secret(statement) for statement in statements]
-    return "".join(f"{statement};\n" for statement in shown)
+    # a procedure has semicolons of its own
+    return "".join(
+        f"DELIMITER //\n{statement} //\nDELIMITER ;\n" if ";" in statement else f"{statement};\n" for statement in shown
+    )
 
 
 def run_grants(admin_url: str, statements: Sequence[str]) -> None:

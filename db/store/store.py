@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
-from db.schema.version import SCHEMA_VERSION, check_version
+from db.schema.version import READ_VERSION, SCHEMA_VERSION, check_version
 from db.store import drivers
 from db.store.drivers import Meaning
 from db.store.orm import pw
@@ -318,7 +318,7 @@ class Store:
                 answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
                 drivers.refuse_galera(answer, self._galera, self.url)
             if not self.any_schema:
-                check_version(lambda sql: self.execute(sql).fetchall(), self.url)
+                check_version(lambda: self.execute(READ_VERSION).fetchall(), self.url)
         except pw.PeeweeException as error:
             self._drop()
             raise self._unavailable(error) from error

@@ -12,6 +12,7 @@ from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError
 from db.schema.version import check_version
 from db.store.ranges import LONGEST_LIST, may_be_cut
 from db.store.url import WHOLE, mysql_options, sqlite_path, sqlite_uri, without_password
+from db.views.questions import MESH, QUESTIONS, sql, tables
 from db.views.rows import (
     EventRow,
     LauncherRow,
@@ -22,7 +23,6 @@ from db.views.rows import (
     Reading,
     ResourceRow,
     WaitingRow,
-    columns,
     processor_state,
 )
 
@@ -36,21 +36,18 @@ ANSWER_S = 3
 AT_ONCE_S = 1.0
 #: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
 _LIMITED = (1226, 1203, 1969, 3024)
-
-_LIVE = " WHERE ended_at IS NULL"
-_CHANGED = " WHERE changed > ?"
-_ALIKE = ", ".join(f"`{name}`" for name in ProcessorRow._fields[3:])
-
-
-def _select(row_type: type, table: str) -> str:
-    return f"SELECT {columns(row_type)} FROM `{table}`"
+#: MySQL's errors for a procedure that is not there, or not for this account.
+_NO_PROCEDURE = (1305, 1370)
+#: MySQL's errors for an account that may not use the database, or not read a table or column there.
+_DENIED = (1044, 1142, 1143)
 
 
 class Viewer:
     """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
 
     Opened when first needed, opened again after the database was away. ``login``: of an SQLite file only what that
-    login processor's side is; a MySQL account sees what it may see.
+    login processor's side is. A MySQL account of viewers calls procedures, which say what it may see
+    (db/schema/login_views.py); any other account reads the tables.
     """
 
     def __init__(self, url: str, login: str = "") -> None:
@@ -59,15 +56,13 @@ class Viewer:
         self._path = sqlite_path(url)
         self._options = {} if self._path is not None else _driver_options(url)
         self._connection: Any = None
+        self._calls = False  # procedures
         self._boot_id: str | None = None
         self._file: tuple[int, int] | None = None
-        now = "(julianday('now') - 2440587.5) * 86400.0" if self._path is not None else "UNIX_TIMESTAMP(NOW(6)) + 0e0"
-        self._now = f"SELECT {now}"
-        self._mesh = f"SELECT {columns(MeshRow)}, {now} FROM mesh WHERE id = 1"
 
     def counter(self) -> int:
         """The mesh's change counter: the cheap question whether there is anything to read."""
-        return int(self._one("SELECT counter FROM mesh WHERE id = 1")[0])
+        return int(self._rows("counter")[0][0])
 
     def read(self, since: int | None = None) -> Reading:
         """All there is, or what changed after counter ``since``; as of one instant."""
@@ -75,36 +70,32 @@ class Viewer:
 
     def events(self, after: int | None = None, limit: int = 100) -> list[Any]:
         """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
-        select = _select(EventRow, "event")
         if after is None:
-            rows = self._rows(f"{select} ORDER BY id DESC LIMIT ?", (limit,))[::-1] or self._nothing_there()
+            rows = self._rows("last_events", limit)[::-1] or self._nothing_there()
         else:
-            rows = self._rows(f"{select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
-        return [EventRow._make(row) for row in rows]
+            rows = self._rows("events_after", after, limit)
+        return list(map(EventRow._make, rows))
 
     def history(self, limit: int = 100) -> list[Any]:
         """Ended launchers, the last one first."""
-        select = _select(LauncherRow, "launcher")
-        rows = self._rows(f"{select} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT ?", (limit,))
-        return [LauncherRow._make(row) for row in rows or self._nothing_there()]
+        return list(map(LauncherRow._make, self._rows("history", limit) or self._nothing_there()))
 
     def launcher(self, launcher: int) -> Any:
         """A launcher, live or ended; None when there is none of that id (any more)."""
-        rows = self._rows(f"{_select(LauncherRow, 'launcher')} WHERE id = ?", (launcher,))
+        rows = self._rows("launcher", launcher)
         return LauncherRow._make(rows[0]) if rows else None
 
     def waiting(self) -> list[Any]:
         """Requests that wait, first in first."""
-        return [WaitingRow._make(row) for row in self._rows(f"{_select(WaitingRow, 'waiting')} ORDER BY id")]
+        return list(map(WaitingRow._make, self._rows("waiting")))
 
     def resources(self) -> list[Any]:
         """GPUs and the like, by node."""
-        select = _select(ResourceRow, "node_resource")
-        return [ResourceRow._make(row) for row in self._rows(f"{select} ORDER BY node, name")]
+        return list(map(ResourceRow._make, self._rows("resources")))
 
     def now(self) -> float:
         """The database's clock."""
-        return float(self._one(self._now)[0])
+        return float(self._rows("now")[0][0])
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -121,66 +112,74 @@ class Viewer:
         self.close()
 
     def _read(self, since: int | None) -> Reading:
-        self._execute("BEGIN" if self._path is not None else "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        found = self._snapshot(since)
+        *row, now = found[0][0]
+        mesh = MeshRow._make(row)
+        if since is not None and (
+            self._boot_id not in (None, mesh.boot_id) or not mesh.trimmed_to <= since <= mesh.counter
+        ):
+            since, self._boot_id = None, None
+            return self._read(None)
+        self._boot_id = mesh.boot_id
+        if len(found) == 1:  # every change counts up
+            return Reading(False, mesh.counter, now, mesh, [], [], [], [])
+        nodes, processors, launchers, partitions = found[1:]
+        if since is None and not nodes and mesh.boot_id:  # every machine has a login processor
+            raise _no_side(self._login)
+        return Reading(
+            since is None,
+            mesh.counter,
+            now,
+            mesh,
+            list(map(NodeRow._make, sorted(nodes))),
+            list(map(ProcessorRow._make, sorted(processors))),
+            list(map(LauncherRow._make, sorted(launchers))),
+            list(map(PartitionRow._make, sorted(partitions))),
+        )
+
+    def _snapshot(self, since: int | None) -> list[Any]:
+        """The mesh's row, then the rows of each table; of one instant. The row alone where nothing has changed."""
+        if self._path is not None:
+            return self._selected(since, False)
+        ask = self._called if self._calls else self._selected
+        found = ask(since, True)
+        if len(found) > 1:
+            if any(may_be_cut(ids) for ids, *_ in found[2]):
+                return ask(since, False)
+            found[2] = [(*map(int, one.split(" ")), *alike) for ids, *alike in found[2] for one in ids.split(",")]
+        return found
+
+    def _called(self, since: int | None, grouped: bool) -> list[Any]:
+        return self._execute("CALL `reading`(?, ?)", (since, grouped))
+
+    def _selected(self, since: int | None, grouped: bool) -> list[Any]:
+        server = self._path is None
+        self._execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY" if server else "BEGIN")
         try:
-            *row, now = self._execute(self._mesh)[0]  # in one: a question costs a poll a tenth of a millisecond
-            mesh = MeshRow._make(row)
-            whole = (
-                since is None
-                or self._boot_id not in (None, mesh.boot_id)
-                or not mesh.trimmed_to <= since <= mesh.counter
-            )
-            self._boot_id = mesh.boot_id
-            if since == mesh.counter and not whole:  # every change counts up
-                return Reading(False, mesh.counter, now, mesh, [], [], [], [])
-            params = () if whole else (since,)
-            every = "" if whole else _CHANGED
-            live = _LIVE if whole else _CHANGED
-            nodes = self._table(NodeRow, "node", every, params)
-            if whole and not nodes and mesh.boot_id:  # every machine has a login processor
-                raise _no_side(self._login)
-            return Reading(
-                whole,
-                mesh.counter,
-                now,
-                mesh,
-                nodes,
-                self._processors(every, params),
-                self._table(LauncherRow, "launcher", live, params),
-                self._table(PartitionRow, "partition", live, params),
-            )
+            found = self._execute(sql(MESH, server=server))
+            if since == MeshRow._make(found[0][0][:-1]).counter:
+                return found
+            params = () if since is None else (since,)
+            for question in tables(since is not None, grouped):
+                found += self._execute(sql(question), params)
+            return found
         finally:
             self._execute("ROLLBACK")
 
     def _nothing_there(self) -> list[Any]:
         """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
-        boot_id, nodes = self._one("SELECT boot_id, (SELECT COUNT(*) FROM node) FROM mesh WHERE id = 1")
+        boot_id, nodes = self._rows("boot_and_nodes")[0]
         if boot_id and not nodes:
             raise _no_side(self._login)
         return []
 
-    def _processors(self, where: str, params: tuple[Any, ...]) -> list[Any]:
-        if self._path is not None:
-            return self._table(ProcessorRow, "processor", where, params)
-        # alike ones in a row: the MySQL driver, which is Python, takes longer for a hundred rows than all the rest does
-        sql = f"SELECT GROUP_CONCAT(id, ' ', node, ' ', slot), {_ALIKE} FROM processor{where} GROUP BY {_ALIKE}"
-        found = self._execute(sql, params)
-        if any(may_be_cut(ids) for ids, *_ in found):
-            return self._table(ProcessorRow, "processor", where, params)
-        rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
-        return list(map(ProcessorRow._make, sorted(rows)))
+    def _rows(self, question: str, *params: int) -> Any:
+        return self._again(lambda: self._ask(question, *params))
 
-    def _table(self, row_type: Any, table: str, where: str, params: tuple[Any, ...]) -> list[Any]:
-        # sorted here: told to sort what changed, SQLite would walk the whole table in the order of ids instead
-        order = "" if params else " ORDER BY id"
-        rows = self._execute(f"{_select(row_type, table)}{where}{order}", params)
-        return list(map(row_type._make, sorted(rows) if params else rows))
-
-    def _one(self, sql: str) -> Any:
-        return self._rows(sql)[0]
-
-    def _rows(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        return self._again(lambda: self._execute(sql, params))
+    def _ask(self, question: str, *params: int) -> Any:
+        if self._calls:
+            return self._execute(f"CALL `{question}`({', '.join('?' * len(params))})", params)[0]
+        return self._execute(sql(QUESTIONS[question], server=self._path is None), params)[0]
 
     def _again(self, work: Any) -> Any:
         """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
@@ -203,16 +202,23 @@ class Viewer:
                 raise self._unavailable(error) from error
         return self._again(work)
 
-    def _execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+    def _execute(self, statement: str, params: Sequence[Any] = ()) -> list[Any]:
+        """The rows of each result that a statement has: one, or as many as a procedure gives."""
         cursor = self._connection.cursor()
-        cursor.execute(sql if self._path is not None else sql.replace("?", "%s"), params)
-        return cursor.fetchall()
+        if self._path is not None:
+            return [cursor.execute(statement, params).fetchall()]
+        cursor.execute(statement.replace("?", "%s"), params)
+        found = [cursor.fetchall()]
+        while cursor.nextset():
+            if cursor.description:  # the last is how the procedure ended
+                found.append(cursor.fetchall())
+        return found
 
     def _connect(self) -> None:
         if self._path is not None:
             self._file = self._file_now()
             self._connection = _connect_sqlite(self._path)
-            check_version(self._execute, self.url)
+            self._check_version()
         else:
             self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
@@ -222,18 +228,30 @@ class Viewer:
                 self._execute(statement)
 
     def _connect_to_what_it_may_read(self) -> None:
-        """A viewer's account that an older program made has a URL of the tables; it may read views of them now."""
+        """A viewer's account that an older program made has a URL of the tables; it may call procedures now."""
         try:
-            self._connection = _connect_mysql(self._options)
-            check_version(self._execute, self.url)
+            self._connect_mysql()
         except Exception as error:
             name = self._options["database"]
-            if not _is_denied(error) or name.endswith(WHOLE):
+            if _code(error) not in _DENIED or name.endswith(WHOLE):
                 raise
             self.close()
             self._options = {**self._options, "database": name + WHOLE}
-            self._connection = _connect_mysql(self._options)
-            check_version(self._execute, self.url)
+            self._connect_mysql()
+
+    def _connect_mysql(self) -> None:
+        self._connection = _connect_mysql(self._options)
+        self._calls = True
+        try:
+            self._check_version()
+        except Exception as error:
+            if _code(error) not in _NO_PROCEDURE:
+                raise
+            self._calls = False
+            self._check_version()
+
+    def _check_version(self) -> None:
+        check_version(lambda: self._ask("schema_version"), self.url)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -245,9 +263,9 @@ class Viewer:
     def _unavailable(self, error: Exception) -> StoreError:
         if isinstance(error.args[0] if error.args else None, int):  # MySQL's: (code, text)
             code, text = error.args[0], str(error.args[-1])
-            if code == 1356:
+            if code == 1356 or (code in _DENIED and self._calls):
                 return SchemaError(
-                    f"the views of {self.url} do not fit the system database", "mesh db init with their --view-login"
+                    f"the procedures of {self.url} do not fit the system database", "run: mesh db init --run"
                 )
             if code in _LIMITED:
                 return DatabaseUnavailable(
@@ -359,10 +377,9 @@ def _connect_mysql(options: dict[str, Any]) -> Any:
     return connection
 
 
-def _is_denied(error: Exception) -> bool:
-    """Whether MySQL says that this account may not use the database, or not read a table or column there."""
-    code = error.args[0] if error.args else None
-    return code in (1044, 1142, 1143) and _is_database_error(error)
+def _code(error: Exception) -> int | None:
+    """The number of a MySQL driver's error."""
+    return error.args[0] if error.args and _is_database_error(error) else None
 
 
 def _is_database_error(error: Exception) -> bool:
