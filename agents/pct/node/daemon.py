@@ -22,8 +22,10 @@ from agents.pct.node.log import Log
 from agents.pct.node.paths import (
     incarnation_file,
     launchers_here,
+    life_file,
     owed_epilog,
     pct_socket,
+    replace_file,
     tombstone,
     write_incarnation,
 )
@@ -99,14 +101,27 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
     raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
 
 
-def next_incarnation(run: str, node: str) -> int:
-    """One more than the node's last PCT had since the mesh came up."""
+def next_incarnation(run: str, state: str, node: str, boot_id: str) -> int:
+    """One more than the node's last PCT had under its boot id. OSError.
+
+    Where the count was removed with RUN, a number that is later than any before: one that counts from 1 again is not
+    heard, whatever runs on its node.
+    """
+    from agents.pct.heartbeat.boot_id import kernel_boot, read_life
+
+    record = life_file(state, node)
     try:
         with open(incarnation_file(run, node), encoding="ascii") as file:
             number = int(file.read()) + 1
     except (OSError, ValueError):
-        number = 1
+        former, _, number = read_life(record)
+        # half: below the number of a life that is given up
+        number = max(number + 1, int(time.time()) // 2) if former == boot_id else 1
     write_incarnation(run, node, number)
+    try:
+        replace_file(record, f"{boot_id} {kernel_boot()} {number}\n")
+    except OSError:
+        pass  # a full disk; RUN has it
     return number
 
 
@@ -130,8 +145,10 @@ class Pct(LocalPct):
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
 
-            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, config.contact.mesh_boot)
-        self._incarnation = next_incarnation(config.run, config.node)
+            config.boot_id, begins_anew = node_life.boot_id(
+                config.run, config.state, config.node, config.contact.mesh_boot
+            )
+        self._incarnation = self._next_incarnation()
         self.mesh_time = MeshTime()
         self._outside: Any = None
         if config.outside is not None:
@@ -155,6 +172,10 @@ class Pct(LocalPct):
         self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
         self._loop.after(LOOK_S, self._look_at_socket)
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def _next_incarnation(self) -> int:
+        config = self._config
+        return next_incarnation(config.run, config.state, config.node, config.boot_id)
 
     def _look_at_socket(self) -> None:
         """RUN may have been removed below us: make again what is ours there, and take up whom we do not know yet."""
@@ -245,7 +266,7 @@ class Pct(LocalPct):
 
         config = self._config
         config.boot_id = node_life.new_boot_id(config.run, config.node, config.contact.mesh_boot)
-        self._incarnation = next_incarnation(config.run, config.node)
+        self._incarnation = self._next_incarnation()
         self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
 
     def run(self) -> None:
@@ -391,7 +412,7 @@ class Pct(LocalPct):
         session.reply(message, {})
 
     def _renew(self) -> None:
-        self._incarnation = next_incarnation(self._config.run, self._config.node)
+        self._incarnation = self._next_incarnation()
         self._log.write("wiped", incarnation=self._incarnation)
         self._beats.register_again()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -39,17 +38,20 @@ def incarnation_file(run: str, node: str) -> str:
     return os.path.join(run, f"incarnation-{node}")
 
 
-def later_incarnation(run: str, node: str) -> None:
-    """Where the count was removed with RUN: count on from a number that is later than any before. OSError."""
-    if not os.path.exists(incarnation_file(run, node)):
-        write_incarnation(run, node, int(time.time()) // 2)  # half: below the number of a life that is given up
+def life_file(state: str, node: str) -> str:
+    """A copy of what RUN says of the node's life, in case RUN is removed: boot id, kernel's boot id, incarnation."""
+    return os.path.join(state, f"life-{node}")
 
 
 def write_incarnation(run: str, node: str, number: int) -> None:
     """What the next PCT of the node counts on from. OSError."""
-    path = incarnation_file(run, node)
+    replace_file(incarnation_file(run, node), str(number))
+
+
+def replace_file(path: str, text: str) -> None:
+    """Write a small file, whole or not at all. OSError."""
     with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(str(number))
+        file.write(text)
     os.replace(path + ".new", path)
 
 
