@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Elsewhere, GivenUp, Invalid
@@ -58,16 +58,45 @@ def define_machine(
     login: str,
     nodes: Sequence[NodeSpec],
     topology: Mapping[str, Any] | None = None,
+    *,
+    refuse_others: bool = False,
 ) -> None:
     """Makes the machine what ``nodes`` say, as of a new boot.
 
     Node 0 is the login processor ``login``. What an earlier boot left running is ended as lost in reboot;
     processors keep their alloc mode and reservation, drained nodes stay drained. Under the boot id that is already
-    there nothing is ended, and Invalid when the machine is another than it was.
+    there nothing is ended, and Invalid when the machine is another than it was. ``refuse_others``: the same for a
+    database of another mesh that was not taken down.
     """
     specs = [NodeSpec(0, login, role="login"), *nodes]
     _check(specs)
-    store.run(lambda t: _define(t, name, boot_id, specs, topology))
+
+    def work(t: Transaction) -> None:
+        if refuse_others:
+            refuse_another_mesh(t.rows, name, login)
+        _define(t, name, boot_id, specs, topology)
+
+    store.run(work)
+
+
+def refuse_another_mesh(rows: Callable[[str], Sequence[Any]], name: str, login: str) -> None:
+    """Invalid when the database is that of another mesh, or of one on another login processor, which is not down.
+
+    A mesh is named after its state directory. ``rows`` runs a query.
+    """
+    whose = rows("SELECT m.name, n.name FROM mesh m JOIN node n ON n.id = 0 WHERE m.id = 1 AND m.boot_id <> ''")
+    if not whose or tuple(whose[0]) == (name, login):
+        return
+    other, there = whose[0]
+    nodes = rows("SELECT COUNT(*) FROM node WHERE role <> 'login' AND state IN ('up', 'suspect')")[0][0]
+    launchers = rows("SELECT COUNT(*) FROM launcher WHERE ended_at IS NULL")[0][0]
+    if nodes or launchers:
+        raise Invalid(
+            f"the database is that of mesh {other} on {there}, where {counted(nodes, 'node')} are up and"
+            f" {counted(launchers, 'launcher')} run: nothing was changed",
+            f"give this mesh a database of its own, or end that one there (mesh down); if it is lost for good:"
+            f" mesh db release {other}",
+        )
 
 
 def _check(specs: Sequence[NodeSpec]) -> None:
