@@ -241,7 +241,9 @@ class Hearing(Listener):
         self._behind_output(lambda: self._do(self._machine.child_over()))
 
     def _local_late(self) -> bool:
-        assert self._load is not None
+        assert self._load is not None and self._local is not None
+        if self._local.ranks.slow_to_begin:
+            return False  # the load has a deadline of its own
         return self._machine.state is State.STARTING and self._held < len(self._load.ranks)
 
     def _on_pulse(self, child: Child, back: bool) -> None:
