@@ -1,96 +1,108 @@
-"""A file system that is slow to begin a program, as parallel ones are under load: FUSE, without any library.
+"""A file system as slow as one wants: one file, read through FUSE at so many bytes a second. For root.
 
-``python slow_files.py MOUNT PROGRAM SECONDS`` shows PROGRAM as MOUNT/program, and answers each open for an exec after
-so many seconds. Root may mount it; it is unmounted when this process ends.
+It can also be slow to open the file for an exec, while it answers everything else.
 """
 
 import ctypes
+import errno
 import os
 import stat
 import struct
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT = 1, 2, 3, 14, 15, 17, 18, 25, 26
-OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 27, 29, 36, 42
-FOR_EXEC = 0x20  # of the flags of an open: FMODE_EXEC in the kernel's include/linux/fs.h
-REQUEST = struct.Struct("<IIQQIIII")  # length, operation, number, node, uid, gid, pid, padding
-ROOT, PROGRAM = 1, 2
+from tests.support.waiting import wait_until
+
+_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _STATFS, _RELEASE = 1, 2, 3, 14, 15, 17, 18
+_FLUSH, _INIT, _OPENDIR, _RELEASEDIR, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET = 25, 26, 27, 29, 34, 36, 38, 42
+_EMPTY = (_RELEASE, _FLUSH, _RELEASEDIR, _ACCESS, _DESTROY)
+_ROOT, _FILE, _FOR_LONG_S, _MNT_DETACH = 1, 2, 3600, 2
+_FOR_EXEC = 0x20  # of the flags of an open: __FMODE_EXEC in the kernel's include/linux/fs.h
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-class SlowFiles:
-    """The server's side of /dev/fuse."""
+@contextmanager
+def slow_file(directory: Path, content: Path, bytes_per_s: float, exec_s: float = 0.0) -> Iterator[Path]:
+    """A mount at ``directory`` with a program that is ``content``, as slow as that; each exec waits ``exec_s``."""
+    directory.mkdir()
+    command = [sys.executable, "-m", "tests.support.slow_files", str(directory), str(content)]
+    command += [str(bytes_per_s), str(exec_s)]
+    server = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    try:
+        wait_until(lambda: server.poll() is not None or os.path.ismount(directory), "it is mounted")
+        assert server.poll() is None
+        yield directory / content.name
+    finally:
+        _libc.umount2(os.fsencode(directory), _MNT_DETACH)
+        server.kill()
+        server.wait()
 
-    def __init__(self, program: str, seconds: float) -> None:
-        self.seconds = seconds
-        with open(program, "rb") as file:
-            self.content = file.read()
-        self.device = os.open("/dev/fuse", os.O_RDWR)
 
-    def mount(self, place: str) -> None:
-        options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mount(b"slow", place.encode(), b"fuse", ctypes.c_ulong(0), options):
+class Server:
+    """Answers the kernel, one request after another (linux/fuse.h)."""
+
+    def __init__(self, directory: str, content: str, bytes_per_s: float, exec_s: float) -> None:
+        self._name = os.path.basename(content).encode()
+        self._content = Path(content).read_bytes()
+        self._bytes_per_s, self._exec_s = bytes_per_s, exec_s
+        self._fd = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={self._fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},allow_other".encode()
+        if _libc.mount(b"slow", os.fsencode(directory), b"fuse", 0, options) != 0:
             raise OSError(ctypes.get_errno(), "mount")
 
     def serve(self) -> None:
+        """Until it is unmounted."""
         while True:
             try:
-                request = os.read(self.device, 1 << 18)
-            except OSError:
-                return  # unmounted
-            _, operation, number, node, *_ = REQUEST.unpack_from(request)
-            body = request[REQUEST.size :]
-            if operation in (FORGET, BATCH_FORGET, INTERRUPT):
+                data = os.read(self._fd, 1 << 20)
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    continue  # a request that was interrupted
+                return
+            _, operation, unique, node = struct.unpack_from("<IIQQ", data)
+            if operation in (_FORGET, _BATCH_FORGET, _INTERRUPT):
                 continue
-            if operation == OPEN and struct.unpack_from("<I", body)[0] & FOR_EXEC:
-                threading.Thread(target=self.open_late, args=(number,), daemon=True).start()
+            failed, answer = self._answer(operation, node, data[40:])
+            reply = struct.pack("<IiQ", 16 + len(answer), -failed, unique) + answer
+            if operation == _OPEN and struct.unpack_from("<I", data, 40)[0] & _FOR_EXEC and self._exec_s:
+                threading.Timer(self._exec_s, os.write, (self._fd, reply)).start()
                 continue
-            self.answer(number, self.reply(operation, node, body))
+            os.write(self._fd, reply)
+            if operation == _DESTROY:
+                return
 
-    def open_late(self, number: int) -> None:
-        time.sleep(self.seconds)
-        self.answer(number, struct.pack("<QII", 0, 0, 0))
-
-    def answer(self, number: int, reply: "bytes | int") -> None:
-        error, data = (-reply, b"") if isinstance(reply, int) else (0, reply)
-        try:
-            os.write(self.device, struct.pack("<IiQ", 16 + len(data), error, number) + data)
-        except OSError:
-            pass  # whoever asked was killed
-
-    def reply(self, operation: int, node: int, body: bytes) -> "bytes | int":
-        """What to answer, or an errno."""
-        if operation == INIT:
-            return struct.pack("<IIIIHHIIHHI28x", 7, 31, 1 << 17, 0, 12, 10, 1 << 17, 1, 32, 0, 0)
-        if operation == LOOKUP:
-            if node != ROOT or body.rstrip(b"\0") != b"program":
-                return 2
-            return struct.pack("<QQQQII", PROGRAM, 0, 60, 60, 0, 0) + self.attributes(PROGRAM)
-        if operation == GETATTR:
-            return struct.pack("<QII", 60, 0, 0) + self.attributes(node)
-        if operation in (OPEN, OPENDIR):
-            return struct.pack("<QII", 0, 0, 0)
-        if operation == READ:
+    def _answer(self, operation: int, node: int, body: bytes) -> tuple[int, bytes]:
+        if operation == _INIT:
+            return 0, struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 4, 4, 4096, 1, 0, 0, 0)
+        if operation == _LOOKUP:
+            if body.rstrip(b"\0") != self._name:
+                return errno.ENOENT, b""
+            return 0, struct.pack("<QQQQII", _FILE, 0, _FOR_LONG_S, _FOR_LONG_S, 0, 0) + self._attributes(_FILE)
+        if operation == _GETATTR:
+            return 0, struct.pack("<QII", _FOR_LONG_S, 0, 0) + self._attributes(node)
+        if operation in (_OPEN, _OPENDIR):
+            return 0, struct.pack("<QII", 0, 2, 0)  # what was read stays in the page cache
+        if operation == _READ:
             _, offset, size = struct.unpack_from("<QQI", body)
-            return self.content[offset : offset + size]
-        if operation == STATFS:
-            return struct.pack("<QQQQQIIII24x", 1, 1, 1, 2, 2, 4096, 255, 4096, 0)
-        return b"" if operation in (RELEASE, RELEASEDIR, FLUSH) else 38
+            part = self._content[offset : offset + size]
+            time.sleep(len(part) / self._bytes_per_s)
+            return 0, part
+        if operation == _STATFS:
+            return 0, bytes(80)
+        return (0 if operation in _EMPTY else errno.ENOSYS), b""
 
-    def attributes(self, node: int) -> bytes:
-        mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | 0o755
-        size = 0 if node == ROOT else len(self.content)
-        return struct.pack("<QQQQQQIIIIIIIIII", node, size, 1, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
-
-
-def main() -> None:
-    place, program, seconds = sys.argv[1:]
-    files = SlowFiles(program, float(seconds))
-    files.mount(place)
-    files.serve()
+    def _attributes(self, node: int) -> bytes:
+        directory = node == _ROOT
+        size = 0 if directory else len(self._content)
+        mode = stat.S_IFDIR | 0o755 if directory else stat.S_IFREG | 0o755
+        numbers = (node, size, (size + 511) // 512, 0, 0, 0)
+        return struct.pack("<QQQQQQIIIIIIIIII", *numbers, 0, 0, 0, mode, 1, os.getuid(), os.getgid(), 0, 4096, 0)
 
 
 if __name__ == "__main__":
-    main()
+    Server(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])).serve()

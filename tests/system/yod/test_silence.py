@@ -3,17 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.link.client import Client
-from tests.support import slow_files
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.slow_files import slow_file
 from tests.support.waiting import wait_until
 from tests.support.yods import free, ranks_left
 
@@ -101,21 +99,10 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.fixture
-def slow_program(tmp_path: Path) -> Iterator[str]:
-    """/bin/true on a file system that takes 7 s for each exec: longer than a launch child may be silent."""
+def test_a_program_on_a_slow_file_system_is_waited_for(mesh: MakeMesh, tmp_path: Path) -> None:
+    """Each exec takes longer than a launch child may be silent."""
     if os.geteuid() or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting a file system of our own needs root and /dev/fuse")
-    server = subprocess.Popen([sys.executable, slow_files.__file__, str(tmp_path), "/bin/true", "7"])
-    try:
-        wait_until((tmp_path / "program").exists, "it is mounted")
-        yield str(tmp_path / "program")
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=False)
-        server.kill()
-        server.wait()
-
-
-def test_a_program_on_a_slow_file_system_is_waited_for(mesh: MakeMesh, slow_program: str) -> None:
-    done = mesh(4, 2).run("yod", "-sz", "4", slow_program)
+    with slow_file(tmp_path / "slow", Path("/bin/true"), 1e9, exec_s=7.0) as program:
+        done = mesh(4, 2).run("yod", "-sz", "4", str(program))
     assert done.returncode == 0 and "no word yet" in done.stderr and "silent" not in done.stderr, done
