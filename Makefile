@@ -33,7 +33,7 @@ check: $(DEV)
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
-	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/idset.py redmesh/sanitise.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/keeper agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/state.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
 
 bench: $(DEV)
 	@$(COMPILE)

@@ -44,6 +44,14 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("login_address", TEXT, "", 0, "this machine's address for the hosts' agents; empty: the one that routes to them"),
     ("agent_port", COUNT, 7117, 1, "the TCP port that agents listen on, and the UDP port of the RCA"),
     ("cpa_port", COUNT, 0, 0, "the TCP port of the first CPA, for login processors without one; 0: none listens"),
+    (
+        "manager",
+        TEXT,
+        "auto",
+        0,
+        "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux …",
+    ),
+    ("job", TEXT, "", 0, "from outside of a job: the state directory of its mesh (`mesh manager list` shows it)"),
     ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),
     ("connect_s", SECONDS, 15.0, 1, "seconds that a host may take to let us in over SSH"),
     ("fanout", COUNT, 32, 2, "children of a node in the tree of a launch"),
@@ -81,6 +89,9 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("mpi", TEXT, "auto", 0, "what `--mpi` is for scripts and programs that name no MPI: auto, pmi1, pmi2, pmix, none"),
     ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
     ("history_rows", COUNT, 10000, 0, "how many ended partitions and launchers are kept"),
+    ("job_limit_mb", COUNT, 1024, 1, "MiB that the state object of one job may grow to"),
+    ("job_days", SECONDS, 30.0, 0, "days for which state objects of ended jobs are kept; 0: no limit"),
+    ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
@@ -93,6 +104,15 @@ CONSOLE = "console"
 SITE = "/etc/redmesh/mesh.toml"
 
 
+#: Variables of which a job of a batch system has at least one: nothing else is asked where none is set.
+JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID")
+#: Keys that describe a machine: in a job, what the manager allocated is the machine.
+_MACHINE = frozenset(
+    ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
+     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system")
+)  # fmt: skip
+
+
 class ConfigurationError(UsageError):
     """A configuration that cannot be used; says where the value came from."""
 
@@ -100,7 +120,18 @@ class ConfigurationError(UsageError):
 class Settings:
     """What this command works with. ``where[key]`` tells which layer a value came from."""
 
-    __slots__ = (*_BY_NAME, "_runtime", "console", "file", "host_tables", "mesh", "state_dir", "topology", "where")
+    __slots__ = (
+        *_BY_NAME,
+        "_runtime",
+        "allocation",
+        "console",
+        "file",
+        "host_tables",
+        "mesh",
+        "state_dir",
+        "topology",
+        "where",
+    )
 
     database: str
     cpa_database_file: str
@@ -114,6 +145,9 @@ class Settings:
     login_address: str
     agent_port: int
     cpa_port: int
+    manager: str
+    job: str
+    allocation: str  # MANAGER-JOB of the batch system's job that this process is in and uses; "" outside of one
     ssh_config: str
     connect_s: float
     host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/hosts/description.py)
@@ -140,6 +174,9 @@ class Settings:
     nice_grace_s: float
     history_days: int
     history_rows: int
+    job_limit_mb: int
+    job_days: float
+    jobs_mb: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md
@@ -156,8 +193,10 @@ class Settings:
         environ: Mapping[str, str],
         topology: dict[str, Any] | None = None,
         console: dict[str, Any] | None = None,
+        allocation: str = "",
     ):
         put = object.__setattr__
+        put(self, "allocation", allocation)
         put(self, "console", console)
         put(self, "topology", topology)
         put(self, "host_tables", ())
@@ -166,11 +205,16 @@ class Settings:
         self._name_hosts(values.get("hosts", ()))
         put(self, "where", where)
         put(self, "file", file)
-        home = state_directory(environ)
+        above = f"{job_directory(environ)}/redmesh-{os.geteuid()}"
+        home = self.job or (f"{above}/jobs/{allocation}" if allocation else state_directory(environ))
         system = os.path.realpath(self.system) if self.system else ""
         put(self, "state_dir", system if system and not os.geteuid() else home)
         put(self, "mesh", f"{binascii.crc32(os.fsencode(system or home)):08x}")
-        put(self, "_runtime", self.system_run if system else runtime_directory(environ))
+        put(
+            self,
+            "_runtime",
+            self.system_run if system else above if allocation or self.job else runtime_directory(environ),
+        )
         if not self.database:
             put(self, "database", f"sqlite://{system or home}/mesh.db")
 
@@ -214,6 +258,12 @@ def state_directory(environ: Mapping[str, str]) -> str:
     return os.path.realpath(f"{home}/redmesh")
 
 
+def job_directory(environ: Mapping[str, str]) -> str:
+    """Where a job's files may be: ``$TMPDIR``, which many batch systems make for each job, else ``/tmp``."""
+    place = environ.get("TMPDIR", "")
+    return os.path.realpath(place) if place.startswith("/") and os.access(place, os.W_OK | os.X_OK) else "/tmp"
+
+
 def runtime_directory(environ: Mapping[str, str]) -> str:
     """Above RUN: ``$XDG_RUNTIME_DIR/redmesh``, else ``/tmp/redmesh-UID``."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -246,13 +296,36 @@ def load(
             word = f"--{name.replace('_', '-')}"
             values[name] = _parsed(name, option, word) if isinstance(option, str) else _typed(name, option, word, "")
             where[name] = word
-    settings = Settings(values, where, file, environ, sections.get(TOPOLOGY), sections.get(CONSOLE))
+    allocation = _allocation(values, environ)
+    if allocation:
+        for name in _MACHINE & values.keys():
+            del values[name]
+        sections.pop(TOPOLOGY, None)
+    settings = Settings(values, where, file, environ, sections.get(TOPOLOGY), sections.get(CONSOLE), allocation)
     if settings.suspect_s > settings.down_s:
         raise ConfigurationError(
             f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
             "a node is suspect before it is down",
         )
     return settings
+
+
+def _allocation(values: Mapping[str, Value], environ: Mapping[str, str]) -> str:
+    """The batch system's job that this process is in, as MANAGER-JOB; "" outside of one, or where none is wanted."""
+    name = str(values.get("manager", "auto"))
+    if name == "none" or values.get("job") or (name == "auto" and not any(mark in environ for mark in JOB_MARKS)):
+        return ""
+    from agents.managers import registry
+    from redmesh.managers import ManagerError
+
+    try:
+        found, manager = registry.find(environ, name)
+        job = str(manager.job_id(environ)) if found else ""
+    except ManagerError as error:
+        raise UsageError(error.message, error.hint) from None
+    return (
+        found + "-" + "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in job) if found else ""
+    )
 
 
 def _read_file(file: str) -> tuple[dict[str, Value], dict[str, dict[str, Any]]]:

@@ -315,7 +315,7 @@ def stacks(
 def _ask(name: str, words: list[str], env: Mapping[str, str] | None) -> str:
     """Standard output of one of our commands. RedmeshError with what it wrote to stderr when it printed nothing."""
     done = subprocess.run(
-        [*start_command(f"console.cli.{name}.command"), *words],
+        [*start_command(name), *words],
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -339,7 +339,7 @@ async def _readable(fd: int) -> None:
 
 
 def _yod() -> list[str]:
-    return start_command("console.cli.yod.command")
+    return start_command("yod")
 
 
 def _file(data: bytes) -> IO[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Iterable, List
+    from typing import Iterable, List, Tuple
 
 #: More ranks than any launch has: what a peer says must not make a number of gigabytes here.
 MOST = 1 << 24
@@ -63,3 +63,39 @@ def members(ranks: int) -> List[int]:
         found.append(low.bit_length() - 1)
         ranks ^= low
     return found
+
+
+# Lists of ranks and of names for people.
+
+
+def fold_ranks(ranks: List[int]) -> str:
+    """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
+    runs: List[List[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] + 1 == rank:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def fold_names(names: List[str]) -> str:
+    """``[n0, n1, n2, login]`` → ``n0-n2,login``: names that differ in their last number, counted up, are folded."""
+    runs: List[List[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _follows(before: str, name: str) -> bool:
+    head, number = _split(before)
+    next_head, next_number = _split(name)
+    return bool(number and next_number) and head == next_head and int(next_number) == int(number) + 1
+
+
+def _split(name: str) -> Tuple[str, str]:
+    head = name.rstrip("0123456789")
+    return head, name[len(head) :]

@@ -1,9 +1,14 @@
-"""Start one of our commands in an interpreter of its own, which loads nothing from the current directory.
+"""Start one of our daemons or commands in an interpreter of its own, whatever the environment's packages are called.
 
-``python -P -m`` is not enough: with a relative entry in ``PYTHONPATH`` it imports a package ``console`` of the current
-directory. So this file is run as a script, drops these entries from its path, and only then imports the command. The
-variable itself stays as it is, because ranks get it from yod. The scripts in bin/ begin with the same lines.
-Where the new interpreter does not find our packages by itself, it takes those that this file belongs to.
+The packages ``agents``, ``console``, ``db`` and ``simulated`` are the *rooms*. An installed Redmesh keeps them in
+``redmesh/_rooms``, where no other distribution has files; a source tree, an editable installation and the snapshot of
+a mesh have them beside ``redmesh``. Whatever runs our code puts the rooms first on its path, so that a top-level
+package of the same name (``agents`` of openai-agents, for example) is never imported instead. Programs that only
+``import redmesh`` have no rooms on their path.
+
+This file is also run as a script, because ``python -P -m`` is not enough: with a relative entry in ``PYTHONPATH`` it
+imports a package ``redmesh`` of the current directory. The script drops these entries from its path before its first
+import of ours. The variable itself stays as it is, because ranks get it from yod. The scripts in bin/ begin likewise.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -18,40 +23,80 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
+#: The directory with the package ``redmesh``.
+ROOT = os.path.dirname(_HERE)
+_INSTALLED = os.path.join(_HERE, "_rooms")
+#: The directory with the other packages.
+ROOMS = _INSTALLED if os.path.isdir(_INSTALLED) else ROOT
 
-def start_command(module: str) -> list[str]:
-    """The words that start the command ``module`` (``console.cli.yod.command``): its own words follow."""
-    return [sys.executable, "-P", os.path.abspath(__file__), module]
+#: What can be started, and the module whose ``main`` it is.
+MODULES = {
+    "yod": "console.cli.yod.command",
+    "mesh": "console.cli.mesh.command",
+    "pingd": "console.cli.pingd.command",
+    "showmesh": "console.cli.showmesh",
+    "keeper": "agents.keeper.__main__",
+    "pct": "agents.pct.__main__",
+    "rca": "agents.rca.__main__",
+    "cpa": "agents.cpa.__main__",
+    "cleanup": "agents.cpa.cleanup.__main__",
+    "simulated": "simulated.__main__",
+}
 
 
-def without_relative(variables: "Mapping[str, str]") -> dict[str, str]:
+def start_command(name: str, root: str = ROOT) -> "list[str]":
+    """The words that start the daemon or command ``name``, one of MODULES, of the ``redmesh`` in ``root``.
+
+    The arguments of ``name`` follow them.
+    """
+    return [sys.executable, "-P", os.path.join(root, "redmesh", "start_command.py"), name]
+
+
+def without_relative(variables: "Mapping[str, str]") -> "dict[str, str]":
     """``variables`` whose ``PYTHONPATH`` has absolute entries alone: for processes that start no ranks."""
     kept = {**variables}
     path = os.pathsep.join(filter(os.path.isabs, kept.pop("PYTHONPATH", "").split(os.pathsep)))
     return {**kept, "PYTHONPATH": path} if path else kept
 
 
-def _main(module: str) -> int:
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if root not in sys.path:
-        # Whoever starts us may have found the packages by a path of its own (a checkout, a directory that a script
-        # added), which a new interpreter does not have. Behind the standard library: nothing there may replace that.
+def find_rooms() -> None:
+    """Put our packages first on the path of this process."""
+    if ROOT not in (ROOMS, *sys.path):
+        # The process that starts us may have found ``redmesh`` by a path of its own (a checkout, a directory that a
+        # script added). Behind the standard library: nothing there may replace that.
         library = os.path.dirname(os.__file__)
         known = [place for place, entry in enumerate(sys.path) if entry == library or entry.endswith("/lib-dynload")]
-        sys.path.insert(max(known, default=-1) + 1, root)
+        sys.path.insert(max(known, default=-1) + 1, ROOT)
+    sys.path.insert(0, ROOMS)
+
+
+def run_command(name: str) -> int:
+    """Run ``name``, one of MODULES, with ``sys.argv`` in this process; its exit status."""
+    find_rooms()
     try:
-        wanted = __import__(module, fromlist=["main"])
+        module = __import__(MODULES[name], fromlist=["main"])
     except (ImportError, OSError, SyntaxError) as error:
         if "REDMESH_DEBUG" in os.environ:
             raise
-        command = next((word for word in reversed(module.split(".")) if word not in ("command", "__main__")), module)
         reason = f"{type(error).__name__}: {error}"
         hint = (
             f"{sys.executable} needs all of Redmesh and what it requires: install it again; REDMESH_DEBUG=1 shows where"
         )
-        print(f"{command}: the packages in {root} cannot be loaded: {reason} ({hint})", file=sys.stderr)
+        print(f"{name}: the packages in {ROOMS} cannot be loaded: {reason} ({hint})", file=sys.stderr)
         return 125
-    return int(wanted.main())
+    if MODULES[name].startswith("console."):
+        return int(module.main())
+    return int(module.main(sys.argv[1:]))
+
+
+def main() -> int:
+    """Run the command that the first word names."""
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name not in MODULES:
+        print(f"usage: python -P -m redmesh {'|'.join(MODULES)} [arguments]", file=sys.stderr)
+        return 2
+    return run_command(name)
 
 
 if __name__ == "__main__":
@@ -69,4 +114,4 @@ if __name__ == "__main__":
             sys.path[:] = [e for e in sys.path if os.path.isabs(e) and (e not in here or f"{e}/".startswith(library))]
             site.main()  # adds site-packages and its paths again, if the current directory is one of them
 
-    sys.exit(_main(sys.argv.pop(1)))
+    sys.exit(main())

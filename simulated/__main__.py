@@ -1,4 +1,4 @@
-"""``python -m simulated --config keeper.json --name sim-0``"""
+"""``python -P -m redmesh simulated --config keeper.json --name sim-0``"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 def main(arguments: list[str]) -> int:
     """Stand in for nodes until SIGTERM or SIGINT; the exit status."""
     if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
-        print("usage: python -m simulated --config FILE --name NAME", file=sys.stderr)
+        print("usage: python -P -m redmesh simulated --config FILE --name NAME", file=sys.stderr)
         return 2
     try:
         with open(arguments[1], encoding="utf-8") as file:

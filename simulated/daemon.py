@@ -12,8 +12,9 @@ from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.heartbeat.session import Beats
-from agents.pct.node.daemon import AGENT, TOMBSTONE_S, next_incarnation
-from agents.pct.node.listener import Door
+from agents.pct.node.daemon import AGENT, TOMBSTONE_S
+from agents.pct.node.incarnation import next_incarnation
+from agents.pct.node.listener import LaunchListener
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
@@ -37,9 +38,10 @@ class StandIn:
         self._log = Journal(os.path.join(state, "log", f"{name}.jsonl"), name)
         address = os.path.join(run, f"{name}.sock")
         self._host = Host(loop, frozenset(self._nodes), address)
-        self._door = Door(loop, self._launch, self._welcome)
+        self._listener = LaunchListener(loop, self._launch, self._welcome)
         self._host.connect = self._pair
-        self._server = Server(loop, address, "pct", PCT, self._on_request, name=name, on_accept=self._door.accept)
+        self._server = Server(loop, address, "pct", PCT, self._on_request, name=name)
+        self._server.on_accept = self._listener.accept
         self._incarnation = next_incarnation(run, state, name, self._boot_id)
         self._address = address
         self._beats = Beats(loop, os.path.join(run, "rca.sock"), self._registration, lambda: len(self._host.launches))
@@ -55,7 +57,7 @@ class StandIn:
     def _pair(self) -> socket.socket:
         # a child in this same process: the same frames over a pair of sockets, without connect and accept
         ours, theirs = socket.socketpair()
-        self._loop.after(0, lambda: self._door.accept(theirs))
+        self._loop.after(0, lambda: self._listener.accept(theirs))
         return ours
 
     def _launch(self, sock: socket.socket, role: str) -> None:

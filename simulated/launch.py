@@ -1,6 +1,6 @@
 """One node's part of one launch, in a process that stands in for many nodes: the real tree, without processes.
 
-The states are those of a launch child (agents/pct/launch/states.py); a rank is a number that waits for its time.
+The states are those of a launch child (agents/pct/launch_child/states.py); a rank is a number that waits for its time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from agents.link.loop import READ, Loop
 from agents.link.sockets import listen
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Program, child_load, child_window, read_load, runs
-from agents.pct.launch.states import Action, Event, LaunchMachine, State
 from agents.pct.launch.tree import Child, Upward
+from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.stdio.stdout import Relay
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
@@ -278,7 +278,8 @@ class Launch:
 
     # the children
 
-    def _on_child_message(self, child: Child, op: str, message: Message) -> None:
+    def child_said(self, child: Child, op: str, message: Message) -> None:
+        """A message from a child."""
         if child.over:
             return
         if op == "ready":
@@ -304,12 +305,17 @@ class Launch:
         assert self._relay is not None
         self._relay.barrier(call)
 
-    def _on_child_output(self, child: Child, kind: int, payload: bytes) -> None:
+    def child_wrote(self, child: Child, kind: int, payload: bytes) -> None:
+        """Output of a rank below."""
         assert self._relay is not None
         rank = int.from_bytes(payload[:4], "big")
         self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
 
-    def _on_child_lost(self, child: Child, reason: str, _fate: Message | None = None) -> None:
+    def input_taken(self) -> None:
+        """Standard input goes nowhere here."""
+
+    def child_lost(self, child: Child, reason: str, death: Message | None = None) -> None:
+        """A subtree has gone."""
         early = self._machine.state in (State.STARTING, State.HELD)
         child.drop()
         if early:
@@ -338,7 +344,7 @@ class Launch:
             self._children.append(
                 Below(
                     self._host, run, child_load(self._message, run, window), self._common, window,
-                    self._on_child_message, self._on_child_output, self._on_child_lost, lambda _sink: None,
+                    self,
                 )
             )  # fmt: skip
         self._loop.after(0, self._begin)
@@ -360,7 +366,7 @@ class Launch:
             if child.over:
                 continue
             if child.link is None:
-                self._on_child_lost(child, "killed before it was reached")
+                self.child_lost(child, "killed before it was reached")
             else:
                 child.send({"op": "kill"})
 

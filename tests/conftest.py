@@ -19,6 +19,8 @@ from tests.support.daemons import daemons, make_daemons
 from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
 from tests.support.stores import database_url, machine, sql_database, sql_server, store
+from tests.support.turns import Turns
+from tests.support.waiting import patience
 
 __all__ = [
     "daemons",
@@ -29,8 +31,11 @@ __all__ = [
     "mesh",
     "netns_hosts",
     "nobodys_own_mesh",
+    "pytest_collection_modifyitems",
     "pytest_configure",
+    "pytest_configure_node",
     "pytest_runtest_call",
+    "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
     "pytest_terminal_summary",
@@ -55,13 +60,13 @@ def nobodys_own_mesh() -> Iterator[None]:
     """No test starts the mesh of whoever runs the tests: one that starts any outside its own directories fails."""
     yield
     if (HOME / "redmesh").exists():
-        mesh = [sys.executable, "-P", "-m", "console.cli.mesh", "down", "--force"]
+        mesh = [sys.executable, "-P", "-m", "redmesh", "mesh", "down", "--force"]
         subprocess.run(mesh, stdin=subprocess.DEVNULL, capture_output=True)
         shutil.rmtree(HOME / "redmesh")
         pytest.fail("a personal mesh was started; tests have meshes in directories of their own")
 
 
-#: The limit of a test, kept for its later phases and tries.
+#: The limit of a test, kept for its later phases.
 _LIMIT = pytest.StashKey[Any]()
 #: A descriptor of the terminal, which pytest's capture of a test's output leaves alone.
 _TERMINAL = pytest.StashKey[int]()
@@ -69,20 +74,54 @@ _TERMINAL = pytest.StashKey[int]()
 _GRACE_S = 60.0
 
 
+#: The turns of a run that has several processes.
+_TURNS = pytest.StashKey[Turns]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a quiet machine comes last, and says why it does."""
+    for item in items:
+        marker = item.get_closest_marker("load_sensitive")
+        if marker is not None and not marker.kwargs.get("reason"):
+            raise pytest.UsageError(f"{item.nodeid}: load_sensitive needs a reason")
+    items.sort(key=_is_load_sensitive)
+
+
+def _is_load_sensitive(item: pytest.Item) -> bool:
+    return item.get_closest_marker("load_sensitive") is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist where the turns are taken."""
+    node.workerinput["turns"] = str(HOME)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test when it is its turn; its time limit begins then."""
+    turns = item.config.stash.get(_TURNS, None)
+    if turns is None:
+        return (yield)
+    with turns.take(alone=_is_load_sensitive(item)):
+        return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Keep the limit: pytest-timeout arms it once, and drops it when a phase fails."""
-    item.stash[_LIMIT] = settings
+    item.stash.setdefault(_LIMIT, settings)
 
 
 def _arm(item: pytest.Item) -> None:
-    """Start the time limit of a phase of ``item``: set-up, call and tear-down of each try have the whole of it.
+    """Start the time limit of a phase of ``item``: set-up, call and tear-down have the whole of it each.
 
     A signal ends what waits in Python. Where that has no effect (its exception was swallowed, or C code does not
     return), the process prints its stacks and exits; xdist then starts another.
     """
     settings = item.stash.get(_LIMIT, None)
     if settings is not None:
+        settings = settings._replace(timeout=patience(settings.timeout))
         item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
         faulthandler.dump_traceback_later(settings.timeout + _GRACE_S, exit=True, file=item.config.stash[_TERMINAL])
@@ -137,6 +176,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise KeyboardInterrupt("SIGTERM")
 
     config.stash[_TERMINAL] = os.dup(2)
+    config.addinivalue_line("markers", "load_sensitive(reason): needs a quiet machine; runs alone, after the others")
+    if hasattr(config, "workerinput"):
+        config.stash[_TURNS] = Turns(Path(config.workerinput["turns"]))
     os.environ.update(dict.fromkeys(("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"), str(HOME)))
     # how the tests are run (in several processes, without buffers) is nothing to what they run
     for name in ("COLUMNS", "LINES", "PYTHONUNBUFFERED"):

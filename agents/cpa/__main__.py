@@ -1,4 +1,4 @@
-"""``python -m agents.cpa --config keeper.json --name cpa-0``"""
+"""``python -P -m redmesh cpa --config keeper.json --name cpa-0``"""
 
 import gc
 import os
@@ -16,7 +16,7 @@ from db.store.store import open_store
 
 #: Objects made before the collector looks: an allocation of 64 makes 300, none of them in a cycle.
 COLLECT_AFTER = 50_000
-USAGE = "usage: python -m agents.cpa --config FILE --name NAME"
+USAGE = "usage: python -P -m redmesh cpa --config FILE --name NAME"
 
 
 def main(arguments: list[str]) -> int:

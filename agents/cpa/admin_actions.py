@@ -22,10 +22,11 @@ from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import hello
 from db.allocation import finish
-from db.allocation.allocate import Live
+from db.allocation.types import Live
 from db.errors import StoreError
 from db.machine import nodes_bulk
 from db.store.outage import Outage
+from db.views import deployment_reads
 
 ANSWER_S = 3.0
 #: Bytes that a yod may say before it has answered; of its answer; what a frame costs beyond its own.
@@ -204,8 +205,8 @@ class Interventions:
         _Reset(self, by, launchers, self._outage.guard(lambda: self._addresses(names)), done).begin()
 
     def _addresses(self, names: Sequence[str]) -> dict[str, str]:
-        rows = self._operations.store.read("SELECT name, address FROM node WHERE role <> 'login'")
-        there = {str(name): str(address) for name, address in rows}
+        nodes = deployment_reads.places(self._operations.store)
+        there = {node.name: node.address for node in nodes if node.role != "login"}
         for name in names:
             if name not in there:
                 raise AgentError(f"there is no node {name[:80]!r} in this mesh", code="invalid")

@@ -3,10 +3,10 @@
 import json
 import os
 import stat
-import sys
 from typing import Any, NamedTuple
 
 from agents.wire.errors import AgentError
+from redmesh.start_command import start_command
 
 
 class ConfigError(AgentError):
@@ -60,7 +60,7 @@ def read(path: str) -> Config:
             database=_database(whole),
             batch_accounts=frozenset(map(str, whole.get("batch_accounts", ()))),
             admins=frozenset(map(str, whole.get("admins", ()))),
-            cleanup=(str(cleanup),) if cleanup else (sys.executable, "-P", "-m", "agents.cpa.cleanup"),
+            cleanup=(str(cleanup),) if cleanup else tuple(start_command("cleanup")),
             history_days=float(whole.get("history_days", 30)),
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),

@@ -12,8 +12,7 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
-from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, Logins
-from agents.cpa.logins.vouching import VOUCH, vouched
+from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
 from agents.cpa.preemption_notices import GivingWay
@@ -29,7 +28,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.allocate import Live
+from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 from db.store.outage import Outage
 from db.store.store import Store
@@ -74,9 +73,10 @@ class Cpa:
     def start(self) -> None:
         """Listen and begin."""
         self.server = Server(
-            self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, self._session_ended, name=self.name,
-            public=self.config.public, users=self.users, on_exhausted=self.journal.exhausted,
+            self.loop, self.config.socket(self.name), "cpa", CPA, self._arrived, name=self.name,
+            public=self.config.public, users=self.users,
         )  # fmt: skip
+        self.server.on_session_end, self.server.on_exhausted = self._session_ended, self.journal.exhausted
         place = self.config.place(self.name)
         if place:
             from agents.cpa.logins.listener import Afar  # a mesh of one machine never loads TLS

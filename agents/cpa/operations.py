@@ -19,10 +19,13 @@ from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
 from db.allocation import allocate, finish, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
+from db.allocation.types import PENDING_S, Choose, Demand
+from db.jobs import locations
 from db.machine import nodes as machine
 from db.machine import nodes_bulk, rcas, reservations
 from db.store.store import Store
 from db.views import daemon_reads, history
+from redmesh.state import is_uuid
 
 MAX_COMMAND = 4096  # characters of a command line that the database keeps
 MAX_REASON = 500
@@ -56,7 +59,7 @@ class Operations:
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
-        self.pending_s, self.loading_s = allocate.PENDING_S, LOADING_S
+        self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
         """The answer. StoreError or AgentError as the operation has it."""
@@ -92,7 +95,7 @@ class Operations:
             ),
         )
 
-    def demand(self, uid: int, message: Message) -> allocate.Demand:
+    def demand(self, uid: int, message: Message) -> Demand:
         """What an allocate asks for, as the database wants it."""
         if any(message.get(key) for key in NAMING):
             self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
@@ -104,7 +107,7 @@ class Operations:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
         if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
             raise AgentError("pid and pid_started are not a process's", code="invalid")
-        return allocate.Demand(
+        return Demand(
             request_key=_key(message),
             uid=uid,
             user=user_name(uid),
@@ -120,7 +123,7 @@ class Operations:
             cookie=message.get("cookie"),
             resources=message.get("resources", {}),
             shape=shape,
-            nice=message.get("nice", False),
+            nice=message.get("preemptible", False),
             pending_s=min(max(self.pending_s, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 
@@ -151,7 +154,7 @@ class Operations:
             reply["resources"] = devices
         return Answer(reply)
 
-    def choose_for(self, message: Message) -> allocate.Choose:
+    def choose_for(self, message: Message) -> Choose:
         """The placement that an allocate names, on this machine."""
         name = message.get("placement", placement.DEFAULT)
         name = self.default_placement if name == placement.DEFAULT else name
@@ -324,8 +327,8 @@ class Operations:
         self.rights.need_daemon(uid, "nodes_out")
         return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
 
-    def _far_nodes(self, uid: int, message: Message) -> Answer:
-        self.rights.need_daemon(uid, "far_nodes")
+    def _remote_nodes(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "remote_nodes")
         return Answer(rcas.far_nodes(self.store, message["login"])._asdict())
 
     def _rca_here(self, uid: int, message: Message) -> Answer:
@@ -357,6 +360,34 @@ class Operations:
         tell(self.store, node, known.boot_id, known.incarnation, reason, message.get("rca", ""))
         return Answer({})
 
+    # --- where state objects are
+
+    def _state_register(self, uid: int, message: Message) -> Answer:
+        uuid, node, owner = self._of_job(uid, message, "node")
+        return Answer({"news": locations.register(self.store, uuid, node, owner)})
+
+    def _state_moved(self, uid: int, message: Message) -> Answer:
+        uuid, sender, owner = self._of_job(uid, message, "sender")
+        moved = locations.report_move(self.store, uuid, sender, message["receiver"], message["counter"], owner)
+        return Answer({"news": moved})
+
+    def _state_forget(self, uid: int, message: Message) -> Answer:
+        return Answer({"news": locations.forget(self.store, *self._of_job(uid, message, "node"))})
+
+    def _state_locate(self, uid: int, message: Message) -> Answer:
+        found = locations.locate(self.store, message["uuid"]) if is_uuid(message["uuid"]) else None
+        if found is None or not (uid == found.uid or self.rights.is_admin(uid)):  # of others' jobs not even that
+            raise AgentError(f"no job {message['uuid'][:60]} is known here", "mesh job list", code="invalid")
+        return Answer({"url": found.url, "counter": found.counter, "proxied": found.proxied})
+
+    def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
+        """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""
+        if message["uid"] != uid:
+            self.rights.need_daemon(uid, "a report on another user's job")
+        if not is_uuid(message["uuid"]):
+            raise AgentError(f"{message['uuid'][:60]!r} is not the UUID of a job", code="invalid")
+        return message["uuid"], message[node], message["uid"]
+
     def _idle(self, uid: int, _message: Message) -> Answer:
         self.rights.need_daemon(uid, "idle")
         return Answer(daemon_reads.idleness(self.store)._asdict())
@@ -373,7 +404,7 @@ class Operations:
         self.machine.refresh(self.store)
         if self.machine.drains():  # asked of the database it would be a look at every node, each second
             nodes_bulk.settle_drained(self.store)
-        anybody, expired = self.store.read_together([waiting_requests.ANYBODY, finish.any_expired(self.store)])
+        anybody, expired = self.store.read_together([waiting_requests.any_request.bind(), finish.any_expired.bind()])
         late = waiting_requests.drop_late(self.store) if anybody else []
         return bool((expired and finish.expire_pending(self.store)) or late)
 
@@ -393,7 +424,7 @@ class Operations:
         return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
 
 
-def _sizes(demand: allocate.Demand) -> Message:
+def _sizes(demand: Demand) -> Message:
     """What of a reply says how many ranks each line of a load file has."""
     lines = demand.shape.segments if demand.shape is not None else ()
     return {"segments": [line.tasks for line in lines]} if lines else {}

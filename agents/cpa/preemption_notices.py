@@ -15,8 +15,8 @@ from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import preemption
-from db.allocation.allocate import Demand
 from db.allocation.preemption import Nice
+from db.allocation.types import Demand
 from redmesh.text import counted
 
 AGAIN_S = 5.0
@@ -63,7 +63,7 @@ class GivingWay:
 
     def _tell(self, one: Nice, demand: Demand) -> None:
         nodes = self._operations.nodes_of(one.processors)
-        self._journal.write("gives_way", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
+        self._journal.write("preempted", launcher=one.launcher, nodes=[node.name for node in nodes], to=demand.user)
         for node in nodes:
             reason = (
                 f"this launch of low priority gives way to {demand.user}, who waits for"

@@ -1,4 +1,4 @@
-"""``python -m agents.keeper --config keeper.json [--detach] [--ready FD]``"""
+"""``python -P -m redmesh keeper --config keeper.json [--detach] [--ready FD]``"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import List
 
-_USAGE = "usage: python -m agents.keeper --config keeper.json [--detach] [--ready FD]"
+_USAGE = "usage: python -P -m redmesh keeper --config keeper.json [--detach] [--ready FD]"
 
 
 def main(arguments: List[str]) -> int:

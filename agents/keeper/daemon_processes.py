@@ -55,10 +55,17 @@ def _known(words: List[str], state: str) -> Optional[Tuple[str, str]]:
     if len(words) == 1 and words[0].endswith(f" ({state})"):  # a title: redmesh-KIND NAME (STATE)
         kind, _, name = words[0][len("redmesh-") : -len(f" ({state})")].partition(" ")
         return (kind, name) if kind in (KEEPER, PCT, LAUNCH) and words[0].startswith("redmesh-") else None
-    if f"{state}/keeper.json" not in words or "-m" not in words:
+    kind = _daemon(words) if f"{state}/keeper.json" in words else ""
+    if kind not in ("keeper", "cpa", "rca", "simulated"):
         return None
-    module = words[words.index("-m") + 1]
-    if module not in ("agents.keeper", "agents.cpa", "agents.rca", "simulated"):
-        return None
-    kind = module.rpartition(".")[2]
     return kind, words[words.index("--name") + 1] if "--name" in words[:-1] else kind
+
+
+def _daemon(words: List[str]) -> str:
+    # What redmesh/start_command.py started; versions before 0.2 started daemons as "python -m agents.keeper".
+    for at, word in enumerate(words[:-1]):
+        if word == "-m" and words[at + 1] != "redmesh":
+            return words[at + 1].rpartition(".")[2]
+        if word == "redmesh" or word.endswith("/redmesh/start_command.py"):
+            return words[at + 1]
+    return ""

@@ -9,7 +9,8 @@ import time
 from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.orphans import Strays
+from agents.keeper.idle_end import IdleEnd, running_launchers
+from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
 from agents.link.lean import signal
@@ -20,8 +21,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import prctl, processes
-from agents.pct.node.spares import prepare
-from agents.pct.ranks.process_tracking import launchers_on_record
+from agents.pct.launch_child.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import KEEPER
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Timer
 
-#: Seconds: between two questions whether an auto-started mesh is idle; for daemons of one kind to end; for a CPA to
-#: write down that the mesh is gone.
-IDLE_CHECK_S, END_S, TELL_S = 60.0, 10.0, 3.0
+#: Seconds: for daemons of one kind to end; for a CPA to write down that the mesh is gone.
+END_S, TELL_S = 10.0, 3.0
 #: After RUN was made again: every launch child has its socket there by then.
 BACK_S = LOOK_S + 0.5
 #: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
@@ -86,7 +85,7 @@ class Keeper:
         self._told = False  # the database, that the mesh is gone
         self._back_at = -BACK_S  # when RUN was made again
         self._no_place = ""  # why it could not be
-        self._strays = Strays(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
+        self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
@@ -110,9 +109,8 @@ class Keeper:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except OSError:
-                time.sleep(
-                    _LOCK_S
-                )  # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
+                # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
+                time.sleep(_LOCK_S)
         os.close(fd)
         raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
 
@@ -125,7 +123,7 @@ class Keeper:
 
         def program(name: str, arguments: List[str]) -> None:
             place = os.path.join(self._run, f"{name}.sock")
-            kept.append(Kept(name, arguments[1], place, errors(name), lambda: spawn_program(arguments, errors(name))))
+            kept.append(Kept(name, arguments[0], place, errors(name), lambda: spawn_program(arguments, errors(name))))
 
         def pct(name: str) -> None:
             place = os.path.join(self._run, f"{name}.sock")
@@ -133,14 +131,14 @@ class Keeper:
             kept.append(Kept(name, "pct", place, words, lambda: fork_pct(config, name, words, self._let_go)))
 
         for number in range(int(config.get("cpas", 1))):
-            program(f"cpa-{number}", ["-m", "agents.cpa", "--config", path, "--name", f"cpa-{number}"])
+            program(f"cpa-{number}", ["cpa", "--config", path, "--name", f"cpa-{number}"])
         if config["login"]:
-            program("rca", ["-m", "agents.rca", "--config", path])
+            program("rca", ["rca", "--config", path])
         for node in config["nodes"]:
             if not node.get("address"):  # one that has an address is kept by a keeper of its own
                 pct(str(node["name"]))
         for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
-            program(str(name), ["-m", "simulated", "--config", path, "--name", str(name)])
+            program(str(name), ["simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
         return kept
 
@@ -160,9 +158,38 @@ class Keeper:
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         self._adopt_or_start(self._kept, time.monotonic() + SOCKET_S)
         if self._config.get("auto"):
-            self._loop.after(self._idle_step(), self._ask_idle)
+            idle_s = float(self._config.get("idle_s", 1800))
+            cpas = [kept.socket_path for kept in self._of_kind("agents.cpa")]
+            IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
         self._loop.after(LOOK_S, self._look_at_socket)
+        if self._config.get("ends_with"):
+            self._watch_owner(*self._owner())
         self._loop.run()
+
+    def _owner(self) -> Tuple[int, int]:
+        # in a batch system's job: its script, or on the other hosts the process by which the manager started us
+        if self._config["ends_with"] != "parent":
+            pid, began = self._config["ends_with"]
+            return int(pid), int(began)
+        pid = os.getppid()
+        return pid, processes.start_time(pid)
+
+    def _watch_owner(self, pid: int, began: int) -> None:
+        """End with the process ``pid``: nothing outlives the batch system's job."""
+        try:
+            handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
+        except OSError:
+            handle = -1
+
+        def on_end(_events: int) -> None:
+            self._loop.unwatch(handle)
+            os.close(handle)
+            self._end("the job has ended")
+
+        if handle < 0:
+            self._loop.after(0, lambda: self._end("the job has ended"))
+        else:
+            self._loop.watch(handle, READ, on_end)
 
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
         """Adopt daemons that a former keeper left, start the others.
@@ -298,7 +325,7 @@ class Keeper:
             if kept is not None and pid not in self._handles:
                 self._on_death(kept, status)
             if kept.kind == "pct" if kept is not None else self._of_kind("pct"):
-                self._loop.after(0, self._strays.sweep)
+                self._loop.after(0, self._orphans.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
         pid, kept.pid = kept.pid, 0
@@ -384,47 +411,10 @@ class Keeper:
         self._loop.after(0, lambda: self._end("the mesh was taken down"))
 
     def _launchers(self) -> List[int]:
-        # Launch children say by their sockets that they live: no daemon has to be asked. The sockets may have been
-        # removed with RUN a moment ago; their records are in STATE.
-        found = set(launchers_on_record(self._state))
-        try:
-            names = os.listdir(self._run)
-        except OSError:
-            names = []
-        for name in names:
-            if name.startswith("launch-") and name.endswith(".sock"):
-                try:
-                    connect_now(os.path.join(self._run, name)).close()
-                    found.add(int(name[:-5].rpartition("-")[2]))
-                except (OSError, AgentError, ValueError):
-                    pass
-        return sorted(found)
+        return running_launchers(self._run, self._state)
 
-    # An auto-started mesh ends when nobody uses it
-
-    def _idle_step(self) -> float:
-        return max(0.2, min(IDLE_CHECK_S, float(self._config.get("idle_s", 1800)) / 4))
-
-    def _ask_idle(self) -> None:
-        self._loop.after(self._idle_step(), self._ask_idle)
-        for kept in self._kept:
-            if kept.kind == "agents.cpa":
-                try:
-                    sock = connect_now(kept.socket_path)
-                except (OSError, AgentError):
-                    continue
-                self._ask(Caller(self._loop, sock, "keeper", lambda *_: None))
-                return
-
-    def _ask(self, caller: Caller) -> None:
-        caller.call({"op": "idle"}, lambda reply, _error: self._on_idle(caller, reply))
-
-    def _on_idle(self, caller: Caller, reply: Optional[Message]) -> None:
-        caller.close()
-        if reply is None or reply.get("partitions") or time.monotonic() - self._back_at < BACK_S or self._launchers():
-            return
-        if reply.get("idle_s", 0) >= self._config.get("idle_s", 1800):
-            self._end("the mesh was idle")
+    def _may_end_idle(self) -> bool:
+        return time.monotonic() - self._back_at >= BACK_S and not self._launchers()
 
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 
@@ -433,11 +423,11 @@ class Keeper:
             return
         self._log.write("ending", reason=reason)
         self._end_reason = reason
-        self._ending = ["pct", "agents.rca", "agents.cpa"]
+        self._ending = ["pct", "rca", "cpa"]
         self._begin_ending()
 
     def _begin_ending(self) -> None:
-        if self._ending[0] == "agents.cpa" and not self._told:
+        if self._ending[0] == "cpa" and not self._told:
             self._tell_database()
             return
         self._end_deadline = time.monotonic() + END_S
@@ -448,7 +438,7 @@ class Keeper:
 
     def _tell_database(self) -> None:
         # Viewers would show the mesh up for ever; a database that does not answer keeps nobody waiting.
-        for kept in self._of_kind("agents.cpa"):
+        for kept in self._of_kind("cpa"):
             try:
                 sock = connect_now(kept.socket_path)
             except (OSError, AgentError):
@@ -481,6 +471,18 @@ class Keeper:
                 return
         self._finish()
 
+    def _end_steps(self) -> None:
+        """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
+        import json
+
+        try:
+            with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
+                steps = [(int(pid), int(began)) for pid, began in json.load(file)]
+        except (OSError, ValueError, TypeError):
+            return
+        for pid, began in steps:
+            processes.send_signal(pid, signal.SIGTERM, began)
+
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
@@ -495,5 +497,11 @@ class Keeper:
 
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")
+        if self._config.get("ends_with"):  # a job leaves nothing behind
+            node = self._config["ends_with"] == "parent"
+            if not node:
+                self._end_steps()
+            place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
+            shutil.rmtree(place, ignore_errors=True)
         self._loop.stop()
         os.close(self._lock)

@@ -19,7 +19,7 @@ _AGAIN_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks
 
 
-class Strays:
+class Orphans:
     """Ends children of this process that are neither ``known`` nor agents; agents the next PCT adopts."""
 
     def __init__(self, loop: "Loop", log: "Journal", known: "Callable[[], Set[int]]") -> None:

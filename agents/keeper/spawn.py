@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from agents.link.lean import signal
 from agents.pct.node.daemon import serve
@@ -19,13 +18,15 @@ _TAIL, _LONGEST = 4096, 300
 
 
 def spawn_program(arguments: List[str], errors: str) -> int:
-    """Start ``python`` with ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid.
+    """Start our daemon ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid.
 
     Only the login processor's keeper does so: the ``-P`` is not known to Python 3.9 and 3.10, which nodes may have.
     """
-    command = [sys.executable, "-P", *arguments]
+    from redmesh.start_command import start_command  # no agent of a node has it
+
+    command = [*start_command(arguments[0]), *arguments[1:]]
     return os.posix_spawn(
-        sys.executable,
+        command[0],
         command,
         os.environ,
         file_actions=[

@@ -59,9 +59,9 @@ class Journal:
     What is secret (cookies, keys, environments) is not logged: callers name the fields they mean.
     """
 
-    def __init__(self, path: str, daemon: str) -> None:
+    def __init__(self, path: str, daemon: str, **always: Any) -> None:
         self.path = path
-        self.daemon = daemon
+        self._daemon, self._always = daemon, always
         self._fd = -1
         self._size = 0
         self._quota = Quota()
@@ -69,7 +69,7 @@ class Journal:
         self._open()
 
     def write(self, event: str, **fields: Any) -> None:
-        """One line: ``at`` (UTC seconds), daemon, event, then the fields."""
+        """One line: ``at`` (UTC seconds), daemon, event, what every line says (``always``), then the fields."""
         if self._fd < 0:
             return
         who = fields.get("uid", fields.get("peer"))
@@ -86,7 +86,8 @@ class Journal:
         self.write("accept_paused", reason=reason)
 
     def _line(self, event: str, fields: Dict[str, Any]) -> None:
-        line = "".join(_encode(dict(at=round(time.time(), 3), daemon=self.daemon, event=event, **fields), 0))
+        head = {"at": round(time.time(), 3), "daemon": self._daemon, "event": event}
+        line = "".join(_encode({**head, **self._always, **fields}, 0))
         try:
             self._size += os.write(self._fd, line.encode("utf-8", "backslashreplace") + b"\n")
             if self._size > MAX_BYTES:
@@ -106,3 +107,14 @@ class Journal:
             self._size = os.fstat(self._fd).st_size
         except OSError:
             pass
+
+
+def where(error: BaseException) -> List[str]:
+    """Where an error came from, for the log: file, line and function, the outermost first."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return frames

@@ -41,20 +41,20 @@ else:
 
         def __new__(cls, name, bases, body):
             made = super().__new__(cls, name, bases, body)
-            made._members = []
+            made.members = []
             for key, value in body.items():
                 if key[0] != "_":
                     member = object.__new__(made)
                     member.name, member.value = key, value
                     setattr(made, key, member)
-                    made._members.append(member)
+                    made.members.append(member)
             return made
 
         def __iter__(cls):
-            return iter(cls._members)
+            return iter(cls.members)
 
         def __len__(cls):
-            return len(cls._members)
+            return len(cls.members)
 
     class Enum(metaclass=_Enumeration):
         """As enum.Enum, of members without methods: known by identity, with a name and a value."""

@@ -8,7 +8,8 @@ from agents.link.acceptor import AT_ONCE, Acceptor
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.sockets import Peer, file_of, listen, listen_again, peer
+from agents.link.sockets import file_of, listen, listen_again, peer
+from agents.wire.address import Peer
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
@@ -143,22 +144,21 @@ class Server:
         role: str,
         table: Dict[str, Shape],
         on_request: Callable[[Session, str, Message], None],
-        on_session_end: Callable[[Session, str], None] = lambda _session, _reason: None,
         *,
         name: str = "",
-        may_connect: Optional[Callable[[Peer], bool]] = None,
-        on_accept: Optional[Callable[[Socket], None]] = None,
         public: bool = False,
         users: Optional[Users] = None,
-        on_exhausted: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
-        self.on_request, self.on_session_end = on_request, on_session_end
-        self._may_connect, self.users = may_connect, users
-        self._on_socket = on_accept or self.welcome  # a PCT looks first who it is
+        self.on_request, self.users = on_request, users
+        #: Set by daemons that want to hear of it.
+        self.on_session_end: Callable[[Session, str], None] = lambda _session, _reason: None
+        self.on_exhausted: Callable[[str], None] = lambda _reason: None
+        #: Takes accepted connections; a PCT looks first who it is.
+        self.on_accept: Callable[[Socket], object] = self.welcome
         self.sessions: Dict[int, Session] = {}
         self._refused = "", b""  # the last refusal, as a message and as frames
-        self._public, self._on_exhausted = public, on_exhausted
+        self._public = public
         self._begin(listen(path))
 
     def _begin(self, sock: Socket) -> None:
@@ -167,7 +167,7 @@ class Server:
             os.chmod(self.path, 0o666)
         self._file = file_of(self.path)
         at_once = USERS_AT_ONCE if self.users is not None else AT_ONCE
-        self._acceptor = Acceptor(self.loop, sock, self._on_accept, self._on_exhausted, at_once)
+        self._acceptor = Acceptor(self.loop, sock, self._on_socket, lambda why: self.on_exhausted(why), at_once)
 
     def listen_again(self, *, make: bool = True) -> bool:
         """Make the socket's file again where it was removed; whether it was. OSError, AgentError when that fails.
@@ -182,13 +182,11 @@ class Server:
         self._begin(sock)
         return True
 
-    def _on_accept(self, sock: Socket, _address: object) -> None:
-        if self._may_connect is not None and not self._may_connect(peer(sock)):
-            sock.close()
-        elif self.users is not None:
+    def _on_socket(self, sock: Socket, _address: object) -> None:
+        if self.users is not None:
             self._on_user(sock, self.users)
         else:
-            self._on_socket(sock)
+            self.on_accept(sock)
 
     def _on_user(self, sock: Socket, users: Users) -> None:
         # A refusal is as cheap as can be: it is what somebody gets who connects without end.

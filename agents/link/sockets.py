@@ -11,30 +11,19 @@ import stat
 import struct
 
 from agents.link.lean import Socket, socket
-from agents.link.trust import SCHEME, ours
+from agents.link.trust import ours
+from agents.wire.address import SCHEME, Peer
 from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import FrozenSet, Optional, Tuple
+    from typing import Optional, Tuple
 
 #: Seconds between two looks of a daemon whether the files of its sockets are still there.
 LOOK_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
 _QUEUE_S = 1.0  # at most, for a place in the listener's queue
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
-
-
-class Peer:
-    """Who is at the other end, as the kernel saw it when the connection was made.
-
-    On another machine nobody has a uid here (-1), and ``names`` are the URIs of its certificate; none for a yod.
-    """
-
-    __slots__ = ("gid", "names", "pid", "uid")
-
-    def __init__(self, pid: int, uid: int, gid: int, names: FrozenSet[str] = frozenset()) -> None:
-        self.pid, self.uid, self.gid, self.names = pid, uid, gid, names
 
 
 class UnsafeDirectory(AgentError):

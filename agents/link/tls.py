@@ -15,9 +15,9 @@ import time
 
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, WRITE
-from agents.link.sockets import Peer
 from agents.link.tcp import resolve, tune
-from agents.link.trust import NoTrust, Trust, parse
+from agents.link.trust import Trust, why_refused
+from agents.wire.address import Peer, parse
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _AT_ONCE = 256 << 10  # bytes that are taken from the socket in one go
 _MOST_WRITTEN = (64 << 10) + 17
 _RECORD = 16 << 10
 _HELD = 17 << 10  # of a record that has not wholly come the library holds so much
-_TLS_1_3 = 0x304
 
 
 class Refused(OSError):
@@ -40,44 +39,6 @@ class Refused(OSError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EACCES, reason)
-
-
-def client_context(ca_path: str, own_path: str) -> Any:
-    """For connections we make. NoTrust when the files are of no use."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # who it is stands in a URI, which Secured looks at
-    context.verify_mode = ssl.CERT_REQUIRED
-    return _equip(context, ca_path, own_path)
-
-
-def server_context(ca_path: str, own_path: str) -> Any:
-    """For connections we accept: a yod has no certificate, and may do little. NoTrust."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.num_tickets = 0
-    return _equip(context, ca_path, own_path)
-
-
-def _context(protocol: int) -> Any:
-    try:
-        return ssl._SSLContext(protocol)  # type: ignore[attr-defined]
-    except OSError as error:  # the site's policy leaves nothing to work with
-        raise NoTrust(
-            f"TLS cannot be used here: {_reason(error)}", "look at this host's OpenSSL configuration"
-        ) from None
-
-
-def _equip(context: Any, ca_path: str, own_path: str) -> Any:
-    context.minimum_version = _TLS_1_3
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    try:
-        context.load_verify_locations(ca_path)
-        if own_path:
-            context.load_cert_chain(own_path)
-    except OSError as error:
-        raise NoTrust(f"{own_path or ca_path} cannot be used: {_reason(error)}", "run mesh up") from None
-    return context
 
 
 class Secured:
@@ -157,7 +118,7 @@ class Secured:
                 pass
             except ssl.SSLError as error:
                 self._last_words()
-                raise Refused(_reason(error)) from None
+                raise Refused(why_refused(error)) from None
             self._flush()
             self.wants = READ
             data = self._sock.recv(_RECORD)
@@ -296,7 +257,7 @@ class Secured:
     def _stop(self, error: OSError) -> None:
         # no record is whole, or the other end has said that it says no more
         if not isinstance(error, (ssl.SSLWantReadError, ssl.SSLZeroReturnError)):
-            raise Refused(_reason(error)) from None
+            raise Refused(why_refused(error)) from None
         if self._outgoing.pending:  # the answer to a change of keys
             self._flush_or_later()
 
@@ -317,7 +278,7 @@ class Secured:
             for data in _gathered(parts):
                 self._owed += self._tls.write(data)  # all of it, into memory
         except ssl.SSLError as error:
-            raise Refused(_reason(error)) from None
+            raise Refused(why_refused(error)) from None
         self._flush()
         sent, self._owed = self._owed, 0
         return sent
@@ -389,22 +350,3 @@ def _begin(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> S
     except BaseException:
         sock.close()
         raise
-
-
-def _reason(error: OSError) -> str:
-    """In words, without a library's file names."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message.rstrip('.')}"
-    reason = getattr(error, "reason", None) or error.strerror or str(error)
-    return _ALERTS.get(reason, str(reason).replace("_", " ").lower())
-
-
-#: What an alert of the other side means to a person.
-_ALERTS = {
-    "TLSV1_ALERT_UNKNOWN_CA": "our certificate is refused: it is of another mesh",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate is refused: it has expired",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "our certificate is refused",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "our certificate is refused: it is for another purpose",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "HTTP_REQUEST": "it speaks HTTP, not TLS",
-}

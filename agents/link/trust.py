@@ -14,37 +14,11 @@ TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-SCHEME = "tls://"
-#: The server's name in a client's first message, in the clear: it brings a launch
-#: (agents/pct/remote/spare_handshake.py).
-LAUNCH = b"launch.redmesh"
-#: The same, for an image that it wants (agents/pct/remote/image_proxy.py).
-FETCH = b"fetch.redmesh"
-
 
 class NoTrust(AgentError):
     """A connection to another machine that this process has no certificates for."""
 
     code = "no_trust"
-
-
-class Address:
-    """Where a daemon of another machine listens, and who its certificate must say it is."""
-
-    __slots__ = ("host", "name", "port", "role")
-
-    def __init__(self, host: str, port: int, role: str, name: str) -> None:
-        self.host, self.port, self.role, self.name = host, port, role, name
-
-
-def parse(address: str) -> Address:
-    """``tls://HOST:PORT/NODE`` (a PCT), or ``tls://HOST:PORT/ROLE/NAME``; an IPv6 host in []. AgentError."""
-    place, slash, who = address[len(SCHEME) :].partition("/")
-    host, colon, port = place.rpartition(":")
-    role, _, name = who.rpartition("/")
-    if not (address.startswith(SCHEME) and slash and colon and host and name and port.isascii() and port.isdigit()):
-        raise AgentError(f"{address[:100]!r} is no address", "tls://HOST:PORT/NODE is one", code="invalid")
-    return Address(host.strip("[]"), int(port), role or "pct", name)
 
 
 class Trust:
@@ -65,18 +39,14 @@ class Trust:
         """The context of connections we make."""
         self._look()
         if self._client is None:
-            from agents.link.tls import client_context
-
-            self._client = client_context(self.ca_path, self.own_path)
+            self._client = _context(self.ca_path, self.own_path, server=False)
         return self._client
 
     def server(self) -> Any:
         """The context of connections we accept."""
         self._look()
         if self._server is None:
-            from agents.link.tls import server_context
-
-            self._server = server_context(self.ca_path, self.own_path)
+            self._server = _context(self.ca_path, self.own_path, server=True)
             before, self._believed = self._believed, _certificates(self.ca_path)
             if not before <= self._believed:
                 self._narrowed_at = time.monotonic()
@@ -112,6 +82,58 @@ def _stamp_of(path: str) -> "tuple[int, int]":
     except OSError as error:
         raise NoTrust(f"{path}: {error.strerror}", "run mesh up: it writes the files of a mesh") from None
     return found.st_ino, found.st_mtime_ns
+
+
+# Only the C part of the module ``ssl`` is loaded (docs/decisions/0011), with the first context.
+
+_TLS_1_3 = 0x304
+
+
+def _context(ca_path: str, own_path: str, *, server: bool) -> Any:
+    """For connections we accept (``server``) or make. NoTrust when the files are of no use."""
+    import _ssl as ssl
+
+    try:
+        context = ssl._SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    except OSError as error:  # the site's policy leaves nothing to work with
+        hint = "look at this host's OpenSSL configuration"
+        raise NoTrust(f"TLS cannot be used here: {why_refused(error)}", hint) from None
+    if server:
+        context.verify_mode = ssl.CERT_OPTIONAL  # a yod has no certificate, and may do little
+        context.num_tickets = 0
+    else:
+        context.check_hostname = False  # who it is stands in a URI, which Secured looks at
+        context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = _TLS_1_3
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    try:
+        context.load_verify_locations(ca_path)
+        if own_path:
+            context.load_cert_chain(own_path)
+    except OSError as error:
+        raise NoTrust(f"{own_path or ca_path} cannot be used: {why_refused(error)}", "run mesh up") from None
+    return context
+
+
+def why_refused(error: OSError) -> str:
+    """Why TLS refused, in words, without a library's file names."""
+    told = getattr(error, "verify_message", "")
+    if told:
+        return f"its certificate is refused: {told.rstrip('.')}"
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    return _ALERTS.get(reason, str(reason).replace("_", " ").lower())
+
+
+#: What an alert of the other side means to a person.
+_ALERTS = {
+    "TLSV1_ALERT_UNKNOWN_CA": "our certificate is refused: it is of another mesh",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate is refused: it has expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "our certificate is refused",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "our certificate is refused: it is for another purpose",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "it speaks HTTP, not TLS",
+}
 
 
 _ours: Optional[Trust] = None

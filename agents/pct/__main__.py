@@ -1,4 +1,4 @@
-"""``python -m agents.pct --config keeper.json --node NAME``: the PCT of one node, in the foreground."""
+"""``python -P -m redmesh pct --config keeper.json --node NAME``: the PCT of one node, in the foreground."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import List
 
-_USAGE = "usage: python -m agents.pct --config keeper.json --node NAME"
+_USAGE = "usage: python -P -m redmesh pct --config keeper.json --node NAME"
 
 
 def main(arguments: List[str]) -> int:

@@ -1,4 +1,4 @@
-"""``python -m agents.rca --config keeper.json``"""
+"""``python -P -m redmesh rca --config keeper.json``"""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     try:
         if len(arguments) != 2 or arguments[0] != "--config":
-            raise ConfigError("usage: python -m agents.rca --config FILE")
+            raise ConfigError("usage: python -P -m redmesh rca --config FILE")
         config = read(arguments[1])
         allow_many_files()
         loop = Loop()

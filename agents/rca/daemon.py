@@ -15,8 +15,8 @@ from agents.linux.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
-from agents.rca.datagrams import FarNode, FarNodes, MeshClock
-from agents.rca.logins.members import Company
+from agents.rca.datagrams import MeshClock, RemoteNode, RemoteNodes
+from agents.rca.logins.members import Members
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -51,8 +51,8 @@ class Rca:
         self.launchers: dict[int, tuple[launchers.Launcher, Session]] = {}  # by id of the session
         self._registered: dict[tuple[int, int], int] = {}  # process (pid, start time) → key in launchers
         self.nodes: dict[str, KnownNode] = {}
-        self.far: FarNodes | None = None  # nodes on other machines
-        self.company: Company | None = None  # RCAs of other login processors
+        self.far: RemoteNodes | None = None  # nodes on other machines
+        self.members: Members | None = None  # RCAs of other login processors
         self.relays: Any = None  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
@@ -69,9 +69,10 @@ class Rca:
     def start(self) -> None:
         """Listen, look for a CPA, begin to tick."""
         self.server = Server(
-            self.loop, self.config.socket, "rca", RCA, self._on_request, self._on_session_end, name=self.config.login,
-            public=self.config.public, users=self.users, on_exhausted=self.journal.exhausted,
+            self.loop, self.config.socket, "rca", RCA, self._on_request, name=self.config.login,
+            public=self.config.public, users=self.users,
         )  # fmt: skip
+        self.server.on_session_end, self.server.on_exhausted = self._on_session_end, self.journal.exhausted
         self._listen_afar()
         if self.config.cpas_afar:
             from agents.rca.logins.relay import Relays
@@ -320,12 +321,8 @@ class Rca:
     def _listen_afar(self) -> None:
         config = self.config
         if config.listen:
-            key_file = os.path.join(config.trust, "beat.key")
-            self.far = FarNodes(
-                self.loop, config.login, config.listen, key_file, config.boot_id, config.hosts, config.suspect_s,
-                self.journal, self._on_far_event, self.mesh_clock.now,
-            )  # fmt: skip
-            self.company = Company(
+            self.far = RemoteNodes(self.loop, config, self.journal, self._on_far_event, self.mesh_clock.now)
+            self.members = Members(
                 self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes
             )
 
@@ -336,20 +333,20 @@ class Rca:
 
         self.cpas.call(message, time.monotonic(), answered)
 
-    def _all_nodes(self) -> Iterator[tuple[str, KnownNode | FarNode]]:
+    def _all_nodes(self) -> Iterator[tuple[str, KnownNode | RemoteNode]]:
         yield from self.nodes.items()
         if self.far is not None:
             yield from self.far.nodes.items()
 
-    def _on_far_event(self, known: FarNode, event: nodes.Event, reason: str) -> None:
+    def _on_far_event(self, known: RemoteNode, event: nodes.Event, reason: str) -> None:
         actions = known.machine.handle(event, time.monotonic(), reason)
         if actions:
             self._tell_node(known, actions)
 
-    def _far_suspect_s(self, far: FarNodes | None) -> float:
+    def _far_suspect_s(self, far: RemoteNodes | None) -> float:
         return max(self.config.suspect_s, 1.5 * far.interval_s if far is not None else 0.0)
 
-    def _look_at_far_nodes(self, far: FarNodes, now: float) -> None:
+    def _look_at_far_nodes(self, far: RemoteNodes, now: float) -> None:
         # a node that lost a beat sends another within a second; it is suspect when that did not help either
         suspect_s = self._far_suspect_s(far)
         silent_since = now - suspect_s
@@ -387,8 +384,8 @@ class Rca:
             return
         self._answered_at = time.monotonic()
         self.mesh_clock.learn(float(reply["now"]), asked_at, self._answered_at)
-        if self.company is not None and "logins" in reply:
-            self.company.learn(reply)
+        if self.members is not None and "logins" in reply:
+            self.members.learn(reply)
         if self.relays is not None:
             self.relays.learn(reply.get("logins", ()))
         for name, boot_id in reply["given_up"]:
@@ -398,7 +395,7 @@ class Rca:
                 self.journal.write("given_up", node=name, boot_id=boot_id)
         self._tell_rested(self.far.nodes, reply)
 
-    def _tell_rested(self, known_nodes: Mapping[str, KnownNode | FarNode], reply: dict[str, Any]) -> None:
+    def _tell_rested(self, known_nodes: Mapping[str, KnownNode | RemoteNode], reply: dict[str, Any]) -> None:
         for name in (*reply["rested"], *reply.get("suspect", ())):  # another may have told the latter so
             known = known_nodes.get(name)
             if known is not None and known.machine.state is nodes.State.UP:
@@ -427,7 +424,7 @@ class Rca:
         self.journal.write("launcher_lost", reason=reason, **about)
         self._send_due(now)
 
-    def _tell_node(self, known: KnownNode | FarNode, actions: tuple[nodes.Action, ...]) -> None:
+    def _tell_node(self, known: KnownNode | RemoteNode, actions: tuple[nodes.Action, ...]) -> None:
         for action in actions:
             now = time.monotonic()
             facts = known.facts
@@ -435,7 +432,7 @@ class Rca:
             message["incarnation"] = facts["incarnation"]
             if "nodes" in facts:
                 message["nodes"] = facts["nodes"]
-            if isinstance(known, FarNode):
+            if isinstance(known, RemoteNode):
                 message["rca"] = self.config.login  # of several, the one that a node answers to counts
             if action is nodes.Action.TELL_UP:
                 message.update(
@@ -443,7 +440,7 @@ class Rca:
                 )
             else:
                 message["reason"] = known.machine.reason
-                if action is nodes.Action.TELL_DOWN and isinstance(known, FarNode):
+                if action is nodes.Action.TELL_DOWN and isinstance(known, RemoteNode):
                     known.certain = False
                     message["wipe"] = True  # nothing is given out there before the node has cleared itself
             self.outbox.put(("node", facts["node"]), message, {"node": facts["node"]}, now)
@@ -475,8 +472,8 @@ class Rca:
                     self.outbox.hasten(time.monotonic())
                 elif op == "node_down":
                     self._on_taken_down(event.message)
-                elif op == "rca_silent" and self.company is not None:
-                    self.company.answered(event.message, reply or {})
+                elif op == "rca_silent" and self.members is not None:
+                    self.members.answered(event.message, reply or {})
                 elif op == "launcher_lost":
                     self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
             elif error.code == "gone":  # on_cpa_lost puts it back
@@ -513,7 +510,7 @@ class Rca:
             # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
-    def _give_up(self, known: FarNode) -> None:
+    def _give_up(self, known: RemoteNode) -> None:
         known.certain = True
         self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
 

@@ -3,12 +3,12 @@
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents.link.journal import Journal
 from agents.link.loop import READ, Loop
-from agents.rca.logins import peers
+from agents.rca.config import Config
 from agents.rca.nodes import Event, Node, State
 from agents.wire import heartbeat, keys
 from agents.wire.control import Message
@@ -17,13 +17,14 @@ from agents.wire.seal import hasten
 
 INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # how often a node is to beat; where there are MANY of them
 MANY = 2000
+ASK_S = 1.0  # how often an RCA asks each other one whether it is there
 _AT_ONCE = 64  # datagrams read before anything else has its turn
 _BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
 SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
 _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
 
 
-class FarNode:
+class RemoteNode:
     """A node's machine, what its last beat said, and what makes a beat old."""
 
     __slots__ = (
@@ -65,7 +66,7 @@ class FarNode:
         return (
             bool(told.flags & heartbeat.REGISTER)
             or (told.boot_id, told.incarnation) != (self.boot_id, self.incarnation)
-            or told.address != self.facts.get("address")
+            or told.facts.address != self.facts.get("address")
         )
 
     def take(self, told: heartbeat.Beat) -> None:
@@ -73,21 +74,20 @@ class FarNode:
         if told.boot_id != self.boot_id and self.boot_id:
             self.former.add(self.boot_id)
         self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
-        self.launches, self.beaten_at = told.launches, time.monotonic()
+        self.launches, self.beaten_at = told.facts.launches, time.monotonic()
         self.facts = {
             "node": told.node,
             "boot_id": told.boot_id,
             "incarnation": told.incarnation,
-            "address": told.address,
-            "processors": told.processors,
-            "agent": told.agent,
+            "address": told.facts.address,
+            "processors": told.facts.processors,
+            "agent": told.facts.agent,
         }
 
 
-class FarNodes:
-    """Listens for datagrams at ``listen`` (HOST:PORT); ``on_event(node, event, reason)`` gets what they mean.
+class RemoteNodes:
+    """Listens for datagrams; ``on_event(node, event, reason)`` gets what they mean.
 
-    ``login`` is the login processor that this is the RCA of.
     ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
     be had, NoKey.
     """
@@ -95,32 +95,27 @@ class FarNodes:
     def __init__(
         self,
         loop: Loop,
-        login: str,
-        listen: str,
-        key_file: str,
-        mesh_boot: str,
-        names: Iterable[str],
-        suspect_s: float,
+        config: Config,
         journal: Journal,
-        on_event: Callable[[FarNode, Event, str], None],
+        on_event: Callable[[RemoteNode, Event, str], None],
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
         hasten()
-        self._login, self._key_file, self._journal = login, key_file, journal
+        self._login, self._key_file, self._journal = config.login, os.path.join(config.trust, "beat.key"), journal
         self._on_event, self._mesh_time = on_event, mesh_time
-        self.masters = keys.read(key_file)
-        self._keys_at, self._unread_at = _changed_at(key_file), -1.0
-        self._expected = self._ours = set(names)
-        self.knows = (mesh_boot, len(self._expected))  # the boot of the mesh, and how many nodes it has
+        self.masters = keys.read(self._key_file)
+        self._keys_at, self._unread_at = _changed_at(self._key_file), -1.0
+        self._expected = self._ours = set(config.hosts)
+        self.knows = (config.boot_id, len(self._expected))  # the boot of the mesh, and how many nodes it has
         self._known_at = time.monotonic()
         self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
         self.alone = False  # no CPA answers us
-        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, suspect_s / 2.5)
-        self.nodes: dict[str, FarNode] = {}
+        self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, config.suspect_s / 2.5)
+        self.nodes: dict[str, RemoteNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
         self._refused: dict[str, int] = {}
         self._refusals_told_at = 0.0
-        host, port = heartbeat.split_address(listen)
+        host, port = heartbeat.split_address(config.listen)
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         self.family: int = family
         self._sock = socket.socket(self.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -138,7 +133,7 @@ class FarNodes:
         self._sock.close()
 
     def learn(self, reply: Message) -> None:
-        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*far_nodes*)."""
+        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*remote_nodes*)."""
         if reply["boot_id"] != self.knows[0]:
             self.nodes.clear()  # of a mesh that is no more
         self._expected, self._ours = set(reply["nodes"]), set(reply["mine"])
@@ -158,11 +153,11 @@ class FarNodes:
         for known in self.nodes.values():
             known.machine.forgive(gap_s)
 
-    def expect(self, name: str) -> FarNode:
+    def expect(self, name: str) -> RemoteNode:
         """The node of that name, made where it was not known."""
         known = self.nodes.get(name)
         if known is None:
-            known = self.nodes[name] = FarNode(time.monotonic(), self._keys_of(name))
+            known = self.nodes[name] = RemoteNode(time.monotonic(), self._keys_of(name))
         return known
 
     def _keys_of(self, name: str) -> list[bytes]:
@@ -213,7 +208,7 @@ class FarNodes:
     def _take(self, datagram: bytes, sender: Any) -> None:
         name = heartbeat.node_of(datagram)
         if datagram[4] == heartbeat.RCA:
-            self._send(peers.answer(datagram, self.masters, self._login), sender)
+            self._send(answer_rca(datagram, self.masters, self._login), sender)
             return
         known = self.nodes.get(name)
         if known is None and name not in self._expected:
@@ -234,17 +229,17 @@ class FarNodes:
         else:
             self._on_beat(known, told)
         if known.machine.state is not State.DOWN:
-            others = len(self.places) > 1 and told.places == heartbeat.digest_of(self.places)
+            others = len(self.places) > 1 and told.facts.places == heartbeat.digest_of(self.places)
             self._answer(known, told, which, heartbeat.ALONE if self.alone and others else heartbeat.UP, sender)
         elif known.certain:
             self._answer(known, told, which, heartbeat.RESET, sender)
 
-    def _on_gone(self, known: FarNode, told: heartbeat.Beat) -> None:
+    def _on_gone(self, known: RemoteNode, told: heartbeat.Beat) -> None:
         if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
             known.sequence = told.sequence
             self._on_event(known, Event.PCT_DIED, "its PCT has died")
 
-    def _on_beat(self, known: FarNode, told: heartbeat.Beat) -> None:
+    def _on_beat(self, known: RemoteNode, told: heartbeat.Beat) -> None:
         # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
         foreign = not told.boot_id.startswith(self.knows[0] + "-")
         same_life = told.boot_id == known.boot_id
@@ -258,9 +253,9 @@ class FarNodes:
         else:
             self._on_event(known, Event.BEAT, "")
 
-    def _answer(self, known: FarNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
+    def _answer(self, known: RemoteNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
         key = known.keys[which]
-        if self.places and told.places != heartbeat.digest_of(self.places):
+        if self.places and told.facts.places != heartbeat.digest_of(self.places):
             self._send(heartbeat.encode_places(self.places, told.sequence, key, told.boot_id), sender)
         said = heartbeat.Acknowledgement(view, told.sequence, self._epoch, self.interval_s, *self._mesh_time())
         self._send(said.encode(key, told.boot_id), sender)
@@ -270,6 +265,18 @@ class FarNodes:
             self._sock.sendto(datagram, to)
         except OSError:
             pass  # who asked asks again
+
+
+def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
+    """What the RCA of login processor ``own`` answers to another one's question. WireError when it is none to it.
+
+    Else whoever sits on the way, or has come by the address of another, could have us answer in its place.
+    """
+    asks = [keys.rca_key(master, heartbeat.node_of(datagram)) for master in masters]
+    told, which = heartbeat.read_beat(datagram, asks)
+    if told.kind != heartbeat.RCA or told.facts.address != own:
+        raise WireError("no question to this RCA")
+    return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)
 
 
 def _changed_at(path: str) -> float:

@@ -10,6 +10,7 @@ from _json import encode_basestring, make_encoder, make_scanner
 
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, MAX_CONTROL, frame
+from agents.wire.renames import OLD_NAMES, old_names
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def encode(message: Message) -> bytes:
 
 def control(message: Message) -> bytes:
     """A whole control frame."""
-    return frame(CONTROL, encode(message))
+    return frame(CONTROL, encode(old_names(message) if str(message.get("op")) in OLD_NAMES else message))
 
 
 def to_text(data: bytes) -> str:

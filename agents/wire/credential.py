@@ -15,7 +15,9 @@ from agents.wire.seal import seal, sha256
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import Any, List, Sequence, Tuple
+    from typing import Any, Dict, List, Sequence, Tuple
+
+    from agents.wire.control import Message
 
     Members = List[List[Any]]
 
@@ -117,3 +119,27 @@ def ranges(processors: Sequence[int]) -> str:
         else:
             runs.append((number, number))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+class Pass:
+    """What a launch that came in was let in with.
+
+    ``parent``: the node above us, "" where it is the launcher. ``lapses_at``: when the credential runs out, by our
+    monotonic clock.
+    """
+
+    __slots__ = ("credential", "lapses_at", "parent")
+
+    def __init__(self, credential: Credential, parent: str, lapses_at: float) -> None:
+        self.credential, self.parent, self.lapses_at = credential, parent, lapses_at
+
+
+def greeting(message: Message, node: str) -> Dict[str, Any]:
+    """What a node below has to be shown in a hello: our load's credential, and the MAC that is for it."""
+    return {"credential": message.get("credential", ""), "mac": message.get("macs", {}).get(node, "")}
+
+
+def for_subtree(message: Message, names: "list[str]") -> Message:
+    """The load with the MACs that the nodes ``names`` pass on."""
+    macs = message.get("macs", {})
+    return dict(message, macs={name: macs[name] for name in names if name in macs})

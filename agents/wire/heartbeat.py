@@ -18,7 +18,7 @@ from agents.wire.seal import same, seal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import List, Sequence, Tuple
+    from typing import List, Optional, Sequence, Tuple
 
 MAGIC = b"RMB1"
 #: From a node (or its keeper: GONE), to a node (ACK, PLACES), from RCA to RCA (RCA), which is answered by an ACK.
@@ -44,32 +44,40 @@ _PLACES = struct.Struct(">4sBBHQ")
 _NEVER = float("inf")
 
 
-class Beat:
-    """One beat. ``load`` is the load average, ``memory_mb`` what is available; ``kind`` is GONE when a keeper says
-    that the PCT of this incarnation has died. ``places`` is :func:`digest_of` the RCAs that the node knows."""
+class Facts:
+    """What a beat says of the node. ``load`` is the load average, ``memory_mb`` what is available, ``places`` is
+    :func:`digest_of` the RCAs that the node knows."""
 
-    __slots__ = (
-        "address", "agent", "boot_id", "epoch", "flags", "incarnation", "kind", "launches", "load", "memory_mb", "node",
-        "places", "processors", "sequence",
-    )  # fmt: skip
+    __slots__ = ("address", "agent", "launches", "load", "memory_mb", "places", "processors")
 
     def __init__(
-        self, node: str, boot_id: str, incarnation: int, sequence: int, *, kind: int = BEAT, flags: int = 0,
-        epoch: int = 0, processors: int = 0, launches: int = 0, load: float = 0.0, memory_mb: int = 0, agent: str = "",
+        self, processors: int = 0, launches: int = 0, load: float = 0.0, memory_mb: int = 0, agent: str = "",
         address: str = "", places: int = 0,
     ) -> None:  # fmt: skip
-        self.node, self.boot_id, self.incarnation, self.sequence = node, boot_id, incarnation, sequence
-        self.kind, self.flags, self.epoch = kind, flags, epoch
         self.processors, self.launches, self.load, self.memory_mb = processors, launches, load, memory_mb
         self.agent, self.address, self.places = agent, address, places
 
+
+class Beat:
+    """One beat. ``kind`` is GONE when a keeper says that the PCT of this incarnation has died."""
+
+    __slots__ = ("boot_id", "epoch", "facts", "flags", "incarnation", "kind", "node", "sequence")
+
+    def __init__(
+        self, node: str, boot_id: str, incarnation: int, sequence: int, *, kind: int = BEAT, flags: int = 0,
+        epoch: int = 0, facts: Optional[Facts] = None,
+    ) -> None:  # fmt: skip
+        self.node, self.boot_id, self.incarnation, self.sequence = node, boot_id, incarnation, sequence
+        self.kind, self.flags, self.epoch, self.facts = kind, flags, epoch, facts or Facts()
+
     def encode(self, key: bytes) -> bytes:
         """The datagram, under ``key``."""
+        facts = self.facts
         head = _BEAT.pack(
-            MAGIC, self.kind, self.flags, self.places, self.sequence, self.epoch, self.incarnation, self.processors,
-            self.launches, min(int(self.load * 100), 0xFFFFFFFF), self.memory_mb,
+            MAGIC, self.kind, self.flags, facts.places, self.sequence, self.epoch, self.incarnation, facts.processors,
+            facts.launches, min(int(facts.load * 100), 0xFFFFFFFF), facts.memory_mb,
         )  # fmt: skip
-        tail = "\0".join((self.node, self.boot_id, self.agent, self.address)).encode("utf-8")
+        tail = "\0".join((self.node, self.boot_id, facts.agent, facts.address)).encode("utf-8")
         return _sealed(key, head + tail, b"")
 
 
@@ -125,11 +133,8 @@ def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
         raise WireError("a beat that makes no sense") from None
     if kind not in (BEAT, GONE, RCA):
         raise WireError("a datagram of another kind")
-    beat = Beat(
-        node, boot_id, incarnation, sequence, kind=kind, flags=flags, epoch=epoch, processors=processors,
-        launches=launches, load=load / 100, memory_mb=memory, agent=agent, address=address, places=places,
-    )  # fmt: skip
-    return beat, which
+    facts = Facts(processors, launches, load / 100, memory, agent, address, places)
+    return Beat(node, boot_id, incarnation, sequence, kind=kind, flags=flags, epoch=epoch, facts=facts), which
 
 
 def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Acknowledgement:

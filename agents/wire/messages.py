@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agents.wire.control import Message
 from agents.wire.errors import AgentError, WireError
+from agents.wire.renames import NEW_NAMES, new_names
 
 TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 else:
     Types = dict
 
-PROTOCOL = 1
+PROTOCOL = 2
 OLDEST = 1  # the oldest number that this build still works with
 
 ROLES = frozenset(("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod"))
@@ -61,7 +62,7 @@ CPA: Dict[str, Shape] = {
             "most": _dict,
             "per_task": _dict,
             "segments": _list,
-            "nice": _bool,
+            "preemptible": _bool,
             "pending_s": _num,
         },
         key=_str,
@@ -131,9 +132,13 @@ CPA: Dict[str, Shape] = {
         {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
     "nodes_out": _shape(failed_s=_num),
-    "far_nodes": _shape(login=_str),
+    "remote_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),
     "rca_silent": _shape({"lost": _bool, "missed": _bool}, login=_str, rca=_str, reason=_str),
+    "state_register": _shape(uuid=_str, node=_str, uid=_int),
+    "state_moved": _shape(uuid=_str, sender=_str, receiver=_str, counter=_int, uid=_int),
+    "state_forget": _shape(uuid=_str, node=_str, uid=_int),
+    "state_locate": _shape(uuid=_str),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
     "vouch": _shape(pid=_int, uid=_int, gid=_int),
@@ -166,7 +171,7 @@ PCT: Dict[str, Shape] = {
     "status": _shape(),
     "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
-    "fate": _shape(launcher=_int),
+    "death": _shape(launcher=_int),
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
     "trust": _shape(files=_dict),
@@ -224,8 +229,8 @@ DOWN: Dict[str, Shape] = {
     "credit": _shape(bytes=_int),
     "eof": _shape(),
     "ping": _shape({"starved": _bool, "loading_s": _num}),
-    "look": _shape(),
-    "deal": _shape(node=_int, data=_str),
+    "seek_reader": _shape(),
+    "input_piece": _shape(node=_int, data=_str),
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
@@ -248,7 +253,7 @@ UP: Dict[str, Shape] = {
     "exits": _shape(ranks=_list),
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),
-    "note": _shape({"gives_way": _dict}, node=_str, message=_str),
+    "note": _shape({"preempted_by": _dict}, node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
     "absent": _shape(rank=_int),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
@@ -265,8 +270,8 @@ UP: Dict[str, Shape] = {
     "no_room": _shape(node=_str, number=_int, message=_str),
     "progress": _shape(node=_str, bytes=_int),
     "pong": _shape(),
-    "waits": _shape(node=_int),
-    "dealt": _shape(node=_int, data=_str),
+    "reader_waits": _shape(node=_int),
+    "input_rest": _shape(node=_int, data=_str),
     "silent": _shape({"back": _bool}, node=_str, seconds=_num),
     "finished": _shape({"unclean": _list}),
 }
@@ -315,9 +320,15 @@ def check_hello(message: Message) -> str:
 def check(table: Dict[str, Shape], message: Message) -> str:
     """The operation of ``message``, which has every key ``table`` asks for, of the right type.
 
-    AgentError with code ``unknown_op`` or ``invalid``.
+    A message in the names of protocol 1 is renamed in place. AgentError with code ``unknown_op`` or ``invalid``.
     """
     op = message.get("op")
+    if isinstance(op, str) and op in NEW_NAMES:
+        renamed = new_names(message)
+        if renamed["op"] in table:
+            message.clear()
+            message.update(renamed)
+            op = renamed["op"]
     shape = table.get(op) if isinstance(op, str) else None
     if shape is None:
         raise AgentError(f"no operation here is called {str(op)[:40]!r}", code="unknown_op")

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 #: What a peer is that shows no certificate but the credential of a launch: it may act for that launch alone.
 LAUNCHER = "launcher"
+#: Who brings a launch to a PCT: its launcher, or the node above in its tree.
+LAUNCH_ROLES = (LAUNCHER, "parent")
 
 #: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (by a node of its tree), ``ask`` (anything else).
 PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
     "failed": frozenset(("cpa", LAUNCHER)),
-    "fate": frozenset(("pct", LAUNCHER)),
+    "death": frozenset(("pct", LAUNCHER)),
     "wipe": frozenset(("cpa",)),
     "trust": frozenset(("cpa",)),
     "ask": frozenset(("cpa", "rca", "pct", LAUNCHER)),

@@ -41,7 +41,7 @@ _PIECE = 256 << 10
 _DEPTH = 6  # requests under way: the next are on their way while one is used
 
 
-class _Channel:
+class Channel:
     """One connection to the node's launch child, and through it to yod: one open file."""
 
     def __init__(self) -> None:
@@ -127,12 +127,12 @@ class YodFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path, mode: str = "r") -> None:
-        self._open_channel: _Channel | None = None
+        self._open_channel: Channel | None = None
         self.name, self.mode = os.fspath(path), mode
         if set(mode) - set("rwaxbt+") or sum(mode.count(letter) for letter in "rwax") != 1:
             raise ValueError(f"invalid mode: {mode!r}")
         self._mode = mode.replace("b", "").replace("t", "")
-        channel = _Channel()
+        channel = Channel()
         try:
             request = json.dumps({"path": os.fsencode(self.name).decode("latin-1"), "mode": self._mode})
             channel.wait(channel.send(_OPEN, data=request.encode()), self.name)
@@ -147,7 +147,7 @@ class YodFile(io.RawIOBase):
         self._writes: deque[int] = deque()
 
     @property
-    def _channel(self) -> _Channel:
+    def _channel(self) -> Channel:
         if self._open_channel is None:
             raise ValueError("I/O operation on closed file")
         return self._open_channel
@@ -311,7 +311,7 @@ def open(
 
 def _asked(op: int, path: Path) -> list[list[Any]]:
     name = os.fspath(path)
-    channel = _Channel()
+    channel = Channel()
     try:
         request = json.dumps({"path": os.fsencode(name).decode("latin-1")}).encode()
         found: list[list[Any]] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from agents.wire.renames import old_names
 from console.errors import ConsoleError, UsageError
+from console.launch.options.request import forwarded
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from console.launch.options.output import OutputOptions
     from console.launch.options.request import Request
 
 
@@ -20,14 +23,6 @@ if TYPE_CHECKING:
 WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
-
-#: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
-FOREIGN = (
-    b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
-    b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
-    b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
-    b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
-)  # fmt: skip
 
 #: The limits of resources that travel (getrlimit(2)); NPROC counts a user's processes on each machine by itself.
 _LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
@@ -129,13 +124,13 @@ def _dealt(
 
 def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
     """Deal the ranks of a request over what the CPA gave. ConsoleError."""
-    cpus, distribution = request.cpus_per_task, request.distribution
-    if request.segments is not None and not request.overcommit:
+    cpus, distribution = request.where.cpus_per_task, request.where.distribution
+    if request.program.segments is not None and not request.where.overcommit:
         plan = place_lines(reply, request)
     else:
-        plan = place(reply["nodes"], request.size, cpus, distribution, overcommit=request.overcommit)
-    if request.gpus_per_task:
-        deal_gpus(plan, reply, request.gpus_per_task)
+        plan = place(reply["nodes"], request.where.size, cpus, distribution, overcommit=request.where.overcommit)
+    if request.where.gpus_per_task:
+        deal_gpus(plan, reply, request.where.gpus_per_task)
     return plan
 
 
@@ -148,10 +143,10 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
         "mesh": reply["mesh"],
         "size": plan.size,
         "nnodes": len(plan.nodes),
-        "fanout": request.fanout,
+        "fanout": request.transfer.fanout,
         "window": window(request),
         "pending_s": reply["pending_s"],
-        "input": request.input,
+        "input": request.stdio.input,
         "nodes": [
             {
                 "id": node.id,
@@ -164,14 +159,27 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
             for at, node in enumerate(plan.nodes)
         ],
     }
-    if request.unbuffered:
+    if request.stdio.unbuffered:
         message["unbuffered"] = True
-    if request.conduct is not None:
-        request.conduct.mark(message, plan, request.cwd)
-    if request.gpus_per_task:
+    if request.output is not None:
+        mark_stdin(message, request.output, request.program.cwd)
+    if request.where.gpus_per_task:
         for entry, node in zip(message["nodes"], plan.nodes, strict=True):
             entry["gpus"] = node.gpus
     return message
+
+
+def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> None:
+    """Put into a load which file each rank reads, where ``-stdin`` names one for each."""
+    pattern = options.stdin_each
+    if pattern is None:
+        return
+    for node in message["nodes"]:
+        names = [
+            os.path.join(cwd, os.fsencode(pattern.fill(rank, node["name"], message["launcher"], local)))
+            for local, rank in enumerate(node["ranks"])
+        ]
+        node["stdin"] = [name.decode("latin-1") for name in names]
 
 
 def hosts(plan: Plan) -> list[list[int]]:
@@ -199,15 +207,15 @@ def common_message(
     ``far``: on other machines, whose limits of resources are not ours.
     """
     message = _common(request, size)
-    if hosts and (request.mpi != "none" or request.rendezvous):
+    if hosts and (request.mpi.kind != "none" or request.mpi.rendezvous):
         from console.launch.options.mpi import told
 
-        message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.rendezvous}
+        message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.mpi.rendezvous}
     if far:
         message["limits"] = limits()
-    if request.manner is not None and request.manner.message:
-        message["manner"] = request.manner.message
-    return load_cargo(message, request)
+    if request.run is not None and request.run.message:
+        message["run_options"] = request.run.message
+    return old_names(load_cargo(message, request))
 
 
 def limits() -> list[list[int]]:
@@ -221,19 +229,21 @@ def limits() -> list[list[int]]:
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
     """The common part with what it says of cargo (docs/protocol.md). A plain launch lets nodes compare one stat."""
     cargo: dict[str, Any] = {}
-    if request.bcast == "always" or (request.bcast_libs and request.bcast != "never"):
+    if request.transfer.bcast == "always" or (request.transfer.bcast_libs and request.transfer.bcast != "never"):
         cargo["bcast"] = "told"
-        if request.bcast_libs:
+        if request.transfer.bcast_libs:
             cargo["libs"] = True
-    elif request.bcast == "auto":
+    elif request.transfer.bcast == "auto":
         cargo["bcast"] = "ask"
         for segment in message["segments"]:
             segment["file"] = identity(segment["path"].encode("latin-1"))
-    if request.io or request.stage_in or request.stage_out:
-        cargo["files"] = bool(request.io)
-        cargo["stage_in"], cargo["stage_out"] = len(request.stage_in), len(request.stage_out)
+    if request.transfer.io or request.transfer.stage_in or request.transfer.stage_out or request.state:
+        cargo["files"] = bool(request.transfer.io or request.state)
+        if request.state:
+            message["env"].append(f"YOD_JOB={request.state.uuid}")
+        cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
     if cargo:
-        message["cargo"] = cargo
+        message["payload"] = cargo
     return message
 
 
@@ -259,18 +269,18 @@ def allocated_event(plan: Plan, reply: Mapping[str, Any], command: str) -> dict[
 
 
 def _common(request: Request, size: int) -> dict[str, Any]:
-    environ = request.environ.items() if request.exported else forwarded(request.environ)
+    environ = request.program.environ.items() if request.program.exported else forwarded(request.program.environ)
     message: dict[str, Any] = {
-        "segments": [_segment(0, size, request.path, request.argv)],
+        "segments": [_segment(0, size, request.program.path, request.program.argv)],
         "env": [(name + b"=" + value).decode("latin-1") for name, value in environ],
-        "cwd": request.cwd.decode("latin-1"),
-        "umask": request.umask,
-        "cpus_per_task": request.cpus_per_task,
+        "cwd": request.program.cwd.decode("latin-1"),
+        "umask": request.program.umask,
+        "cpus_per_task": request.where.cpus_per_task,
         "hold": "exec",
     }
-    if request.segments is not None:
+    if request.program.segments is not None:
         first, segments = 0, []
-        for one in request.segments:
+        for one in request.program.segments:
             segments.append(_segment(first, one.size, one.path, one.argv))
             if one.env:
                 segments[-1]["env"] = [entry.decode("latin-1") for entry in one.env]
@@ -288,16 +298,11 @@ def _segment(first: int, count: int, path: bytes, argv: list[bytes]) -> dict[str
     }
 
 
-def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """The launcher's own environment without other launchers' variables and without cookies."""
-    return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]
-
-
 def window(request: Request) -> int:
     """Bytes of output the tree may have on its way to us."""
-    if request.json:
+    if request.stdio.json:
         return WINDOW_JSON
-    return WINDOW_LABELLED if request.label else WINDOW
+    return WINDOW_LABELLED if request.stdio.label else WINDOW
 
 
 # What few launches have: the lines of a load file dealt over one allocation, and GPUs dealt to ranks.
@@ -305,16 +310,16 @@ def window(request: Request) -> int:
 
 def place_lines(reply: Mapping[str, Any], request: Request) -> Plan:
     """Deal the ranks of a load file; lines that did not say how many get what the CPA made of their lists."""
-    lines = request.segments or []
+    lines = request.program.segments or []
     for line, size in zip(lines, reply.get("segments", ()), strict=False):
         line.size = size
     sizes = [line.size for line in lines]
     if not all(sizes):
         raise ConsoleError("this mesh's CPA is older than yod: a list with nodes' names needs -sz", "mesh upgrade")
-    if request.size not in (None, sum(sizes)):
+    if request.where.size not in (None, sum(sizes)):
         hint = "its lines have their own -sz, or as many as their lists have room for"
-        raise UsageError(f"-sz {request.size}, but the load file has {counted(sum(sizes), 'rank')}", hint)
-    return place_segments(reply["nodes"], sizes, request.cpus_per_task, request.distribution)
+        raise UsageError(f"-sz {request.where.size}, but the load file has {counted(sum(sizes), 'rank')}", hint)
+    return place_segments(reply["nodes"], sizes, request.where.cpus_per_task, request.where.distribution)
 
 
 def place_segments(given: list[dict[str, Any]], sizes: Sequence[int], cpus_per_task: int, distribution: str) -> Plan:

@@ -126,6 +126,11 @@ class Ranks:
         assert self.plan is not None
         return self.plan.nodes[self.plan.node_of[rank]].name
 
+    @property
+    def root_name(self) -> str:
+        """The name of the node that hosts rank 0; "" before there is one."""
+        return self.plan.nodes[0].name if self.plan is not None else ""
+
     def nodes_not_ready(self) -> list[str]:
         """Names of the nodes whose ranks have not all begun."""
         assert self.plan is not None
@@ -152,7 +157,7 @@ class Ranks:
 
     def lost_line(self, nodes: list[Any], reason: str) -> str:
         """One line for people about lost nodes."""
-        from console.launch.events.completion_report import fold_names, fold_ranks
+        from redmesh.idset import fold_names, fold_ranks
 
         names = fold_names([self.node_name(at) for at, _ in nodes])
         ranks = sorted(rank for _, some in nodes for rank in some)

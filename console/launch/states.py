@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     Action = tuple[Any, ...]  # a Do, then what it needs
 
 
-# What a launch may be in, meet and do, and what is decided until its processes run. Pure; see machine.py.
-#
-# A load that fails because of a node is taken back, and new nodes are asked for, up to ``retries`` times.
-
-
 SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
 #: Seconds between a SIGTERM that nobody watches over (yod was terminated, -kill) and SIGKILL.
@@ -31,7 +26,7 @@ GRACE_S = 5.0
 #: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
 #: since a tree whose root's link ends clears itself.
 STEP_S, CLEAR_S = 9.0, 2.0
-#: The same for a load. The nodes name who stands still or is silent (agents/pct/launch/liveness.py, pulse.py), and the
+#: The same for a load. The nodes name who stands still or is silent (agents/pct/launch/liveness.py), and the
 #: root's own pulse is felt here; this is for a root that answers and never comes to an end.
 LOAD_S = 45.0
 #: Seconds for which another try waits for nodes: a PCT that was killed is back by then.
@@ -41,6 +36,7 @@ RETRY_WAIT_S = 1.0
 RETURNS = 15
 #: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
 CANCEL_S = 2.0
+_LOOK = "mesh status shows the nodes"
 
 
 class State(Enum):
@@ -115,199 +111,63 @@ class Do(Enum):
     LEAVE = "leave"
 
 
-class Forming:
-    """A launch before GO; ``Launch`` goes on with it."""
+class Tries:
+    """The loads of one launch that failed because of a node, and whether there is another."""
 
-    def __init__(self, retries: int = 0) -> None:
-        self.state = State.ALLOCATING
-        self.retries = retries
-        self.tries = 0  # that have failed
-        self.returns = 0  # how often a failed try's processors could not be given back
-        self.ranks = Ranks()
-        self.launcher = 0
-        self.verdict: int | None = None  # an exit status that the ranks' do not decide
-        self.interrupts = 0
-        self.processor_error = False
-        self.lost_nodes: list[str] = []  # that nobody could say are clean
-        self.reason = ""
-        self._failure = ""  # why the last try failed
+    __slots__ = ("failed", "failure", "limit", "returns")
 
-    def _do(self, *action: Any) -> None:
-        raise NotImplementedError
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.failed = 0
+        self.failure = ""  # why the last one failed
+        self.returns = 0  # how often its processors could not be given back
 
-    def _free(self) -> State:
-        raise NotImplementedError
-
-    def _leave(self) -> State:
-        raise NotImplementedError
-
-    def _not_freed(self, message: str) -> State:
-        raise NotImplementedError
-
-    def _allocated(self, plan: Plan, launcher: int) -> State:
-        self.launcher = launcher
-        self.ranks.planned(plan)
-        self._do(Do.LOAD)
-        return State.LOADING
-
-    def _refused(self, message: str, hint: str, exit_status: int) -> State:
-        self.verdict = exit_status
-        if self.tries:
-            message, hint = f"the launch failed: {self._failure}; and then: {message}", "mesh status shows the nodes"
-        self._do(Do.SAY, message, hint)
-        return self._leave()
-
-    def _cancel(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.verdict = 128 + number
-        self._do(Do.GRACE, CANCEL_S)
-        return State.CANCELLING
-
-    def _give_back(self, plan: Plan, launcher: int) -> State:
-        self.launcher = launcher
-        self.reason = "interrupted"
-        return self._free()
-
-    def _leave_silently(self, *_facts: Any) -> State:
-        # Nothing is unregistered: the RCA sees us go and has everything of ours cleaned up.
-        self._do(Do.LEAVE)
-        return State.ENDED
-
-    def _cancelled(self, *_facts: Any) -> State:
-        return self._leave()
-
-    def _ready(self, ranks: list[list[int]]) -> State:
-        self.ranks.are_ready(ranks)
-        if not self.ranks.all_ready:
-            return State.LOADING
-        self._do(Do.CONFIRM)
-        return State.CONFIRMING
-
-    def _failed(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
-        self.verdict, self.reason = exit_status, message
-        if fault == "node":
-            return self._retreat() if self._tries_again([node], message, hint) else self._clear()
-        self._do(Do.SAY, message, hint)
-        return self._clear()
-
-    def _tries_again(self, nodes: list[str], message: str, hint: str = "mesh status shows the nodes") -> bool:
-        """Report the nodes because of which a try failed; whether there is another try, which is said here too."""
-        self.processor_error, self.reason = True, message
-        for name in nodes:
-            self._do(Do.NODE_FAILED, name, message)
-        if self.tries >= self.retries:
-            tries = f" ({self.tries + 1} tries)" if self.tries else ""
-            self._do(Do.SAY, f"the launch failed{tries}: {message}", hint)
+    def another(self, failure: str) -> bool:
+        """Note that one failed; whether there is another."""
+        if self.failed >= self.limit:
             return False
-        self.tries += 1
-        self._failure = message
-        told = f"{message}; trying other nodes ({self.tries} of {self.retries})"
-        self._do(Do.STATUS, told)
-        self._do(Do.TELL, {"event": "note", "node": nodes[0] if nodes else "", "text": told})
+        self.failed += 1
+        self.failure = failure
         return True
 
-    def _retreat(self) -> State:
-        self._do(Do.KILL)
-        return State.RETREATING
 
-    def _return(self) -> State:
-        self._do(Do.FREE, True, self.reason)
-        return State.RETURNING
+class Outcome:
+    """What a CPA is told at the end, and what yod exits with where the ranks do not decide it."""
 
-    def _retreated(self, *_facts: Any) -> State:
-        self._do(Do.CUT)
-        return self._return()
+    __slots__ = ("exit_status", "lost_nodes", "processor_error", "reason")
 
-    def _retreat_overdue(self, _outstanding: str) -> State:
-        self._do(Do.SWEEP)
-        return self._retreated()
+    def __init__(self) -> None:
+        self.exit_status: int | None = None
+        self.reason = ""
+        self.processor_error = False
+        self.lost_nodes: list[str] = []  # that nobody could say are clean
 
-    def _again(self) -> State:
-        self.ranks, self.returns = Ranks(), 0
-        self.verdict, self.reason, self.processor_error = None, "", False
-        self._do(Do.ALLOCATE, RETRY_WAIT_S)
-        return State.ALLOCATING
+    def decide(self, exit_status: int | None) -> bool:
+        """Exit with this, unless something decided it before; whether nothing had."""
+        if self.exit_status is not None:
+            return False
+        self.exit_status = exit_status
+        return True
 
-    def _not_returned(self, message: str) -> State:
-        if self.returns < RETURNS:
-            self.returns += 1
-            return self._return()
-        self._do(Do.SAY, f"the launch failed: {self.reason}; and its processors could not be given back: {message}", "")
-        return self._not_freed(message)
-
-    def _interrupted_returning(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.verdict, self.reason = 128 + number, "interrupted before it ran"
-        return State.FREEING
-
-    def _output_broken_returning(self, message: str, exit_status: int) -> State:
-        self.verdict = exit_status
-        if message:
-            self._do(Do.SAY, message, "")
-        return State.FREEING
-
-    def _unconfirmed(self, message: str, hint: str, exit_status: int) -> State:
-        self.verdict, self.reason = exit_status, message
-        self._do(Do.SAY, f"the processes were not started: {message}", hint)
-        return self._clear()
-
-    def _lost_loading(self, nodes: list[Any], reason: str) -> State:
-        self.verdict = 125
-        # a subtree went with its first node; those behind it come back by themselves
-        names = [self.ranks.node_name(at) for at, _ranks in nodes[:1]]
-        return self._retreat() if self._tries_again(names, reason) else self._clear()
-
-    def _root_gone_loading(self, reason: str) -> State:
-        self.verdict = 125
-        root = self.ranks.node_name(0)
-        return self._return() if self._tries_again([root], f"{root} (its PCT): {reason}") else self._free()
-
-    def _overdue_loading(self, _outstanding: str) -> State:
-        # the root would have named, before that, any node below it that keeps it waiting: it is the root itself
-        return self._give_up_root(f"{self.ranks.node_name(0)} does not answer to a load")
-
-    def _give_up_root(self, reason: str) -> State:
-        self.verdict = 125
-        again = self._tries_again([self.ranks.node_name(0)], reason)
-        self._do(Do.SWEEP)
-        self._do(Do.CUT)
-        return self._return() if again else self._free()
-
-    def _root_silent_loading(self, node: str, seconds: float) -> State:
-        return self._give_up_root(f"{node}: silent for {seconds:.0f} s")
-
-    def _clear(self) -> State:
-        self._do(Do.KILL)
-        return State.CLEARING
-
-    def _interrupted_loading(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.verdict, self.reason = 128 + number, "interrupted before it ran"
-        return self._clear()
-
-    def _output_broken_loading(self, message: str, exit_status: int) -> State:
-        self.verdict, self.reason = exit_status, message or "the reader of its output went"
-        if message:
-            self._do(Do.SAY, message, "")
-        return self._clear()
-
-    def _cleared(self, *_facts: Any) -> State:
-        self._do(Do.CUT)
-        return self._free()
-
-    def _clear_overdue(self, outstanding: str) -> State:
-        self.processor_error = True
-        self._do(Do.STATUS, f"the clean-up was not confirmed: {outstanding}")
-        self._do(Do.SWEEP)
-        return self._cleared()
+    def blame_nodes(self, reason: str) -> None:
+        """It was the nodes' fault."""
+        self.processor_error, self.reason = True, reason
 
 
-class Launch(Forming):
-    """One launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading."""
+class Launch:
+    """One launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading.
+
+    The methods that ``TRANSITIONS`` names decide what an event means; each returns the state that follows.
+    """
 
     def __init__(self, *, bad_exit_ends: bool, retries: int = 0) -> None:
-        super().__init__(retries)
+        self.state = State.ALLOCATING
         self.bad_exit_ends = bad_exit_ends
+        self.launcher = 0
+        self.ranks = Ranks()
+        self.tries = Tries(retries)
+        self.outcome = Outcome()
+        self.interrupts = 0
         self.ended_by = 0  # the signal that made yod end the job
         self.terminated = False  # a SIGTERM of ours is out, its grace runs
         self.killed = False
@@ -328,8 +188,8 @@ class Launch(Forming):
     @property
     def exit_status(self) -> int:
         """What yod ends with, as far as it is known."""
-        if self.verdict is not None:
-            return self.verdict
+        if self.outcome.exit_status is not None:
+            return self.outcome.exit_status
         status = self.ranks.exit_status
         if not status and self.ended_by and self.ranks.any_by_yod:
             return 128 + self.ended_by
@@ -338,13 +198,178 @@ class Launch(Forming):
     def _do(self, *action: Any) -> None:
         self._actions.append(action)
 
+    # until they run
+
+    def allocated(self, plan: Plan, launcher: int) -> State:
+        self.launcher = launcher
+        self.ranks.planned(plan)
+        self._do(Do.LOAD)
+        return State.LOADING
+
+    def refused(self, message: str, hint: str, exit_status: int) -> State:
+        self.outcome.exit_status = exit_status
+        if self.tries.failed:
+            message, hint = (
+                f"the launch failed: {self.tries.failure}; and then: {message}",
+                "mesh status shows the nodes",
+            )
+        self._do(Do.SAY, message, hint)
+        return self._leave()
+
+    def cancel(self, number: int = SIGINT) -> State:
+        self.interrupts += 1
+        self.outcome.exit_status = 128 + number
+        self._do(Do.GRACE, CANCEL_S)
+        return State.CANCELLING
+
+    def give_back(self, plan: Plan, launcher: int) -> State:
+        self.launcher = launcher
+        self.outcome.reason = "interrupted"
+        return self._free()
+
+    def leave_silently(self, *_facts: Any) -> State:
+        # Nothing is unregistered: the RCA sees us go and has everything of ours cleaned up.
+        self._do(Do.LEAVE)
+        return State.ENDED
+
+    def cancelled(self, *_facts: Any) -> State:
+        return self._leave()
+
+    def ready(self, ranks: list[list[int]]) -> State:
+        self.ranks.are_ready(ranks)
+        if not self.ranks.all_ready:
+            return State.LOADING
+        self._do(Do.CONFIRM)
+        return State.CONFIRMING
+
+    def failed(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+        self.outcome.exit_status, self.outcome.reason = exit_status, message
+        if fault == "node":
+            return self._retreat() if self._tries_again([node], message, hint) else self._clear()
+        self._do(Do.SAY, message, hint)
+        return self._clear()
+
+    def _tries_again(self, nodes: list[str], message: str, hint: str = _LOOK) -> bool:
+        """Report the nodes because of which a try failed; whether there is another try, which is said here too."""
+        self.outcome.blame_nodes(message)
+        for name in nodes:
+            self._do(Do.NODE_FAILED, name, message)
+        tries = self.tries
+        if not tries.another(message):
+            many = f" ({tries.failed + 1} tries)" if tries.failed else ""
+            self._do(Do.SAY, f"the launch failed{many}: {message}", hint)
+            return False
+        told = f"{message}; trying other nodes ({tries.failed} of {tries.limit})"
+        self._do(Do.STATUS, told)
+        self._do(Do.TELL, {"event": "note", "node": nodes[0] if nodes else "", "text": told})
+        return True
+
+    def _retreat(self) -> State:
+        self._do(Do.KILL)
+        return State.RETREATING
+
+    def _return(self) -> State:
+        self._do(Do.FREE, True, self.outcome.reason)
+        return State.RETURNING
+
+    def retreated(self, *_facts: Any) -> State:
+        self._do(Do.CUT)
+        return self._return()
+
+    def retreat_overdue(self, _outstanding: str) -> State:
+        self._do(Do.SWEEP)
+        return self.retreated()
+
+    def again(self) -> State:
+        self.ranks, self.tries.returns = Ranks(), 0
+        self.outcome = Outcome()
+        self._do(Do.ALLOCATE, RETRY_WAIT_S)
+        return State.ALLOCATING
+
+    def not_returned(self, message: str) -> State:
+        if self.tries.returns < RETURNS:
+            self.tries.returns += 1
+            return self._return()
+        self._do(
+            Do.SAY,
+            f"the launch failed: {self.outcome.reason}; and its processors could not be given back: {message}",
+            "",
+        )
+        return self.not_freed(message)
+
+    def interrupted_returning(self, number: int = SIGINT) -> State:
+        self.interrupts += 1
+        self.outcome.exit_status, self.outcome.reason = 128 + number, "interrupted before it ran"
+        return State.FREEING
+
+    def output_broken_returning(self, message: str, exit_status: int) -> State:
+        self.outcome.exit_status = exit_status
+        if message:
+            self._do(Do.SAY, message, "")
+        return State.FREEING
+
+    def unconfirmed(self, message: str, hint: str, exit_status: int) -> State:
+        self.outcome.exit_status, self.outcome.reason = exit_status, message
+        self._do(Do.SAY, f"the processes were not started: {message}", hint)
+        return self._clear()
+
+    def lost_loading(self, nodes: list[Any], reason: str) -> State:
+        self.outcome.exit_status = 125
+        # a subtree went with its first node; those behind it come back by themselves
+        names = [self.ranks.node_name(at) for at, _ranks in nodes[:1]]
+        return self._retreat() if self._tries_again(names, reason) else self._clear()
+
+    def root_gone_loading(self, reason: str) -> State:
+        self.outcome.exit_status = 125
+        root = self.ranks.node_name(0)
+        return self._return() if self._tries_again([root], f"{root} (its PCT): {reason}") else self._free()
+
+    def overdue_loading(self, _outstanding: str) -> State:
+        # the root would have named, before that, any node below it that keeps it waiting: it is the root itself
+        return self._give_up_root(f"{self.ranks.node_name(0)} does not answer to a load")
+
+    def _give_up_root(self, reason: str) -> State:
+        self.outcome.exit_status = 125
+        again = self._tries_again([self.ranks.node_name(0)], reason)
+        self._do(Do.SWEEP)
+        self._do(Do.CUT)
+        return self._return() if again else self._free()
+
+    def root_silent_loading(self, node: str, seconds: float) -> State:
+        return self._give_up_root(f"{node}: silent for {seconds:.0f} s")
+
+    def _clear(self) -> State:
+        self._do(Do.KILL)
+        return State.CLEARING
+
+    def interrupted_loading(self, number: int = SIGINT) -> State:
+        self.interrupts += 1
+        self.outcome.exit_status, self.outcome.reason = 128 + number, "interrupted before it ran"
+        return self._clear()
+
+    def output_broken_loading(self, message: str, exit_status: int) -> State:
+        self.outcome.exit_status, self.outcome.reason = exit_status, message or "the reader of its output went"
+        if message:
+            self._do(Do.SAY, message, "")
+        return self._clear()
+
+    def cleared(self, *_facts: Any) -> State:
+        self._do(Do.CUT)
+        return self._free()
+
+    def clear_overdue(self, outstanding: str) -> State:
+        self.outcome.processor_error = True
+        self._do(Do.STATUS, f"the clean-up was not confirmed: {outstanding}")
+        self._do(Do.SWEEP)
+        return self.cleared()
+
     # while they run
 
-    def _confirmed(self) -> State:
+    def confirmed(self) -> State:
         self._do(Do.GO)
         return State.RUNNING
 
-    def _exits(self, exits: list[list[Any]]) -> State:
+    def exits(self, exits: list[list[Any]]) -> State:
         bad = []
         for rank, status, seconds in exits:
             end = self.ranks.ended(rank, status, seconds, killed=self.killed or self.terminated)
@@ -378,7 +403,7 @@ class Launch(Forming):
         self.killed = True
         self._do(Do.KILL)
 
-    def _lost(self, nodes: list[Any], reason: str) -> State:
+    def nodes_lost(self, nodes: list[Any], reason: str) -> State:
         self._lose(nodes, reason)
         self._do(Do.SAY, self.ranks.lost_line(nodes, reason), self._still_running())
         self._after_bad_exit()
@@ -392,34 +417,34 @@ class Launch(Forming):
         return f"{count} of {size} ranks still {verb}: yod -signal TERM {self.launcher} ends the launch"
 
     def _lose(self, nodes: list[Any], reason: str) -> None:
-        self.processor_error, self.reason = True, reason
+        self.outcome.blame_nodes(reason)
         for _, ranks in nodes:
             self.ranks.lost(ranks)
         names = [self.ranks.node_name(at) for at, _ in nodes]
-        self.lost_nodes += names
+        self.outcome.lost_nodes += names
         which = sorted(rank for _, ranks in nodes for rank in ranks)
         self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
 
-    def _silent(self, node: str, seconds: float) -> State:
+    def node_silent(self, node: str, seconds: float) -> State:
         # Slow, or stopped, is not dead: whoever finds out that it is tells us so.
         self._do(Do.SAY, f"{node} has been silent for {seconds:.0f} s (stopped, or overloaded); waiting for it", "")
         self._do(Do.TELL, {"event": "silent", "node": node, "seconds": seconds})
         return State.RUNNING
 
-    def _back(self, node: str, seconds: float) -> State:
+    def node_back(self, node: str, seconds: float) -> State:
         self._do(Do.SAY, f"{node} answers again, after {seconds:.0f} s", "")
         self._do(Do.TELL, {"event": "back", "node": node, "seconds": seconds})
         return State.RUNNING
 
-    def _root_gone(self, reason: str) -> State:
+    def root_gone(self, reason: str) -> State:
         # The rest of the tree ends itself: its links upwards are broken.
         left = self.ranks.not_ended_by_node()
         self._lose(left, f"{self.ranks.node_name(0)} (the launch's root): {reason}")
-        self._do(Do.SAY, self.ranks.lost_line(left, self.reason), "")
-        self.lost_nodes = self.ranks.node_names  # it would have told that the others are clean
+        self._do(Do.SAY, self.ranks.lost_line(left, self.outcome.reason), "")
+        self.outcome.lost_nodes = self.ranks.node_names  # it would have told that the others are clean
         return self._free()
 
-    def _interrupt(self) -> State:
+    def interrupt(self) -> State:
         self.interrupts += 1
         self.ended_by = self.ended_by or SIGINT
         if self.interrupts == 1 and not self.killed:
@@ -430,12 +455,12 @@ class Launch(Forming):
             self._kill()
             self._do(Do.STATUS, "interrupted again: killing every rank; ^C once more leaves at once")
         else:
-            self.verdict = 128 + SIGINT
+            self.outcome.exit_status = 128 + SIGINT
             self._do(Do.STATUS, "leaving; the RCA cleans up behind us")
-            return self._leave_silently()
+            return self.leave_silently()
         return State.RUNNING
 
-    def _terminated_by(self, number: int) -> State:
+    def terminated_by(self, number: int) -> State:
         self.ended_by = self.ended_by or number
         if self.terminated or self.killed:
             self._kill()
@@ -443,12 +468,12 @@ class Launch(Forming):
             self._terminate()
         return State.RUNNING
 
-    def _grace_over(self) -> State:
+    def grace_over(self) -> State:
         if not self.killed:
             self._kill()
         return State.RUNNING
 
-    def _forward(self, number: int, ranks: list[int] | None) -> State:
+    def forward(self, number: int, ranks: list[int] | None) -> State:
         if number in (SIGTERM, SIGKILL) and ranks is None:
             self.ended_by = self.ended_by or number
             self.terminated = True
@@ -456,60 +481,56 @@ class Launch(Forming):
         self._do(Do.TELL, {"event": "signalled", "signal": number, "ranks": ranks})
         return State.RUNNING
 
-    def _killed_by_observer(self) -> State:
+    def killed_by_observer(self) -> State:
         self.ended_by = self.ended_by or SIGKILL
         self._kill()
         self._do(Do.TELL, {"event": "signalled", "signal": SIGKILL, "ranks": None})
         return State.RUNNING
 
-    def _limit(self, message: str, exit_status: int | None) -> State:
-        if self.verdict is None:
-            self.verdict = exit_status
+    def limit_reached(self, message: str, exit_status: int | None) -> State:
+        self.outcome.decide(exit_status)
         self._do(Do.SAY, message, "")
         if not self.killed:
             self._terminate()
         return State.RUNNING
 
-    def _aborted(self, message: str, exit_status: int | None) -> State:
+    def aborted(self, message: str, exit_status: int | None) -> State:
         # Ranks that we end ourselves die between MPI_Init and MPI_Finalize too.
         if self.terminated or self.killed:
             return State.RUNNING
         if exit_status is None and not self.ranks.exit_status:
             exit_status = 1  # it ended with 0, where it should not have ended
-        return self._limit(message, exit_status)
+        return self.limit_reached(message, exit_status)
 
-    def _output_broken(self, message: str, exit_status: int) -> State:
-        if self.verdict is None:
-            self.verdict = exit_status
-            if message:
-                self._do(Do.SAY, message, "")
+    def output_broken(self, message: str, exit_status: int) -> State:
+        if self.outcome.decide(exit_status) and message:
+            self._do(Do.SAY, message, "")
         if not (self.terminated or self.killed):
             self._terminate()
         return State.RUNNING
 
-    def _finished(self, unclean: list[list[Any]]) -> State:
+    def finished(self, unclean: list[list[Any]]) -> State:
         if unclean:
             left = ", ".join(f"{node} (process {pid})" for node, pid in unclean)
-            self.processor_error, self.reason = True, f"not cleaned: {left}"
+            self.outcome.blame_nodes(f"not cleaned: {left}")
             self._do(Do.SAY, f"processes of this launch could not be killed: {left}", "")
         self._do(Do.DONE)
         return self._free()
 
-    def _failed_late(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+    def failed_late(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
         # It was sent before the root received GO, so no process of this launch has run or will: FINISHED follows.
-        if self.verdict is None:
-            self.verdict = exit_status
-        self.reason = message
+        self.outcome.decide(exit_status)
+        self.outcome.reason = message
         if fault == "node":
-            self.processor_error = True
+            self.outcome.processor_error = True
             self._do(Do.NODE_FAILED, node, message)
         self._do(Do.SAY, f"the launch failed: {message}", hint)
         self._kill()
         return State.RUNNING
 
-    def _overdue(self, outstanding: str) -> State:
+    def overdue(self, outstanding: str) -> State:
         self._lose(self.ranks.not_ended_by_node(), outstanding)
-        self._do(Do.SAY, f"given up: {outstanding}", "mesh status shows the nodes")
+        self._do(Do.SAY, f"given up: {outstanding}", _LOOK)
         self._do(Do.SWEEP)
         self._do(Do.CUT)
         return self._free()
@@ -517,10 +538,10 @@ class Launch(Forming):
     # after they ran
 
     def _free(self) -> State:
-        self._do(Do.FREE, self.processor_error, self.reason)
+        self._do(Do.FREE, self.outcome.processor_error, self.outcome.reason)
         return State.FREEING
 
-    def _freed(self) -> State:
+    def freed(self) -> State:
         return self._end_or_drain()
 
     def _end_or_drain(self) -> State:
@@ -530,15 +551,15 @@ class Launch(Forming):
         self._do(Do.LEAVE)
         return State.ENDED
 
-    def _not_freed(self, message: str) -> State:
-        self._do(Do.HAND, self.processor_error, self.reason)
+    def not_freed(self, message: str) -> State:
+        self._do(Do.HAND, self.outcome.processor_error, self.outcome.reason)
         return State.HANDING
 
-    def _not_freed_interrupted(self, *_facts: Any) -> State:
+    def not_freed_interrupted(self, *_facts: Any) -> State:
         self.interrupts += 1
-        return self._not_freed("")
+        return self.not_freed("")
 
-    def _not_handed(self, message: str) -> State:
+    def not_handed(self, message: str) -> State:
         self._do(
             Do.SAY,
             f"neither a CPA nor the RCA could be told that launcher {self.launcher} has ended ({message})",
@@ -546,17 +567,17 @@ class Launch(Forming):
         )
         return self._end_or_drain()
 
-    def _drained_early(self) -> State:
+    def drained_early(self) -> State:
         self.drained = True
         return self.state
 
-    def _drained(self) -> State:
+    def finish_draining(self) -> State:
         self.drained = True
         self._do(Do.LEAVE)
         return State.ENDED
 
-    def _break_late(self, message: str, exit_status: int) -> State:
-        self.verdict = exit_status
+    def break_late(self, message: str, exit_status: int) -> State:
+        self.outcome.exit_status = exit_status
         if message:
             self._do(Do.SAY, message, "")
         return self.state
@@ -568,81 +589,80 @@ class Launch(Forming):
 
 
 S, E, L = State, Event, Launch
-_QUIT = (S.CANCELLING,)
 _Table = dict[tuple[State, Event], "tuple[Callable[..., State], tuple[State, ...]]"]
 
 #: (state, event): (what is decided, the states it may lead to).
 TRANSITIONS: _Table = {
-    (S.ALLOCATING, E.ALLOCATED): (L._allocated, (S.LOADING,)),
-    (S.ALLOCATING, E.REFUSED): (L._refused, (S.ENDED,)),
-    (S.ALLOCATING, E.INTERRUPT): (L._cancel, (S.CANCELLING,)),
-    (S.ALLOCATING, E.TERMINATE): (L._cancel, (S.CANCELLING,)),
-    (S.CANCELLING, E.ALLOCATED): (L._give_back, (S.FREEING,)),
-    (S.CANCELLING, E.REFUSED): (L._cancelled, (S.ENDED,)),
-    (S.CANCELLING, E.GRACE_OVER): (L._leave_silently, (S.ENDED,)),
-    (S.CANCELLING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
-    (S.CANCELLING, E.TERMINATE): (L._leave_silently, (S.ENDED,)),
-    (S.LOADING, E.READY): (L._ready, (S.LOADING, S.CONFIRMING)),
-    (S.LOADING, E.FAILED): (L._failed, (S.CLEARING, S.RETREATING)),
-    (S.LOADING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
-    (S.LOADING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
-    (S.LOADING, E.OVERDUE): (L._overdue_loading, (S.FREEING, S.RETURNING)),
-    (S.LOADING, E.SILENT): (L._root_silent_loading, (S.FREEING, S.RETURNING)),
-    (S.LOADING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
-    (S.LOADING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
-    (S.LOADING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
-    (S.CONFIRMING, E.CONFIRMED): (L._confirmed, (S.RUNNING,)),
-    (S.CONFIRMING, E.UNCONFIRMED): (L._unconfirmed, (S.CLEARING,)),
-    (S.CONFIRMING, E.FAILED): (L._failed, (S.CLEARING, S.RETREATING)),
-    (S.CONFIRMING, E.LOST): (L._lost_loading, (S.CLEARING, S.RETREATING)),
-    (S.CONFIRMING, E.ROOT_ENDED): (L._root_gone_loading, (S.FREEING, S.RETURNING)),
-    (S.CONFIRMING, E.SILENT): (L._root_silent_loading, (S.FREEING, S.RETURNING)),
-    (S.CONFIRMING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
-    (S.CONFIRMING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
-    (S.CONFIRMING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
-    (S.CLEARING, E.FINISHED): (L._cleared, (S.FREEING,)),
-    (S.CLEARING, E.ROOT_ENDED): (L._cleared, (S.FREEING,)),
-    (S.CLEARING, E.OVERDUE): (L._clear_overdue, (S.FREEING,)),
-    (S.CLEARING, E.INTERRUPT): (L._cleared, (S.FREEING,)),
-    (S.RETREATING, E.FINISHED): (L._retreated, (S.RETURNING,)),
-    (S.RETREATING, E.ROOT_ENDED): (L._retreated, (S.RETURNING,)),
-    (S.RETREATING, E.OVERDUE): (L._retreat_overdue, (S.RETURNING,)),
-    (S.RETREATING, E.INTERRUPT): (L._interrupted_loading, (S.CLEARING,)),
-    (S.RETREATING, E.TERMINATE): (L._interrupted_loading, (S.CLEARING,)),
-    (S.RETREATING, E.OUTPUT_BROKEN): (L._output_broken_loading, (S.CLEARING,)),
-    (S.RETURNING, E.FREED): (L._again, (S.ALLOCATING,)),
-    (S.RETURNING, E.NOT_FREED): (L._not_returned, (S.RETURNING, S.HANDING)),
-    (S.RETURNING, E.INTERRUPT): (L._interrupted_returning, (S.FREEING,)),
-    (S.RETURNING, E.TERMINATE): (L._interrupted_returning, (S.FREEING,)),
-    (S.RETURNING, E.OUTPUT_BROKEN): (L._output_broken_returning, (S.FREEING,)),
-    (S.RUNNING, E.EXITS): (L._exits, (S.RUNNING,)),
-    (S.RUNNING, E.FAILED): (L._failed_late, (S.RUNNING,)),
-    (S.RUNNING, E.LOST): (L._lost, (S.RUNNING,)),
-    (S.RUNNING, E.SILENT): (L._silent, (S.RUNNING,)),
-    (S.RUNNING, E.BACK): (L._back, (S.RUNNING,)),
-    (S.RUNNING, E.FINISHED): (L._finished, (S.FREEING,)),
-    (S.RUNNING, E.ROOT_ENDED): (L._root_gone, (S.FREEING,)),
-    (S.RUNNING, E.INTERRUPT): (L._interrupt, (S.RUNNING, S.ENDED)),
-    (S.RUNNING, E.TERMINATE): (L._terminated_by, (S.RUNNING,)),
-    (S.RUNNING, E.GRACE_OVER): (L._grace_over, (S.RUNNING,)),
-    (S.RUNNING, E.SIGNAL): (L._forward, (S.RUNNING,)),
-    (S.RUNNING, E.KILL): (L._killed_by_observer, (S.RUNNING,)),
-    (S.RUNNING, E.LIMIT): (L._limit, (S.RUNNING,)),
-    (S.RUNNING, E.ABORTED): (L._aborted, (S.RUNNING,)),
-    (S.RUNNING, E.OUTPUT_BROKEN): (L._output_broken, (S.RUNNING,)),
-    (S.RUNNING, E.OVERDUE): (L._overdue, (S.FREEING,)),
-    (S.FREEING, E.FREED): (L._freed, (S.DRAINING, S.ENDED)),
-    (S.FREEING, E.NOT_FREED): (L._not_freed, (S.HANDING,)),
-    (S.FREEING, E.INTERRUPT): (L._not_freed_interrupted, (S.HANDING,)),
-    (S.FREEING, E.DRAINED): (L._drained_early, (S.FREEING,)),
-    (S.FREEING, E.OUTPUT_BROKEN): (L._break_late, (S.FREEING,)),
-    (S.HANDING, E.HANDED): (L._freed, (S.DRAINING, S.ENDED)),
-    (S.HANDING, E.NOT_HANDED): (L._not_handed, (S.DRAINING, S.ENDED)),
-    (S.HANDING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
-    (S.HANDING, E.DRAINED): (L._drained_early, (S.HANDING,)),
-    (S.HANDING, E.OUTPUT_BROKEN): (L._break_late, (S.HANDING,)),
-    (S.DRAINING, E.DRAINED): (L._drained, (S.ENDED,)),
-    (S.DRAINING, E.INTERRUPT): (L._leave_silently, (S.ENDED,)),
-    (S.DRAINING, E.TERMINATE): (L._leave_silently, (S.ENDED,)),
-    (S.DRAINING, E.OUTPUT_BROKEN): (L._break_late, (S.DRAINING,)),
+    (S.ALLOCATING, E.ALLOCATED): (L.allocated, (S.LOADING,)),
+    (S.ALLOCATING, E.REFUSED): (L.refused, (S.ENDED,)),
+    (S.ALLOCATING, E.INTERRUPT): (L.cancel, (S.CANCELLING,)),
+    (S.ALLOCATING, E.TERMINATE): (L.cancel, (S.CANCELLING,)),
+    (S.CANCELLING, E.ALLOCATED): (L.give_back, (S.FREEING,)),
+    (S.CANCELLING, E.REFUSED): (L.cancelled, (S.ENDED,)),
+    (S.CANCELLING, E.GRACE_OVER): (L.leave_silently, (S.ENDED,)),
+    (S.CANCELLING, E.INTERRUPT): (L.leave_silently, (S.ENDED,)),
+    (S.CANCELLING, E.TERMINATE): (L.leave_silently, (S.ENDED,)),
+    (S.LOADING, E.READY): (L.ready, (S.LOADING, S.CONFIRMING)),
+    (S.LOADING, E.FAILED): (L.failed, (S.CLEARING, S.RETREATING)),
+    (S.LOADING, E.LOST): (L.lost_loading, (S.CLEARING, S.RETREATING)),
+    (S.LOADING, E.ROOT_ENDED): (L.root_gone_loading, (S.FREEING, S.RETURNING)),
+    (S.LOADING, E.OVERDUE): (L.overdue_loading, (S.FREEING, S.RETURNING)),
+    (S.LOADING, E.SILENT): (L.root_silent_loading, (S.FREEING, S.RETURNING)),
+    (S.LOADING, E.INTERRUPT): (L.interrupted_loading, (S.CLEARING,)),
+    (S.LOADING, E.TERMINATE): (L.interrupted_loading, (S.CLEARING,)),
+    (S.LOADING, E.OUTPUT_BROKEN): (L.output_broken_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.CONFIRMED): (L.confirmed, (S.RUNNING,)),
+    (S.CONFIRMING, E.UNCONFIRMED): (L.unconfirmed, (S.CLEARING,)),
+    (S.CONFIRMING, E.FAILED): (L.failed, (S.CLEARING, S.RETREATING)),
+    (S.CONFIRMING, E.LOST): (L.lost_loading, (S.CLEARING, S.RETREATING)),
+    (S.CONFIRMING, E.ROOT_ENDED): (L.root_gone_loading, (S.FREEING, S.RETURNING)),
+    (S.CONFIRMING, E.SILENT): (L.root_silent_loading, (S.FREEING, S.RETURNING)),
+    (S.CONFIRMING, E.INTERRUPT): (L.interrupted_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.TERMINATE): (L.interrupted_loading, (S.CLEARING,)),
+    (S.CONFIRMING, E.OUTPUT_BROKEN): (L.output_broken_loading, (S.CLEARING,)),
+    (S.CLEARING, E.FINISHED): (L.cleared, (S.FREEING,)),
+    (S.CLEARING, E.ROOT_ENDED): (L.cleared, (S.FREEING,)),
+    (S.CLEARING, E.OVERDUE): (L.clear_overdue, (S.FREEING,)),
+    (S.CLEARING, E.INTERRUPT): (L.cleared, (S.FREEING,)),
+    (S.RETREATING, E.FINISHED): (L.retreated, (S.RETURNING,)),
+    (S.RETREATING, E.ROOT_ENDED): (L.retreated, (S.RETURNING,)),
+    (S.RETREATING, E.OVERDUE): (L.retreat_overdue, (S.RETURNING,)),
+    (S.RETREATING, E.INTERRUPT): (L.interrupted_loading, (S.CLEARING,)),
+    (S.RETREATING, E.TERMINATE): (L.interrupted_loading, (S.CLEARING,)),
+    (S.RETREATING, E.OUTPUT_BROKEN): (L.output_broken_loading, (S.CLEARING,)),
+    (S.RETURNING, E.FREED): (L.again, (S.ALLOCATING,)),
+    (S.RETURNING, E.NOT_FREED): (L.not_returned, (S.RETURNING, S.HANDING)),
+    (S.RETURNING, E.INTERRUPT): (L.interrupted_returning, (S.FREEING,)),
+    (S.RETURNING, E.TERMINATE): (L.interrupted_returning, (S.FREEING,)),
+    (S.RETURNING, E.OUTPUT_BROKEN): (L.output_broken_returning, (S.FREEING,)),
+    (S.RUNNING, E.EXITS): (L.exits, (S.RUNNING,)),
+    (S.RUNNING, E.FAILED): (L.failed_late, (S.RUNNING,)),
+    (S.RUNNING, E.LOST): (L.nodes_lost, (S.RUNNING,)),
+    (S.RUNNING, E.SILENT): (L.node_silent, (S.RUNNING,)),
+    (S.RUNNING, E.BACK): (L.node_back, (S.RUNNING,)),
+    (S.RUNNING, E.FINISHED): (L.finished, (S.FREEING,)),
+    (S.RUNNING, E.ROOT_ENDED): (L.root_gone, (S.FREEING,)),
+    (S.RUNNING, E.INTERRUPT): (L.interrupt, (S.RUNNING, S.ENDED)),
+    (S.RUNNING, E.TERMINATE): (L.terminated_by, (S.RUNNING,)),
+    (S.RUNNING, E.GRACE_OVER): (L.grace_over, (S.RUNNING,)),
+    (S.RUNNING, E.SIGNAL): (L.forward, (S.RUNNING,)),
+    (S.RUNNING, E.KILL): (L.killed_by_observer, (S.RUNNING,)),
+    (S.RUNNING, E.LIMIT): (L.limit_reached, (S.RUNNING,)),
+    (S.RUNNING, E.ABORTED): (L.aborted, (S.RUNNING,)),
+    (S.RUNNING, E.OUTPUT_BROKEN): (L.output_broken, (S.RUNNING,)),
+    (S.RUNNING, E.OVERDUE): (L.overdue, (S.FREEING,)),
+    (S.FREEING, E.FREED): (L.freed, (S.DRAINING, S.ENDED)),
+    (S.FREEING, E.NOT_FREED): (L.not_freed, (S.HANDING,)),
+    (S.FREEING, E.INTERRUPT): (L.not_freed_interrupted, (S.HANDING,)),
+    (S.FREEING, E.DRAINED): (L.drained_early, (S.FREEING,)),
+    (S.FREEING, E.OUTPUT_BROKEN): (L.break_late, (S.FREEING,)),
+    (S.HANDING, E.HANDED): (L.freed, (S.DRAINING, S.ENDED)),
+    (S.HANDING, E.NOT_HANDED): (L.not_handed, (S.DRAINING, S.ENDED)),
+    (S.HANDING, E.INTERRUPT): (L.leave_silently, (S.ENDED,)),
+    (S.HANDING, E.DRAINED): (L.drained_early, (S.HANDING,)),
+    (S.HANDING, E.OUTPUT_BROKEN): (L.break_late, (S.HANDING,)),
+    (S.DRAINING, E.DRAINED): (L.finish_draining, (S.ENDED,)),
+    (S.DRAINING, E.INTERRUPT): (L.leave_silently, (S.ENDED,)),
+    (S.DRAINING, E.TERMINATE): (L.leave_silently, (S.ENDED,)),
+    (S.DRAINING, E.OUTPUT_BROKEN): (L.break_late, (S.DRAINING,)),
 }

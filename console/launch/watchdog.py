@@ -8,14 +8,39 @@ from __future__ import annotations
 import time
 
 from agents.pct.launch.liveness import Action, Pulse
-from console.launch.events.completion_report import fold_names
 from console.launch.states import CLEAR_S, LOAD_S, STEP_S, Event, State
+from redmesh.idset import fold_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from console.launch.engine import Engine
+    from typing import Any, Protocol
+
+    from console.launch.daemons.root_link import RootLink
     from console.launch.options.request import Request
     from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
+
+    class Watched(Protocol):
+        """What is looked at: a launch and the link to its tree."""
+
+        launch: Launch
+        front: Front
+        root: RootLink | None
+        moved: float  # when the launch last made progress, monotonic
+
+        @property
+        def reads(self) -> bool:
+            """Whether yod itself has work to do before nodes can go on."""
+
+        def outstanding(self) -> str:
+            """What a launch that does not move waits for; "" when it may."""
+
+        def send(self, message: dict[str, Any]) -> None:
+            """Send a message down the tree."""
+
+        def handle(self, event: Event, *facts: Any) -> None:
+            """Give the machine an event and do what it says."""
+
 
 TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress
@@ -23,9 +48,9 @@ _OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobod
 
 
 class Watchdog:
-    """One engine's."""
+    """One launch's."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Watched) -> None:
         self._engine = engine
         self._told: State | None = None  # the state of which it was said what is outstanding
         self._pulse = Pulse(TICK_S)  # of the root
@@ -42,8 +67,8 @@ class Watchdog:
     def tick(self) -> None:
         """One look."""
         engine = self._engine
-        if engine.has_root:
-            self._feel_pulse()
+        if engine.root is not None:
+            self._feel_pulse(engine.root)
         now = time.monotonic()
         if now - self._ticked_at > _OWN_STOP_S:
             engine.moved += now - self._ticked_at
@@ -66,12 +91,12 @@ class Watchdog:
         if quiet >= (LOAD_S + engine.launch.ranks.size / 100 if state is State.LOADING else STEP_S):
             engine.handle(Event.OVERDUE, outstanding)
 
-    def _feel_pulse(self) -> None:
+    def _feel_pulse(self, root: RootLink) -> None:
         engine = self._engine
-        self._pulse.heard, engine.heard = engine.heard, False
-        action = self._pulse.tick(engine.delivered)
+        self._pulse.heard, root.heard = root.heard, False
+        action = self._pulse.tick(root.delivered)
         if action is Action.ASK:
-            engine.inspect({"op": "ping"})
+            engine.send({"op": "ping"})
         elif action is not Action.NONE:
             event = Event.SILENT if action is Action.TELL_SILENT else Event.BACK
             engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
@@ -88,7 +113,8 @@ def outstanding(launch: Launch, request: Request) -> str:
     """What is outstanding and on which nodes; "" when a launch may stand still."""
     state, ranks = launch.state, launch.ranks
     if state is State.ALLOCATING:
-        return f"waiting for processors ({request.size or 'the list'})" if request.wait_s else "no CPA has answered yet"
+        where = request.where
+        return f"waiting for processors ({where.size or 'the list'})" if where.wait_s else "no CPA has answered yet"
     if state is State.LOADING:
         return f"no word yet that the processes are ready on {_few(ranks.nodes_not_ready())}"
     if state is State.CONFIRMING:

@@ -22,22 +22,24 @@ from textual.worker import WorkerFailed
 
 from console.errors import ConsoleError
 from console.launch.events.spool import spool_path
+from console.tui.actions import commands
 from console.tui.actions.action import Action
 from console.tui.actions.launch_command import Form
 from console.tui.actions.registry import bindings
 from console.tui.config import Session, preferences
 from console.tui.format import elapsed
+from console.tui.model.health import problems
 from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.tables import TABLES
 from console.tui.model.usage import Usage
-from console.tui.navigation.history import Navigator
-from console.tui.screens.base import Framed
+from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.navigator import Navigator
 from console.tui.screens.tables import TableScreen
 from console.tui.sources.database import MachineReader
 from console.tui.sources.launch import Watch
@@ -57,13 +59,14 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 READ_HZ = 4
+_HEALTH_EVERY_S = 20.0  # it is a process of its own
 #: Objects between two collections. Python's 700 are made by 50,000 lines of output 70 times a second, none of them
 #: garbage: the collector then took a fifth of all time, at most 140 ms in one piece, while keys waited.
 _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.navigation.palette import ActionCommands  # with what it needs a tenth of the start
+    from console.tui.screens.palette import ActionCommands  # with what it needs a tenth of the start
 
     return ActionCommands
 
@@ -85,6 +88,8 @@ class ConsoleApp(PromptApp):
         self.settings = settings
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
+        self.problems: list[str] = []  # what mesh status says is wrong
+        self._reading_s = 0.0
         self.trouble = ""  # why the picture is old; empty while it is not
         self.crash_line = ""  # what people are told of a crash of ours
         self._crash_told = False
@@ -147,8 +152,10 @@ class ConsoleApp(PromptApp):
             for launcher in self.session.launchers():
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
-        hangup.watch(self)
+        hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+        if not self.replaying and self.settings.mesh:
+            self.run_worker(self._look_after_health(), name="health")
 
     def on_unmount(self) -> None:
         """Lets go of everything; nothing that runs minds."""
@@ -164,9 +171,10 @@ class ConsoleApp(PromptApp):
         """The one reader: a picture goes into the machine, and what changed to whoever draws it."""
         second = 0
         while True:
-            before = self.trouble
+            before, began = self.trouble, time.monotonic()
             try:
                 picture = await self._reader.read()
+                self._reading_s = 0.0 if picture.whole else time.monotonic() - began  # all of it may take long
             except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
                 self.machine_changed.publish(Changed(False, set(), False))
@@ -191,6 +199,25 @@ class ConsoleApp(PromptApp):
                 gc.set_threshold(_COLLECT_EVERY)
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
+
+    async def _look_after_health(self) -> None:
+        """Asks ``mesh status`` now and then; a note tells of what has become wrong."""
+        while True:
+            try:
+                found = problems(await commands.answer(["mesh", "status", "--json"]), self._reading_s)
+            except (commands.ActionError, OSError) as error:
+                found = [f"mesh status: {clean(str(error))}"]
+            new = [line for line in found if line not in self.problems]
+            if new:
+                self.notify("\n".join(new[:4]), title="mesh status", severity="warning", markup=False, timeout=8)
+            if found != self.problems:
+                self.problems = found
+                self.runs_changed.publish(0)
+            await asyncio.sleep(_HEALTH_EVERY_S)
+
+    def action_health(self) -> None:
+        """A page with what is wrong."""
+        self.push_screen(Page("mesh status", self.problems or ["everything is as it should be"]))
 
     def where_told(self) -> str:
         """Where in a recording one is; empty while the picture is the database's."""
@@ -230,6 +257,11 @@ class ConsoleApp(PromptApp):
         """Writes down what is open, for the next time."""
         name = self.theme.removeprefix("redmesh-")
         self.session.keep(name if name in NAMES else "", list(self.runs))
+
+    def _before_hangup(self) -> None:
+        self.keep_session()
+        if self.guard is not None:
+            self.guard.stand_down()
 
     def launch_with(self, form: Form) -> None:
         """Opens the launch form, filled in."""
@@ -273,6 +305,7 @@ class ConsoleApp(PromptApp):
 
     def _run_changed(self, watch: Watch) -> None:
         run = watch.run
+        self._show_held()
         self.runs_changed.publish(run.launcher)
         self._tell_bad_exit(watch)
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
@@ -284,6 +317,12 @@ class ConsoleApp(PromptApp):
             )  # fmt: skip
             if self.preferences.bell:
                 self.bell()
+
+    def _show_held(self) -> None:
+        """The map shows which launches are held; the database does not know."""
+        cells = self.machine.hold(frozenset(number for number, one in self.runs.items() if one.held and one.live))
+        if cells:
+            self.machine_changed.publish(Changed(False, cells, True))
 
     def _tell_bad_exit(self, watch: Watch) -> None:
         """Of ranks that exit badly while nobody looks at their launch."""
@@ -302,6 +341,7 @@ class ConsoleApp(PromptApp):
         self.workers.cancel_group(self, f"run-{launcher}")
         self._watches.pop(launcher).close()
         del self.runs[launcher]
+        self._show_held()
         if self.current_mode == f"run-{launcher}":
             self.switch_mode("mesh")
         self.remove_mode(f"run-{launcher}")
@@ -379,6 +419,12 @@ class ConsoleApp(PromptApp):
         """Its keys as people write them, after what the configuration has changed; empty where it has none."""
         keys = self._keymap.get(action.name) or action.keys
         return ", ".join(dict.fromkeys(key_name(self, key.strip()) for key in keys.split(",") if key.strip()))
+
+    def action_choose_tab(self) -> None:
+        """All tabs to choose from, also those that the bar has no room for."""
+        rows: list[tuple[str, str, str]] = [(mode, "", mode) for mode in ("mesh", "launch", *TABLES)]
+        rows += [(str(launcher), run.command, f"run-{launcher}") for launcher, run in self.runs.items()]
+        self.push_screen(Choosing("tabs", rows), lambda mode: self.action_show(mode) if mode else None)
 
     def action_help(self) -> None:
         """Every key of the screen in front."""

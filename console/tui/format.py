@@ -2,6 +2,8 @@
 
 import time
 
+HELD = "‖"  # the glyph of ranks that are held at their first instruction
+
 
 def elapsed(seconds: float) -> str:
     """``7s``, ``2:05``, ``3:00:07``, ``2d 04h``."""
@@ -37,6 +39,18 @@ def several(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+_INTERPRETERS = ("python", "bash", "sh", "perl", "julia", "Rscript")
+
+
+def program_words(command: str) -> list[str]:
+    """A command line without the folders of its program, and without the interpreter of its script."""
+    words = command.split()
+    names = [word.rsplit("/", 1)[-1] or word for word in words[:2]]
+    if len(words) > 1 and not words[1].startswith("-") and names[0].rstrip("0123456789.") in _INTERPRETERS:
+        return [names[1], *words[2:]]
+    return [*names[:1], *words[1:]]
 
 
 def near_end(path: str) -> str:

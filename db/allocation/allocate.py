@@ -8,8 +8,8 @@ overtaking, it is made there alone, until nobody has for once: two decisions wou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from db import cookies
 from db.allocation import load_file
@@ -17,88 +17,180 @@ from db.allocation import shape as shaping
 from db.allocation.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.allocation.free import Idle, Machine, Placed, first
 from db.allocation.free_ids import FreeIds
+from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import in_front
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
+from db.schema.models import Launcher, Node, NodeResource, Partition, Processor, Waiting
+from db.store.orm import pw
 from db.store.ranges import fold, unfold
-from db.store.store import Row, Statement, Store, Transaction
+from db.store.statements import INSTANT, STAMP, Bound, Ids, Query, among, same, statement
+from db.store.store import Row, Store, Transaction
 from redmesh.text import counted
 
-#: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
-Choose = Callable[[Sequence[int], int], Sequence[int] | None]
-
-PENDING_S = 60.0
 NOT_YOURS = "this request key belongs to somebody else's request"
 HOPEFUL = 10_000  # requests of which is kept that they could be met
-ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
 
 
-class Demand(NamedTuple):
-    """What a launcher asks for.
-
-    ``size`` processors, or as many as are free down to ``at_least`` (overcommit); ``wanted``: only those ids, taken in
-    that order; ``partition`` and ``cookie``: inside a partition of the batch system. ``resources`` are needed on every
-    node, e.g. ``{"gpu": 1}``. ``shape``: what is asked for beyond a number.
-    """
-
-    request_key: str
-    uid: int
-    user: str
-    login: str
-    pid: int
-    pid_started: int
-    command: str
-    size: int
-    at_least: int = 0
-    wanted: Sequence[int] | None = None
-    exclude: Sequence[int] = ()
-    partition: int | None = None
-    cookie: str | None = None
-    resources: Mapping[str, int] = {}
-    shape: shaping.Shape | None = None
-    pending_s: float = PENDING_S
-    nice: bool = False  # gives way to others (db/allocation/preemption.py)
+@statement
+def _granted_before(*, request_key: str) -> Query:
+    return Launcher.select(Launcher.id).where(Launcher.request_key == request_key)
 
 
-class Allocation(NamedTuple):
-    """What a launcher got. ``again``: its request had been granted before, and only the cookie is new."""
-
-    launcher: int
-    cookie: str
-    partition: int
-    processors: list[int]
-    nodes: list[Placed]
-    pending_s: float
-    again: bool
-    devices: Mapping[str, Mapping[str, list[int]]] = {}  # of each resource, by the node's name
-
-
-class Live(NamedTuple):
-    """A launcher that has not ended."""
-
-    launcher: int
-    pid: int
-    pid_started: int
-    partition: int
-    uid: int
-    user: str
-    state: str
-    processors: list[int]
-
-    @classmethod
-    def from_row(cls, row: Row) -> Live:
-        """A row whose last column is the folded list."""
-        return cls(row[0], row[1], row[2], row[3], row[4], row[5], row[6], unfold(row[7]))
+@statement
+def _state_of_request(*, request_key: str) -> Query:
+    """The launcher granted before under this key, whether anybody waits, the last changes of nodes and resources."""
+    return pw.Select(
+        columns=[
+            Launcher.select(Launcher.id).where(Launcher.request_key == request_key),
+            Waiting.select(pw.fn.MIN(Waiting.id)),
+            Node.select(pw.fn.MAX(Node.changed)),
+            NodeResource.select(pw.fn.MAX(NodeResource.changed)),
+        ]
+    )
 
 
-class Ended(NamedTuple):
-    """What ended. ``news``: it had not ended before. ``partition_too``: its interactive partition went with it."""
+@statement
+def _place_in_line(*, partition: int | None, request_key: str) -> Query:
+    """The head of the line, and which row of it is this request, and whose."""
+    mine = Waiting.request_key == request_key
+    return pw.Select(
+        columns=[
+            Waiting.select(pw.fn.MIN(Waiting.id)).where(same(Waiting.partition, partition)),
+            Waiting.select(pw.fn.MIN(Waiting.id)).where(mine),
+            Waiting.select(pw.fn.MIN(Waiting.uid)).where(mine),
+        ]
+    )
 
-    launcher: int
-    partition: int
-    processors: list[int]
-    news: bool
-    partition_too: bool = False
-    resources: bool = False
+
+@statement
+def _leave_line(*, request: int) -> Query:
+    return Waiting.delete().where(Waiting.id == request)
+
+
+@statement
+def _granted(*, launcher: int) -> Query:
+    return Launcher.select(
+        Launcher.uid,
+        Launcher.state,
+        Launcher.pending_until,
+        Launcher.partition,
+        Launcher.processors,
+        Launcher.resources,
+    ).where(Launcher.id == launcher)
+
+
+@statement
+def _renew_cookie(*, launcher: int, cookie: str) -> Query:
+    return Launcher.update({Launcher.cookie: cookie, Launcher.changed: STAMP}).where(Launcher.id == launcher)
+
+
+@statement
+def _insert_launcher(
+    *,
+    launcher: int,
+    cookie: str,
+    partition: int,
+    login_processor: int,
+    pid: int,
+    pid_started: int,
+    user: str,
+    uid: int,
+    command: str,
+    size: int,
+    processors: str,
+    root: str,
+    pending_until: float,
+    resources: str,
+    request_key: str,
+    nice: bool,
+) -> Query:
+    return Launcher.insert(
+        {
+            Launcher.id: launcher,
+            Launcher.cookie: cookie,
+            Launcher.partition: partition,
+            Launcher.login_processor: login_processor,
+            Launcher.pid: pid,
+            Launcher.pid_started: pid_started,
+            Launcher.user: user,
+            Launcher.uid: uid,
+            Launcher.command: command,
+            Launcher.size: size,
+            Launcher.processors: processors,
+            Launcher.root: root,
+            Launcher.state: "pending",
+            Launcher.created_at: INSTANT,
+            Launcher.pending_until: pending_until,
+            Launcher.abnormal: False,
+            Launcher.reason: "",
+            Launcher.resources: resources,
+            Launcher.request_key: request_key,
+            Launcher.changed: STAMP,
+            Launcher.nice: nice,
+        }
+    )
+
+
+@statement
+def _insert_partition(
+    *,
+    partition: int,
+    admin_cookie: str,
+    allocation_cookie: str,
+    user: str,
+    uid: int,
+    batch_job: str | None,
+    size: int,
+    processors: str,
+    max_in_use: int,
+    request_key: str,
+    login_processor: int | None,
+) -> Query:
+    return Partition.insert(
+        {
+            Partition.id: partition,
+            Partition.admin_cookie: admin_cookie,
+            Partition.allocation_cookie: allocation_cookie,
+            Partition.user: user,
+            Partition.uid: uid,
+            Partition.batch_job: batch_job,
+            Partition.size: size,
+            Partition.processors: processors,
+            Partition.created_at: INSTANT,
+            Partition.max_in_use: max_in_use,
+            Partition.batch_job_error: False,
+            Partition.request_key: request_key,
+            Partition.login_processor: login_processor,
+            Partition.changed: STAMP,
+        }
+    )
+
+
+@statement
+def _claim_free(*, ids: Ids, partition: int, launcher: int | None) -> Query:
+    """Gives processors that nobody has to a partition, and to a launcher."""
+    return Processor.update(
+        {Processor.partition: partition, Processor.launcher: launcher, Processor.changed: STAMP}
+    ).where(among(Processor.id, ids), Processor.launcher.is_null(), Processor.partition.is_null())
+
+
+@statement
+def _claim_inside(*, ids: Ids, partition: int, launcher: int) -> Query:
+    """Gives processors of a partition that no launcher has to a launcher."""
+    return Processor.update({Processor.launcher: launcher, Processor.changed: STAMP}).where(
+        among(Processor.id, ids), Processor.launcher.is_null(), Processor.partition == partition
+    )
+
+
+@statement
+def _right_to(*, partition: int) -> Query:
+    return Partition.select(Partition.allocation_cookie, Partition.ended_at).where(Partition.id == partition)
+
+
+@statement
+def _keep_maximum(*, partition: int, in_use: int) -> Query:
+    most = pw.Case(None, [(Partition.max_in_use < in_use, in_use)], Partition.max_in_use)
+    return Partition.update({Partition.max_in_use: most, Partition.changed: STAMP}).where(Partition.id == partition)
 
 
 def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Allocation:
@@ -129,7 +221,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         return _take(t, machine, demand, ids or decide(machine, demand, choose))
 
     try:
-        allocation = store.run(work, [_question(demand), *machine.question()])
+        allocation = store.run(work, [_state_of_request.bind(request_key=demand.request_key), *machine.question()])
     except TakenBesides:
         machine.forget()  # so that the next one sees what is
         raise
@@ -148,8 +240,7 @@ def _plan(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Seq
     try:
         return decide(machine, demand, choose)
     except NotEnough:
-        known = "SELECT id FROM launcher WHERE request_key = ?"
-        if demand.partition is not None or store.read(known, (demand.request_key,)):
+        if demand.partition is not None or store.read(_granted_before.bind(request_key=demand.request_key)):
             return None
         raise
 
@@ -295,18 +386,6 @@ def _beyond(machine: Machine, demand: Demand) -> str:
     return shaping.beyond(machine, demand.login, named)
 
 
-def _question(demand: Demand) -> Statement:
-    return (
-        "SELECT (SELECT id FROM launcher WHERE request_key = ?), (SELECT MIN(id) FROM waiting),"
-        " (SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)",
-        (demand.request_key,),
-    )
-
-
-def _same(partition: int | None) -> tuple[str, list[int]]:
-    return ("IS NULL", []) if partition is None else ("= ?", [partition])
-
-
 def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
     """The launcher this request was granted before, and the counter of the last change of a node.
 
@@ -319,12 +398,7 @@ def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
 
 
 def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
-    same, params = _same(demand.partition)
-    row = t.row(
-        f"SELECT (SELECT MIN(id) FROM waiting WHERE `partition` {same}),"
-        " (SELECT MIN(id) FROM waiting WHERE request_key = ?), (SELECT MIN(uid) FROM waiting WHERE request_key = ?)",
-        (*params, demand.request_key, demand.request_key),
-    )
+    row = t.row(_place_in_line.bind(partition=demand.partition, request_key=demand.request_key))
     assert row is not None
     head, mine, whose = row
     if mine is not None and whose != demand.uid:
@@ -338,13 +412,11 @@ def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
                 waiting=count,
             )
     if mine is not None:
-        t.write("DELETE FROM waiting WHERE id = ?", (mine,))
+        t.write(_leave_line.bind(request=mine))
 
 
 def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
-    row = t.row(
-        "SELECT uid, state, pending_until, `partition`, processors, resources FROM launcher WHERE id = ?", (launcher,)
-    )
+    row = t.row(_granted.bind(launcher=launcher))
     assert row is not None
     uid, state, pending_until, partition, processors, resources = row
     if uid != demand.uid:
@@ -352,7 +424,7 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     if state == "ended" or (state == "pending" and pending_until <= t.now):
         raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
     cookie = cookies.make()
-    t.write("UPDATE launcher SET cookie = ?, changed = ? WHERE id = ?", (cookies.digest(cookie), t.stamp, launcher))
+    t.write(_renew_cookie.bind(launcher=launcher, cookie=cookies.digest(cookie)))
     ids = unfold(processors)
     devices = by_name(machine.nodes_of(ids), json.loads(resources))
     return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
@@ -364,51 +436,42 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
     folded, login = fold(ids), machine.node_id(demand.login)
     if demand.partition is None:
         partition, t.next_partition = t.next_partition, t.next_partition + 1
-        guard = "`partition` IS NULL"
         whose = (demand.request_key, demand.user, demand.uid)
         insert_partition(
             t, partition, *whose, ids, batch_job=None, max_in_use=len(ids), folded=folded, login_processor=login
         )
+        claim = _claim_free.bind(ids=ids, partition=partition, launcher=launcher)
     else:
         partition = demand.partition
-        guard = f"`partition` = {int(partition)}"
-        _keep_books(t, partition, machine.in_use(partition) + len(ids))
+        t.write(_keep_maximum.bind(partition=partition, in_use=machine.in_use(partition) + len(ids)))
+        claim = _claim_inside.bind(ids=ids, partition=partition, launcher=launcher)
     runs = machine.runs_of(ids)
     nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
     devices = take_devices(t, nodes, demand)
     cookie = cookies.make()
-    placed = {
-        "id": launcher,
-        "cookie": cookies.digest(cookie),
-        "partition": partition,
-        "login_processor": login,
-        "size": len(ids),
-        "processors": folded,
-        "root": nodes[0].name,
-        "resources": json.dumps(devices, sort_keys=True),
-    }
-    t.insert("launcher", {**placed, **_asked(t, demand)})
-    claim(t, ids, guard, partition, launcher)  # the last: its count is looked at together with the commit
+    t.write(
+        _insert_launcher.bind(
+            launcher=launcher,
+            cookie=cookies.digest(cookie),
+            partition=partition,
+            login_processor=login,
+            pid=demand.pid,
+            pid_started=demand.pid_started,
+            user=demand.user,
+            uid=demand.uid,
+            command=demand.command,
+            size=len(ids),
+            processors=folded,
+            root=nodes[0].name,
+            pending_until=t.now + demand.pending_s,
+            resources=json.dumps(devices, sort_keys=True),
+            request_key=demand.request_key,
+            nice=demand.nice,
+        )
+    )
+    _change_exactly(t, claim, len(ids))  # the last: its count is looked at together with the commit
     named = by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
-
-
-def _asked(t: Transaction, demand: Demand) -> dict[str, object]:
-    """What the row of a new launcher has from its request, whatever it got."""
-    return {
-        "pid": demand.pid,
-        "pid_started": demand.pid_started,
-        "user": demand.user,
-        "uid": demand.uid,
-        "command": demand.command,
-        "state": "pending",
-        "created_at": t.now,
-        "pending_until": t.now + demand.pending_s,
-        "abnormal": False,
-        "reason": "",
-        "request_key": demand.request_key,
-        "nice": demand.nice,
-    }
 
 
 def insert_partition(
@@ -426,34 +489,35 @@ def insert_partition(
 ) -> tuple[str, str]:
     """A partition's row; its administration and allocation cookies."""
     admin, allocation = cookies.make(), cookies.make()
-    values = {
-        "id": partition,
-        "admin_cookie": cookies.digest(admin),
-        "allocation_cookie": cookies.digest(allocation),
-        "user": user,
-        "uid": uid,
-        "batch_job": batch_job,
-        "size": len(ids),
-        "processors": fold(ids) if folded is None else folded,
-        "created_at": t.now,
-        "max_in_use": max_in_use,
-        "batch_job_error": False,
-        "request_key": key,
-        "login_processor": login_processor,
-    }
-    t.insert("partition", values)
+    t.write(
+        _insert_partition.bind(
+            partition=partition,
+            admin_cookie=cookies.digest(admin),
+            allocation_cookie=cookies.digest(allocation),
+            user=user,
+            uid=uid,
+            batch_job=batch_job,
+            size=len(ids),
+            processors=fold(ids) if folded is None else folded,
+            max_in_use=max_in_use,
+            request_key=key,
+            login_processor=login_processor,
+        )
+    )
     return admin, allocation
 
 
-def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launcher: int | None) -> None:
-    """Gives processors to a partition and a launcher, if nobody has them: the guard and its row count say so."""
+def claim_for_partition(t: Transaction, ids: Sequence[int], partition: int) -> None:
+    """Gives processors to a partition, for launchers inside it, if nobody has them."""
+    _change_exactly(t, _claim_free.bind(ids=ids, partition=partition, launcher=None), len(ids))
+
+
+def _change_exactly(t: Transaction, claim: Bound, count: int) -> None:
     t.change_exactly(
-        ids,
-        "UPDATE processor SET `partition` = ?, launcher = ?, changed = ?",
-        (partition, launcher, t.stamp),
-        f"launcher IS NULL AND {guard}",
+        claim,
+        count,
         TakenBesides(
-            f"some of {counted(len(ids), 'processor')} were taken by somebody who did not lock the mesh",
+            f"some of {counted(count, 'processor')} were taken by somebody who did not lock the mesh",
             "see that nothing but CPAs writes to the system database",
         ),
     )
@@ -461,7 +525,8 @@ def claim(t: Transaction, ids: Sequence[int], guard: str, partition: int, launch
 
 def _check_right(t: Transaction, demand: Demand) -> None:
     """The right to allocate inside a partition. Expired, Denied."""
-    _check_row(demand, t.row("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,)))
+    assert demand.partition is not None
+    _check_row(demand, t.row(_right_to.bind(partition=demand.partition)))
 
 
 def _check_row(demand: Demand, row: Row | None) -> None:
@@ -473,20 +538,11 @@ def _check_row(demand: Demand, row: Row | None) -> None:
         raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
 
 
-def _keep_books(t: Transaction, partition: int, in_use: int) -> None:
-    """The most processors of a partition that were in use at once."""
-    t.write(
-        "UPDATE `partition` SET max_in_use = CASE WHEN max_in_use < ? THEN ? ELSE max_in_use END, changed = ?"
-        " WHERE id = ?",
-        (in_use, in_use, t.stamp, partition),
-    )
-
-
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
     """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
     machine.refresh(store)
     if demand.partition is not None:
-        rows = store.read("SELECT allocation_cookie, ended_at FROM `partition` WHERE id = ?", (demand.partition,))
+        rows = store.read(_right_to.bind(partition=demand.partition))
         _check_row(demand, rows[0] if rows else None)
     waiting = in_front(store.read, demand.login, demand.partition)
     if waiting:

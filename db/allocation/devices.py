@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from db.allocation.free import Placed
+from db.allocation.types import Demand
 from db.errors import NotEnough, StoreError
+from db.schema.models import Launcher, NodeResource
+from db.store.statements import STAMP, Query, statement
 from db.store.store import Row, Transaction
 
-if TYPE_CHECKING:
-    from db.allocation.allocate import Demand
+
+@statement
+def _take(*, node: int, name: str, amount: int) -> Query:
+    return NodeResource.update({NodeResource.in_use: NodeResource.in_use + amount, NodeResource.changed: STAMP}).where(
+        NodeResource.node == node, NodeResource.name == name, NodeResource.in_use + amount <= NodeResource.total
+    )
+
+
+@statement
+def _total(*, node: int, name: str) -> Query:
+    return NodeResource.select(NodeResource.total).where(NodeResource.node == node, NodeResource.name == name)
+
+
+@statement
+def give_back(*, node: int, name: str, amount: int) -> Query:
+    """A launcher on ``node`` has ended, so that many devices are nobody's again."""
+    return NodeResource.update({NodeResource.in_use: NodeResource.in_use - amount, NodeResource.changed: STAMP}).where(
+        NodeResource.node == node, NodeResource.name == name
+    )
+
+
+@statement
+def _held() -> Query:
+    return Launcher.select(Launcher.resources).where(Launcher.ended_at.is_null(), Launcher.resources != "{}")
 
 
 def amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]]:
@@ -35,13 +59,9 @@ def take_devices(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dic
     taken = devices_in_use(t.rows)
     for placed in nodes:
         for name, amount in amounts([placed], demand)[placed.id].items():
-            if not t.change(
-                "UPDATE node_resource SET in_use = in_use + ?, changed = ?"
-                " WHERE node = ? AND name = ? AND in_use + ? <= total",
-                (amount, t.stamp, placed.id, name, amount),
-            ):
+            if not t.change(_take.bind(node=placed.id, name=name, amount=amount)):
                 raise NotEnough(f"{placed.name} has no {amount} {name} left", "ask for fewer, or wait")
-            row = t.row("SELECT total FROM node_resource WHERE node = ? AND name = ?", (placed.id, name))
+            row = t.row(_total.bind(node=placed.id, name=name))
             assert row is not None
             mine = lowest(row[0], taken.get((str(placed.id), name), set()), amount)
             devices.setdefault(str(placed.id), {})[name] = mine
@@ -51,7 +71,7 @@ def take_devices(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dic
 def devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], set[int]]:
     """The devices that launchers have, by node id and resource."""
     taken: dict[tuple[str, str], set[int]] = {}
-    for (text,) in rows("SELECT resources FROM launcher WHERE ended_at IS NULL AND resources <> '{}'"):
+    for (text,) in rows(_held.bind()):
         for node, held in json.loads(text).items():
             for name, devices in held.items():
                 taken.setdefault((node, name), set()).update(devices)

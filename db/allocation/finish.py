@@ -7,24 +7,172 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from db import cookies
-from db.allocation.allocate import ABNORMAL_FROM, Ended, Live
+from db.allocation.devices import give_back
 from db.allocation.free import Machine
+from db.allocation.types import Ended, Live
 from db.errors import Denied, Expired, Invalid
-from db.store.ranges import conditions, unfold
-from db.store.store import Row, Statement, Store, Transaction
+from db.schema.models import Launcher, Node, Partition, Processor
+from db.store.orm import pw
+from db.store.ranges import unfold
+from db.store.statements import INSTANT, NOW, STAMP, Ids, Query, among, statement, unless_empty
+from db.store.store import Row, Store, Transaction
 
+ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
 NEVER_STARTED = "nothing was started within the pending time"
 
-_LIVE = "SELECT id, pid, pid_started, `partition`, uid, user, state, processors FROM launcher WHERE ended_at IS NULL"
-_LATE = "state = 'pending' AND pending_until <="
-_STARTING = "SELECT cookie, state, pending_until, reason, processors FROM launcher WHERE id = ?"
-_ENDING = (
-    "SELECT l.cookie, l.state, l.`partition`, l.processors, l.resources, p.batch_job"
-    " FROM launcher l LEFT JOIN `partition` p ON p.id = l.`partition` WHERE l.id = ?"
-)
+_EXPIRED = (Launcher.ended_at.is_null(), Launcher.state == "pending")
+
+
+def _live(*conditions: pw.Expression) -> pw.ModelSelect[Launcher]:
+    """Launchers that have not ended, for ``Live.from_row``."""
+    return Launcher.select(
+        Launcher.id,
+        Launcher.pid,
+        Launcher.pid_started,
+        Launcher.partition,
+        Launcher.uid,
+        Launcher.user,
+        Launcher.state,
+        Launcher.processors,
+    ).where(Launcher.ended_at.is_null(), *conditions)
+
+
+@statement
+def _reservation(*, launcher: int) -> Query:
+    return Launcher.select(
+        Launcher.cookie, Launcher.state, Launcher.pending_until, Launcher.reason, Launcher.processors, Launcher.uid
+    ).where(Launcher.id == launcher)
+
+
+@statement
+def _to_end(*, launcher: int) -> Query:
+    """What the end of a launcher needs to know of it and of its partition."""
+    return (
+        Launcher.select(
+            Launcher.cookie,
+            Launcher.state,
+            Launcher.partition,
+            Launcher.processors,
+            Launcher.resources,
+            Partition.batch_job,
+        )
+        .join(Partition, pw.JOIN.LEFT_OUTER, on=Partition.id == Launcher.partition)
+        .where(Launcher.id == launcher)
+    )
+
+
+@statement
+def _start(*, launcher: int, ranks: str, root: str) -> Query:
+    return Launcher.update(
+        {
+            Launcher.state: "busy",
+            Launcher.started_at: INSTANT,
+            Launcher.ranks: ranks,
+            Launcher.root: unless_empty(root, Launcher.root),
+            Launcher.changed: STAMP,
+        }
+    ).where(Launcher.id == launcher, Launcher.state == "pending")
+
+
+@statement
+def _keep_pending(*, launcher: int, until: float) -> Query:
+    return Launcher.update({Launcher.pending_until: until, Launcher.changed: STAMP}).where(
+        Launcher.id == launcher, Launcher.state == "pending", Launcher.pending_until < until
+    )
+
+
+@statement
+def _cookie_of_live(*, launcher: int) -> Query:
+    return Launcher.select(Launcher.cookie).where(Launcher.id == launcher, Launcher.ended_at.is_null())
+
+
+@statement
+def _set_process(*, launcher: int, pid: int, pid_started: int) -> Query:
+    return Launcher.update({Launcher.pid: pid, Launcher.pid_started: pid_started, Launcher.changed: STAMP}).where(
+        Launcher.id == launcher
+    )
+
+
+@statement
+def any_expired() -> Query:
+    """Whether a launcher was not started in time."""
+    return Launcher.select(Launcher.id).where(*_EXPIRED, Launcher.pending_until <= NOW).limit(1)
+
+
+@statement
+def _expired() -> Query:
+    return Launcher.select(Launcher.id).where(*_EXPIRED, Launcher.pending_until <= INSTANT)
+
+
+@statement
+def _live_of_login(*, login: str) -> Query:
+    number = Node.select(Node.id).where(Node.name == login)
+    return _live(Launcher.login_processor == number).order_by(Launcher.id)
+
+
+@statement
+def _live_in(*, partition: int) -> Query:
+    return _live(Launcher.partition == partition).order_by(Launcher.id)
+
+
+@statement
+def _live_launcher(*, launcher: int) -> Query:
+    return _live(Launcher.id == launcher)
+
+
+@statement
+def _login_of(*, launcher: int) -> Query:
+    return Node.select(Node.name).join(Launcher, on=Node.id == Launcher.login_processor).where(Launcher.id == launcher)
+
+
+@statement
+def _end_launcher(*, launcher: int, exit_status: int | None, abnormal: bool, reason: str) -> Query:
+    """``reason``: an empty one leaves what is there."""
+    return Launcher.update(
+        {
+            Launcher.state: "ended",
+            Launcher.ended_at: INSTANT,
+            Launcher.exit_status: exit_status,
+            Launcher.abnormal: abnormal,
+            Launcher.reason: unless_empty(reason, Launcher.reason),
+            Launcher.changed: STAMP,
+        }
+    ).where(Launcher.id == launcher)
+
+
+@statement
+def _free_processors(*, ids: Ids, launcher: int) -> Query:
+    """Nobody's from now on: those of a launcher with an interactive partition, which ends with it."""
+    return Processor.update({Processor.launcher: None, Processor.partition: None, Processor.changed: STAMP}).where(
+        among(Processor.id, ids), Processor.launcher == launcher
+    )
+
+
+@statement
+def _give_back_to_partition(*, ids: Ids, launcher: int) -> Query:
+    return Processor.update({Processor.launcher: None, Processor.changed: STAMP}).where(
+        among(Processor.id, ids), Processor.launcher == launcher
+    )
+
+
+@statement
+def _end_partition(*, partition: int) -> Query:
+    return Partition.update({Partition.ended_at: INSTANT, Partition.changed: STAMP}).where(Partition.id == partition)
+
+
+@statement
+def _mark_batch_job(*, partition: int) -> Query:
+    return Partition.update({Partition.batch_job_error: True, Partition.changed: STAMP}).where(
+        Partition.id == partition
+    )
+
+
+@statement
+def _lives_of(*, ids: Ids) -> Query:
+    return Node.select(Node.name, Node.boot_id, Node.incarnation).where(among(Node.id, ids))
 
 
 def started(
@@ -40,15 +188,11 @@ def started(
         if not set(ranks) <= set(unfold(processors)):
             raise Invalid(f"the ranks of launcher {launcher} are not on its processors")
         if state == "pending":
-            t.write(
-                "UPDATE launcher SET state = 'busy', started_at = ?, ranks = ?, changed = ?"
-                + (", root = ?" if root else "")
-                + " WHERE id = ? AND state = 'pending'",
-                (t.now, json.dumps(list(ranks), separators=(",", ":")), t.stamp, *([root] if root else []), launcher),
-            )
+            placed = json.dumps(list(ranks), separators=(",", ":"))
+            t.write(_start.bind(launcher=launcher, ranks=placed, root=root))
         return t.stamp if t.changed else 0
 
-    stamp = store.run(work, [(_STARTING, (launcher,))])
+    stamp = store.run(work, [_reservation.bind(launcher=launcher)])
     if machine is not None and stamp:
         machine.assigned((), None, None, stamp)
 
@@ -62,13 +206,9 @@ def loading(store: Store, launcher: int, cookie: str, seconds: float) -> None:
     def work(t: Transaction) -> None:
         state, _until, _processors = _check_reserved(t, launcher, cookie)
         if state == "pending":
-            t.write(
-                "UPDATE launcher SET pending_until = ?, changed = ?"
-                " WHERE id = ? AND state = 'pending' AND pending_until < ?",
-                (t.now + seconds, t.stamp, launcher, t.now + seconds),
-            )
+            t.write(_keep_pending.bind(launcher=launcher, until=t.now + seconds))
 
-    store.run(work, [(_STARTING, (launcher,))])
+    store.run(work, [_reservation.bind(launcher=launcher)])
 
 
 def _check_reserved(t: Transaction, launcher: int, cookie: str) -> tuple[str, float, str]:
@@ -111,7 +251,7 @@ def finish(
         stamp = t.stamp
         return _end(t, launcher, row, exit_status, abnormal, reason)
 
-    ended = store.run(work, [(_ENDING, (launcher,))])
+    ended = store.run(work, [_to_end.bind(launcher=launcher)])
     if machine is not None and ended.news and not ended.resources:
         machine.assigned(ended.processors, None if ended.partition_too else ended.partition, None, stamp)
     return ended
@@ -121,14 +261,11 @@ def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) 
     """Another process goes on as this launcher. Denied (cookie), Expired."""
 
     def work(t: Transaction) -> None:
-        row = t.row("SELECT cookie FROM launcher WHERE id = ? AND ended_at IS NULL", (launcher,))
+        row = t.row(_cookie_of_live.bind(launcher=launcher))
         if row is None:
             raise Expired(f"launcher {launcher} has ended", "start again")
         _check_cookie(launcher, cookie, row[0])
-        t.write(
-            "UPDATE launcher SET pid = ?, pid_started = ?, changed = ? WHERE id = ?",
-            (pid, pid_started, t.stamp, launcher),
-        )
+        t.write(_set_process.bind(launcher=launcher, pid=pid, pid_started=pid_started))
 
     store.run(work)
 
@@ -137,15 +274,10 @@ def lose(store: Store, launcher: int, reason: str) -> Ended | None:
     """A launcher is gone and cleaned up after: as ``finish``, abnormally. None when nothing is known of it."""
 
     def work(t: Transaction) -> Ended | None:
-        row = t.row(_ENDING, (launcher,))
+        row = t.row(_to_end.bind(launcher=launcher))
         return None if row is None else _lost(t, launcher, row, reason)
 
     return store.run(work)
-
-
-def any_expired(store: Store) -> Statement:
-    """Whether a launcher was not started in time."""
-    return f"SELECT id FROM launcher WHERE ended_at IS NULL AND {_LATE} {store.now_sql} LIMIT 1", ()
 
 
 def expire_pending(store: Store) -> list[Ended]:
@@ -153,10 +285,10 @@ def expire_pending(store: Store) -> list[Ended]:
 
     def work(t: Transaction) -> list[Ended]:
         ended = []
-        for late_row in t.rows(f"{_LIVE} AND {_LATE} ?", (t.now,)):
-            row = t.row(_ENDING, (late_row[0],))
+        for (launcher,) in t.rows(_expired.bind()):
+            row = t.row(_to_end.bind(launcher=launcher))
             if row is not None:
-                ended.append(_lost(t, late_row[0], row, NEVER_STARTED))
+                ended.append(_lost(t, launcher, row, NEVER_STARTED))
         return ended
 
     return store.run(work)
@@ -164,8 +296,7 @@ def expire_pending(store: Store) -> list[Ended]:
 
 def launchers_of(store: Store, login: str) -> list[Live]:
     """The live launchers of a login processor."""
-    rows = store.read(f"{_LIVE} AND login_processor = (SELECT id FROM node WHERE name = ?) ORDER BY id", (login,))
-    return [Live.from_row(row) for row in rows]
+    return [Live.from_row(row) for row in store.read(_live_of_login.bind(login=login))]
 
 
 def launchers_of_process(store: Store, login: str, pid: int, pid_started: int) -> list[Live]:
@@ -175,38 +306,31 @@ def launchers_of_process(store: Store, login: str, pid: int, pid_started: int) -
 
 def launchers_in(store: Store, partition: int) -> list[Live]:
     """The live launchers in a partition, for whoever must clean up after them before it is destroyed by force."""
-    return [Live.from_row(row) for row in store.read(f"{_LIVE} AND `partition` = ? ORDER BY id", (partition,))]
+    return [Live.from_row(row) for row in store.read(_live_in.bind(partition=partition))]
 
 
 def find_live(store: Store, launcher: int) -> Live | None:
     """A launcher that has not ended; None for any other."""
-    rows = store.read(f"{_LIVE} AND id = ?", (launcher,))
+    rows = store.read(_live_launcher.bind(launcher=launcher))
     return Live.from_row(rows[0]) if rows else None
 
 
 def login_of(store: Store, launcher: int) -> str:
     """The login processor that a launcher is on; empty when the mesh has none such any more."""
-    rows = store.read(
-        "SELECT n.name FROM launcher l JOIN node n ON n.id = l.login_processor WHERE l.id = ?", (launcher,)
-    )
+    rows = store.read(_login_of.bind(launcher=launcher))
     return str(rows[0][0]) if rows else ""
-
-
-def live_partitions(store: Store) -> int:
-    """How many partitions there are; 0 in an idle mesh."""
-    return int(store.read("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL")[0][0])
 
 
 def end_inside(t: Transaction, launcher: int, reason: str) -> None:
     """Ends a launcher abnormally in a transaction that does more than that."""
-    row = t.row(_ENDING, (launcher,))
+    row = t.row(_to_end.bind(launcher=launcher))
     if row is not None:
         _lost(t, launcher, row, reason)
 
 
 def check_live(store: Store, launcher: int, cookie: str) -> Live:
     """The launcher, when the cookie is its own. Expired, Denied."""
-    rows = store.read("SELECT cookie FROM launcher WHERE id = ? AND ended_at IS NULL", (launcher,))
+    rows = store.read(_cookie_of_live.bind(launcher=launcher))
     live = find_live(store, launcher)
     if not rows or live is None:
         raise Expired(f"launcher {launcher} has ended", "start again")
@@ -233,33 +357,18 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     if state == "ended":
         return Ended(launcher, partition, ids, False)
     interactive = batch_job is None
-    t.write_these(
-        ids,
-        f"UPDATE processor SET launcher = NULL, {'`partition` = NULL, ' if interactive else ''}changed = ?",
-        (t.stamp, launcher),
-        "launcher = ?",
-    )
-    t.write(
-        "UPDATE launcher SET state = 'ended', ended_at = ?, exit_status = ?, abnormal = ?,"
-        " reason = CASE WHEN ? = '' THEN reason ELSE ? END, changed = ? WHERE id = ?",
-        (t.now, exit_status, bool(abnormal), reason, reason, t.stamp, launcher),
-    )
+    free = _free_processors if interactive else _give_back_to_partition
+    t.write(free.bind(ids=ids, launcher=launcher))
+    t.write(_end_launcher.bind(launcher=launcher, exit_status=exit_status, abnormal=bool(abnormal), reason=reason))
     if interactive:
-        t.write("UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ?", (t.now, t.stamp, partition))
+        t.write(_end_partition.bind(partition=partition))
     elif abnormal:
-        t.write("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))
+        t.write(_mark_batch_job.bind(partition=partition))
     held = json.loads(resources)
-    _give_back(t, held)
-    return Ended(launcher, partition, ids, True, interactive, bool(held))
-
-
-def _give_back(t: Transaction, resources: dict[str, dict[str, Any]]) -> None:
-    for node, amounts in resources.items():
+    for node, amounts in held.items():
         for name, devices in amounts.items():
-            t.write(
-                "UPDATE node_resource SET in_use = in_use - ?, changed = ? WHERE node = ? AND name = ?",
-                (len(devices), t.stamp, int(node), name),
-            )
+            t.write(give_back.bind(node=int(node), name=name, amount=len(devices)))
+    return Ended(launcher, partition, ids, True, interactive, bool(held))
 
 
 # What a launch credential is made of: who was granted what, and which life of each node it was granted on.
@@ -276,10 +385,10 @@ class Grant(NamedTuple):
 
 def pending(store: Store, launcher: int, cookie: str) -> Grant:
     """The reservation of ``launcher``. Expired when it has begun or is gone, Denied (cookie)."""
-    rows = store.read("SELECT cookie, state, uid, pending_until, processors FROM launcher WHERE id = ?", (launcher,))
+    rows = store.read(_reservation.bind(launcher=launcher))
     if not rows:
         raise Expired(f"there is no launcher {launcher}", "start again")
-    stored, state, uid, until, processors = rows[0]
+    stored, state, until, _, processors, uid = rows[0]
     if not cookies.fits(cookie, stored):
         raise Denied(f"the cookie of launcher {launcher} is another", "only the launcher itself may say this")
     if state != "pending":
@@ -289,8 +398,4 @@ def pending(store: Store, launcher: int, cookie: str) -> Grant:
 
 def lives(store: Store, nodes: Sequence[int]) -> dict[str, tuple[str, int]]:
     """Boot id and incarnation of these nodes (ids), by name; of one that is not up they are of nobody."""
-    found: dict[str, tuple[str, int]] = {}
-    for condition in conditions(nodes):
-        for name, boot_id, incarnation in store.read(f"SELECT name, boot_id, incarnation FROM node WHERE {condition}"):
-            found[name] = (boot_id, incarnation)
-    return found
+    return {name: (boot_id, incarnation) for name, boot_id, incarnation in store.read(_lives_of.bind(ids=nodes))}

@@ -13,17 +13,66 @@ from db.allocation.free_ids import FreeIds, FreeLists, Key, Use
 from db.errors import Invalid
 from db.machine.nodes import FIRST_GRANTED
 from db.machine.sides import DRAINED_FOR_SIDES
+from db.schema.models import Mesh, Node, NodeResource, Processor
+from db.store.orm import pw
 from db.store.ranges import may_be_cut
-from db.store.store import Row, Statement, Store, Transaction
+from db.store.statements import Bound, Query, statement
+from db.store.store import Row, Store, Transaction
 
-Read = Callable[..., list[Row]]
+Read = Callable[[Bound], list[Row]]
 UP, DRAINING = "up", "draining"
-#: Processors that changed, alike ones together: a few rows where each had one of its own.
-_CHANGED = (
-    "SELECT alloc_mode, reserved_for, `partition`, launcher, GROUP_CONCAT(id) FROM processor WHERE changed > ?"
-    " GROUP BY alloc_mode, reserved_for, `partition`, launcher"
-)
-_NODES_CHANGED_AT = "(SELECT MAX(changed) FROM node), (SELECT MAX(changed) FROM node_resource)"
+
+
+@statement
+def _changed(*, since: int) -> Query:
+    """Processors that changed, alike ones together: a few rows where each had one of its own."""
+    alike = (Processor.alloc_mode, Processor.reserved_for, Processor.partition, Processor.launcher)
+    return Processor.select(*alike, pw.fn.GROUP_CONCAT(Processor.id)).where(Processor.changed > since).group_by(*alike)
+
+
+@statement
+def _counters() -> Query:
+    """The mesh's boot and counter, and the last changes of nodes and resources."""
+    return Mesh.select(
+        Mesh.boot_id,
+        Mesh.counter,
+        Node.select(pw.fn.MAX(Node.changed)),
+        NodeResource.select(pw.fn.MAX(NodeResource.changed)),
+    ).where(Mesh.id == 1)
+
+
+@statement
+def _processors() -> Query:
+    return Processor.select(
+        Processor.id,
+        Processor.node,
+        Processor.alloc_mode,
+        Processor.reserved_for,
+        Processor.partition,
+        Processor.launcher,
+    ).order_by(Processor.id)
+
+
+@statement
+def _nodes_changed(*, since: int) -> Query:
+    return Node.select(Node.id, Node.name, Node.role, Node.address, Node.state, Node.side, Node.reason).where(
+        Node.changed > since
+    )
+
+
+@statement
+def _resources_changed(*, since: int) -> Query:
+    return NodeResource.select(NodeResource.node, NodeResource.name, NodeResource.total, NodeResource.in_use).where(
+        NodeResource.changed > since
+    )
+
+
+@statement
+def _granted() -> Query:
+    """Login processors that may be revoked."""
+    return Node.select(Node.id).where(Node.id >= FIRST_GRANTED)
+
+
 NAMED_IN_AN_ERROR = 5
 
 
@@ -97,16 +146,15 @@ class Machine:
 
     def refresh(self, store: Store) -> None:
         """Brings the picture up to now, outside every lock."""
-        probe: Statement = (f"SELECT boot_id, counter, {_NODES_CHANGED_AT} FROM mesh WHERE id = 1", ())
-        found = store.read_together([probe, *self.question()])
+        found = store.read_together([_counters.bind(), *self.question()])
         boot_id, counter, *nodes_changed_at = found[0][0]
         # rows read after the counter may be newer than it: they are read once more the next time
         changed = found[1] if len(found) > 1 else None
         self._catch_up(store.read, boot_id, counter, max(0, *(at or 0 for at in nodes_changed_at)), changed)
 
-    def question(self) -> list[Statement]:
+    def question(self) -> list[Bound]:
         """What ``refresh_inside`` wants to have asked together with the lock; nothing before the first reading."""
-        return [(_CHANGED, (self.counter,))] if self.counter >= 0 else []
+        return [_changed.bind(since=self.counter)] if self.counter >= 0 else []
 
     def refresh_inside(
         self, t: Transaction, nodes_changed_at: int | None = None, changed: Sequence[Row] | None = None
@@ -140,7 +188,7 @@ class Machine:
             self._read_all(read)
         else:
             try:
-                for row in read(_CHANGED, (since,)) if changed is None else changed:
+                for row in read(_changed.bind(since=since)) if changed is None else changed:
                     self._take_in(*row)
             except _Grown:
                 self.forget()
@@ -149,7 +197,7 @@ class Machine:
         self.boot_id, self.counter = boot_id, counter
 
     def _read_all(self, read: Read) -> None:
-        rows = read("SELECT id, node, alloc_mode, reserved_for, `partition`, launcher FROM processor ORDER BY id")
+        rows = read(_processors.bind())
         held: dict[Holder, list[int]] = {}
         for one, node, mode, reserved_for, partition, launcher in rows:
             self._on_node.setdefault(node, []).append(one)
@@ -181,7 +229,7 @@ class Machine:
 
     def _catch_up_nodes(self, read: Read, since: int) -> None:
         self.hopeful.clear()
-        for row in read("SELECT id, name, role, address, state, side, reason FROM node WHERE changed > ?", (since,)):
+        for row in read(_nodes_changed.bind(since=since)):
             before = self._nodes.get(row[0])
             self._nodes[row[0]] = after = _Node._make(row[1:])
             self._ids_by_name[after.name] = row[0]
@@ -194,16 +242,14 @@ class Machine:
                 for one in self._on_node.get(row[0], ()):
                     self._file(one, self._key_on(after, one))
         self._forget_revoked(read)
-        for node, name, total, in_use in read(
-            "SELECT node, name, total, in_use FROM node_resource WHERE changed > ?", (since,)
-        ):
+        for node, name, total, in_use in read(_resources_changed.bind(since=since)):
             self._left.setdefault(node, {})[name] = total - in_use
             self._totals.setdefault(node, {})[name] = total
 
     def _forget_revoked(self, read: Read) -> None:
         if not self._granted:
             return
-        there = {row[0] for row in read("SELECT id FROM node WHERE id >= ?", (FIRST_GRANTED,))}
+        there = {row[0] for row in read(_granted.bind())}
         for gone in self._granted - there:
             node = self._nodes.pop(gone)
             if self._ids_by_name.get(node.name) == gone:  # it may be one again, under another id

@@ -6,16 +6,61 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from db import cookies
-from db.allocation.allocate import Choose, claim, insert_partition
+from db.allocation.allocate import claim_for_partition, insert_partition
 from db.allocation.finish import end_inside
 from db.allocation.free import Machine, Placed
+from db.allocation.types import Choose
 from db.allocation.waiting_requests import in_front
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
-from db.store.ranges import conditions, unfold
+from db.schema.models import Launcher, Partition, Processor
+from db.store.ranges import unfold
+from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement
 from db.store.store import Store, Transaction
 from redmesh.text import counted
 
 DESTROYED = "its partition was destroyed"
+
+
+@statement
+def _made_before(*, request_key: str) -> Query:
+    return Partition.select(Partition.id).where(Partition.request_key == request_key)
+
+
+@statement
+def _made(*, partition: int) -> Query:
+    return Partition.select(
+        Partition.user, Partition.batch_job, Partition.ended_at, Partition.processors, Partition.admin_cookie
+    ).where(Partition.id == partition)
+
+
+@statement
+def _renew_cookies(*, partition: int, admin_cookie: str, allocation_cookie: str) -> Query:
+    return Partition.update(
+        {
+            Partition.admin_cookie: admin_cookie,
+            Partition.allocation_cookie: allocation_cookie,
+            Partition.changed: STAMP,
+        }
+    ).where(Partition.id == partition)
+
+
+@statement
+def _live_inside(*, partition: int) -> Query:
+    return Launcher.select(Launcher.id).where(Launcher.partition == partition, Launcher.ended_at.is_null())
+
+
+@statement
+def _free_processors(*, ids: Ids, partition: int) -> Query:
+    return Processor.update({Processor.partition: None, Processor.launcher: None, Processor.changed: STAMP}).where(
+        among(Processor.id, ids), Processor.partition == partition
+    )
+
+
+@statement
+def _end(*, partition: int) -> Query:
+    return Partition.update({Partition.ended_at: INSTANT, Partition.changed: STAMP}).where(
+        Partition.id == partition, Partition.ended_at.is_null()
+    )
 
 
 class PartitionDemand(NamedTuple):
@@ -66,7 +111,7 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
     def work(t: Transaction) -> Created:
         nonlocal stamp
         machine.refresh_inside(t)
-        row = t.row("SELECT id FROM `partition` WHERE request_key = ?", (demand.request_key,))
+        row = t.row(_made_before.bind(request_key=demand.request_key))
         if row is not None:
             return _create_again(t, machine, demand, row[0])
         ids = _decide(t, machine, demand, choose)
@@ -81,7 +126,7 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
             batch_job=demand.batch_job,
             login_processor=machine.node_id(demand.login) if demand.login else None,
         )
-        claim(t, ids, "`partition` IS NULL", partition, None)
+        claim_for_partition(t, ids, partition)
         stamp = t.stamp
         return Created(partition, admin, allocation, list(ids), machine.nodes_of(ids), False)
 
@@ -124,18 +169,16 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
 
 
 def _create_again(t: Transaction, machine: Machine, demand: PartitionDemand, partition: int) -> Created:
-    row = t.row("SELECT `user`, batch_job, ended_at, processors FROM `partition` WHERE id = ?", (partition,))
+    row = t.row(_made.bind(partition=partition))
     assert row is not None
-    user, batch_job, ended_at, processors = row
+    user, batch_job, ended_at, processors, _ = row
     if (user, batch_job) != (demand.user, demand.batch_job):
         raise Denied("this request key belongs to another request", "draw a new one")
     if ended_at is not None:
         raise Expired(f"partition {partition} has been destroyed", "make another, with a new request key")
     admin, allocation = cookies.make(), cookies.make()
-    t.change(
-        "UPDATE `partition` SET admin_cookie = ?, allocation_cookie = ?, changed = ? WHERE id = ?",
-        (cookies.digest(admin), cookies.digest(allocation), t.stamp, partition),
-    )
+    digests = {"admin_cookie": cookies.digest(admin), "allocation_cookie": cookies.digest(allocation)}
+    t.change(_renew_cookies.bind(partition=partition, **digests))
     ids = unfold(processors)
     return Created(partition, admin, allocation, ids, machine.nodes_of(ids), True)
 
@@ -149,17 +192,15 @@ def destroy(store: Store, partition: int, cookie: str | None, force: bool = Fals
     """
 
     def work(t: Transaction) -> list[int]:
-        row = t.row("SELECT admin_cookie, ended_at, processors FROM `partition` WHERE id = ?", (partition,))
+        row = t.row(_made.bind(partition=partition))
         if row is None:
             raise Expired(f"there is no partition {partition}", "mesh partition list shows those there are")
-        if cookie is not None and not cookies.fits(cookie, row[0]):
+        _, _, ended_at, processors, admin_cookie = row
+        if cookie is not None and not cookies.fits(cookie, admin_cookie):
             raise Denied(f"the administration cookie of partition {partition} is another")
-        if row[1] is not None:
+        if ended_at is not None:
             return []
-        live = [
-            found[0]
-            for found in t.rows("SELECT id FROM launcher WHERE `partition` = ? AND ended_at IS NULL", (partition,))
-        ]
+        live = [found[0] for found in t.rows(_live_inside.bind(partition=partition))]
         if live and not force:
             raise PartitionInUse(
                 f"partition {partition} still runs launcher {', '.join(map(str, live[:5]))}",
@@ -167,16 +208,8 @@ def destroy(store: Store, partition: int, cookie: str | None, force: bool = Fals
             )
         for launcher in live:
             end_inside(t, launcher, DESTROYED)
-        for condition in conditions(unfold(row[2])):
-            t.change(
-                "UPDATE processor SET `partition` = NULL, launcher = NULL, changed = ?"
-                f" WHERE {condition} AND `partition` = ?",
-                (t.stamp, partition),
-            )
-        t.change(
-            "UPDATE `partition` SET ended_at = ?, changed = ? WHERE id = ? AND ended_at IS NULL",
-            (t.now, t.stamp, partition),
-        )
+        t.change(_free_processors.bind(ids=unfold(processors), partition=partition))
+        t.change(_end.bind(partition=partition))
         return live
 
     return store.run(work)

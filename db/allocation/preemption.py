@@ -10,10 +10,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from db.allocation.allocate import Choose, Demand, candidates, could_be_met, names_processors
+from db.allocation.allocate import candidates, could_be_met, names_processors
 from db.allocation.free import Machine
 from db.allocation.free_ids import FreeIds
+from db.allocation.types import Choose, Demand
+from db.schema.models import Launcher, Partition
 from db.store.ranges import unfold
+from db.store.statements import STAMP, Query, statement
 from db.store.store import Store, Transaction
 from redmesh.text import counted
 
@@ -57,10 +60,24 @@ class Vacated(Machine):
 
 #: How often is asked who could stay after all: on ten thousand processors each costs milliseconds.
 QUESTIONS = 100
-_NICE = (
-    "SELECT l.id, l.end_by, l.processors, l.resources FROM launcher l JOIN `partition` p ON p.id = l.`partition`"
-    " WHERE l.nice = 1 AND l.ended_at IS NULL AND p.batch_job IS NULL ORDER BY l.id DESC"
-)
+
+
+@statement
+def _nice() -> Query:
+    """Launchers of low priority, outside batch partitions, the youngest first."""
+    return (
+        Launcher.select(Launcher.id, Launcher.end_by, Launcher.processors, Launcher.resources)
+        .join(Partition, on=Partition.id == Launcher.partition)
+        .where(Launcher.nice, Launcher.ended_at.is_null(), Partition.batch_job.is_null())
+        .order_by(Launcher.id.desc())
+    )
+
+
+@statement
+def _end_by(*, launcher: int, until: float, reason: str) -> Query:
+    return Launcher.update({Launcher.end_by: until, Launcher.reason: reason, Launcher.changed: STAMP}).where(
+        Launcher.id == launcher
+    )
 
 
 def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list[Nice]:
@@ -95,7 +112,7 @@ def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int
     if demand.partition is not None or demand.nice:
         return 0
     machine.refresh(store)
-    nice = _read(store.read(_NICE))
+    nice = _read(store.read(_nice.bind()))
     if not nice or not could_be_met(Vacated(machine, nice), demand, choose):
         return 0
     useful = _useful(machine, demand)
@@ -110,7 +127,7 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
     if demand.partition is not None or demand.nice:
         return []
     machine.refresh(store)
-    seen = _read(store.read(_NICE))
+    seen = _read(store.read(_nice.bind()))
     picked = _pick(machine, demand, seen, choose)
     if not picked:
         return [one for one in seen if one.end_by is not None]
@@ -119,17 +136,15 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
         nice, chosen = seen, picked
         if not machine.is_current(t):  # nothing may have moved since, and then nothing is asked under the lock
             machine.refresh_inside(t)
-            nice = _read(t.rows(_NICE))
+            nice = _read(t.rows(_nice.bind()))
             chosen = _pick(machine, demand, nice, choose)
         for one in chosen:
             until = t.now + grace_s
             much = counted(demand.size, "processor")
-            t.change(
-                "UPDATE launcher SET end_by = ?, reason = ?, changed = ? WHERE id = ?",
-                (until, f"gave way to {demand.user}, who waited for {much}", t.stamp, one.launcher),
-            )
+            reason = f"gave way to {demand.user}, who waited for {much}"
+            t.change(_end_by.bind(launcher=one.launcher, until=until, reason=reason))
             text = f"launcher {one.launcher} gives way to {demand.user}, who waits for {much}"
-            t.event("gives_way", text, launcher=one.launcher)
+            t.event("preempted", text, launcher=one.launcher)
         going = {one.launcher for one in chosen}
         return [
             one._replace(end_by=t.now + grace_s) if one.launcher in going else one

@@ -7,25 +7,169 @@ The pool of a side of the machine is one such place, every batch partition anoth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from db.errors import Denied, Invalid
 from db.machine.sides import DRAINED_FOR_SIDES
-from db.store.store import Row, Statement, Store, Transaction
+from db.schema.models import Node, Partition, Waiting
+from db.store.orm import pw
+from db.store.statements import INSTANT, STAMP, Bound, Query, same, statement
+from db.store.store import Row, Store, Transaction
 
-#: What runs a SELECT: a transaction's, or a store's outside every lock.
-Read = Callable[[str, Sequence[Any]], list[Row]]
+#: What runs a question: a transaction's, or a store's outside every lock.
+Read = Callable[[Bound], list[Row]]
 
 #: Never stored: a viewer's account may not see them, so neither may a table.
 SECRETS = ("cookie", "key")
 LONGEST_WAIT_S = 30 * 86400.0
+LAST_ID = 2**63 - 1
 
-_SELECT = (
-    "SELECT request_key, `partition`, uid, `user`, login_processor, pid, pid_started, size, request, created_at,"
-    " deadline_at FROM waiting"
-)
-_LEAVING = "({}.reason = ?)"
+
+def _leaving(node: pw.ModelAlias[Node]) -> pw.Case:
+    """Whether a login processor is to change sides (db.allocation.free.Machine.leaving)."""
+    return pw.Case(None, [(node.reason == DRAINED_FOR_SIDES, 1)], 0)
+
+
+@statement
+def _request(*, request_key: str) -> Query:
+    return Waiting.select(Waiting.id, Waiting.uid).where(Waiting.request_key == request_key)
+
+
+@statement
+def _count(*, partition: int | None, before: int) -> Query:
+    """Requests for a partition (None: the pool) with an id below ``before``."""
+    return Waiting.select(pw.fn.COUNT(Waiting.id)).where(same(Waiting.partition, partition), Waiting.id < before)
+
+
+@statement
+def _count_near(*, login: str, partition: int | None, before: int) -> Query:
+    """The same, from login processors on the side of ``login`` that change sides as it does, or do not."""
+    there, here = Node.alias("there"), Node.alias("here")
+    return (
+        Waiting.select(pw.fn.COUNT(Waiting.id))
+        .join(there, on=there.id == Waiting.login_processor)
+        .join(here, on=here.side == there.side)
+        .where(
+            same(Waiting.partition, partition),
+            Waiting.id < before,
+            here.name == login,
+            _leaving(there) == _leaving(here),
+        )
+    )
+
+
+@statement
+def _line() -> Query:
+    login = Node.alias("login")
+    side = pw.Case(None, [(login.reason == DRAINED_FOR_SIDES, login.side * -1)], login.side)
+    return (
+        Waiting.select(Waiting.request_key, Waiting.partition, side)
+        .join(login, on=login.id == Waiting.login_processor)
+        .order_by(Waiting.id)
+    )
+
+
+@statement
+def _node_id(*, name: str) -> Query:
+    return Node.select(Node.id).where(Node.name == name)
+
+
+@statement
+def _insert_request(
+    *,
+    request_key: str,
+    partition: int | None,
+    uid: int,
+    user: str,
+    login_processor: int,
+    pid: int,
+    pid_started: int,
+    size: int,
+    request: str,
+    deadline_at: float,
+) -> Query:
+    return Waiting.insert(
+        {
+            Waiting.request_key: request_key,
+            Waiting.partition: partition,
+            Waiting.uid: uid,
+            Waiting.user: user,
+            Waiting.login_processor: login_processor,
+            Waiting.pid: pid,
+            Waiting.pid_started: pid_started,
+            Waiting.size: size,
+            Waiting.request: request,
+            Waiting.created_at: INSTANT,
+            Waiting.deadline_at: deadline_at,
+            Waiting.changed: STAMP,
+        }
+    )
+
+
+@statement
+def _head(*, partition: int | None) -> Query:
+    return (
+        Waiting.select(
+            Waiting.request_key,
+            Waiting.partition,
+            Waiting.uid,
+            Waiting.user,
+            Waiting.login_processor,
+            Waiting.pid,
+            Waiting.pid_started,
+            Waiting.size,
+            Waiting.request,
+            Waiting.created_at,
+            Waiting.deadline_at,
+        )
+        .where(same(Waiting.partition, partition))
+        .order_by(Waiting.id)
+        .limit(1)
+    )
+
+
+@statement
+def _delete_request(*, request_key: str) -> Query:
+    return Waiting.delete().where(Waiting.request_key == request_key)
+
+
+@statement
+def _delete(*, request: int) -> Query:
+    return Waiting.delete().where(Waiting.id == request)
+
+
+def _of_login(login: str) -> pw.Expression:
+    return Waiting.login_processor == Node.select(Node.id).where(Node.name == login)
+
+
+@statement
+def _processes_of(*, login: str) -> Query:
+    return Waiting.select(Waiting.pid, Waiting.pid_started).where(_of_login(login)).distinct()
+
+
+@statement
+def _of_process(*, login: str, pid: int, pid_started: int) -> Query:
+    return Waiting.select(Waiting.id).where(_of_login(login), Waiting.pid == pid, Waiting.pid_started == pid_started)
+
+
+@statement
+def _delete_of_process(*, login: str, pid: int, pid_started: int) -> Query:
+    return Waiting.delete().where(_of_login(login), Waiting.pid == pid, Waiting.pid_started == pid_started)
+
+
+@statement
+def any_request() -> Query:
+    """Whether any request waits."""
+    return Waiting.select(Waiting.id).limit(1)
+
+
+@statement
+def _late() -> Query:
+    """Requests past their deadline, and those for partitions that are gone."""
+    live = Partition.select(Partition.id).where(Partition.id == Waiting.partition, Partition.ended_at.is_null())
+    gone = Waiting.partition.is_null(False) & ~pw.fn.EXISTS(live)
+    return Waiting.select(Waiting.id, Waiting.request_key).where((Waiting.deadline_at <= INSTANT) | gone)
 
 
 class Wait(NamedTuple):
@@ -65,10 +209,10 @@ def enqueue(store: Store, wait: Wait) -> int:
         raise Invalid(f"a request cannot wait for {wait.wait_s:g} s", f"at most {LONGEST_WAIT_S:g} s")
 
     def work(t: Transaction) -> int:
-        row = t.row("SELECT id, uid FROM waiting WHERE request_key = ?", (wait.request_key,))
+        row = t.row(_request.bind(request_key=wait.request_key))
         if row is None:
             _insert(t, wait)
-            row = t.row("SELECT id, uid FROM waiting WHERE request_key = ?", (wait.request_key,))
+            row = t.row(_request.bind(request_key=wait.request_key))
         assert row is not None
         if row[1] != wait.uid:
             raise Denied("this request key belongs to somebody else's request", "draw a new one")
@@ -82,16 +226,12 @@ def in_front(read: Read, login: str, partition: int | None = None, request: int 
 
     The pool has a line for every side of the machine. Without ``login``, those of all are counted.
     """
-    same, params = _same(partition)
-    where, near = f"w.`partition` {same}", ""
-    if request is not None:
-        where, params = f"{where} AND w.id < ?", (*params, request)
+    before = LAST_ID if request is None else request
     if login:
-        near = " JOIN node n ON n.id = w.login_processor JOIN node me ON me.side = n.side"
-        where, params = f"{where} AND me.name = ? AND {_LEAVING.format('n')} = {_LEAVING.format('me')}", (
-            *params, login, DRAINED_FOR_SIDES, DRAINED_FOR_SIDES
-        )  # fmt: skip
-    return int(read(f"SELECT COUNT(*) FROM waiting w{near} WHERE {where}", params)[0][0])
+        question = _count_near.bind(login=login, partition=partition, before=before)
+    else:
+        question = _count.bind(partition=partition, before=before)
+    return int(read(question)[0][0])
 
 
 def line(store: Store) -> list[tuple[str, int | None, int]]:
@@ -100,88 +240,67 @@ def line(store: Store) -> list[tuple[str, int | None, int]]:
     A partition is on one side. Who logs in where the side is about to change waits in a line apart, of that side's
     negative number: nothing is given out there until then, and nobody is to wait behind that.
     """
-    rows = store.read(
-        f"SELECT w.request_key, w.`partition`, CASE WHEN {_LEAVING.format('n')} THEN -n.side ELSE n.side END"
-        " FROM waiting w JOIN node n ON n.id = w.login_processor ORDER BY w.id",
-        (DRAINED_FOR_SIDES,),
-    )
+    rows = store.read(_line.bind())
     return [(row[0], row[1], row[2]) for row in rows]
 
 
 def _insert(t: Transaction, wait: Wait) -> None:
-    node = t.row("SELECT id FROM node WHERE name = ?", (wait.login,))
+    node = t.row(_node_id.bind(name=wait.login))
     if node is None:
         raise Invalid(f"there is no node {wait.login[:80]!r} in this mesh")
-    t.insert(
-        "waiting",
-        {
-            "request_key": wait.request_key,
-            "partition": wait.partition,
-            "uid": wait.uid,
-            "user": wait.user,
-            "login_processor": node[0],
-            "pid": wait.pid,
-            "pid_started": wait.pid_started,
-            "size": wait.size,
-            "request": json.dumps({key: value for key, value in wait.request.items() if key not in SECRETS}),
-            "created_at": t.now,
-            "deadline_at": t.now + wait.wait_s,
-        },
+    asked = {key: value for key, value in wait.request.items() if key not in SECRETS}
+    t.write(
+        _insert_request.bind(
+            request_key=wait.request_key,
+            partition=wait.partition,
+            uid=wait.uid,
+            user=wait.user,
+            login_processor=node[0],
+            pid=wait.pid,
+            pid_started=wait.pid_started,
+            size=wait.size,
+            request=json.dumps(asked),
+            deadline_at=t.now + wait.wait_s,
+        )
     )
 
 
 def head(store: Store, partition: int | None = None) -> Waiter | None:
     """The request that is next, None when nobody waits."""
-    same, params = _same(partition)
-    rows = store.read(f"{_SELECT} WHERE `partition` {same} ORDER BY id LIMIT 1", params)
+    rows = store.read(_head.bind(partition=partition))
     return _waiter(rows[0]) if rows else None
 
 
 def drop(store: Store, request_key: str) -> bool:
     """Takes a request out of the queue, because its client gave up; whether it was in."""
-    if not store.read("SELECT id FROM waiting WHERE request_key = ?", (request_key,)):
+    if not store.read(_request.bind(request_key=request_key)):
         return False
-    return store.run(lambda t: t.change("DELETE FROM waiting WHERE request_key = ?", (request_key,))) > 0
+    return store.run(lambda t: t.change(_delete_request.bind(request_key=request_key))) > 0
 
 
 def processes_of(store: Store, login: str) -> list[tuple[int, int]]:
     """The processes of a login processor whose requests wait: pid and start time of each."""
-    where = "login_processor = (SELECT id FROM node WHERE name = ?)"
-    rows = store.read(f"SELECT DISTINCT pid, pid_started FROM waiting WHERE {where}", (login,))
+    rows = store.read(_processes_of.bind(login=login))
     return [(int(pid), int(started)) for pid, started in rows]
 
 
 def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
     """Takes out what a vanished process asked for; how many requests that were."""
-    where = "login_processor = (SELECT id FROM node WHERE name = ?) AND pid = ? AND pid_started = ?"
-    params = (login, pid, pid_started)
-    if not store.read(f"SELECT id FROM waiting WHERE {where}", params):
+    if not store.read(_of_process.bind(login=login, pid=pid, pid_started=pid_started)):
         return 0
-    return store.run(lambda t: t.change(f"DELETE FROM waiting WHERE {where}", params))
-
-
-#: Whether any request waits.
-ANYBODY: Statement = ("SELECT id FROM waiting LIMIT 1", ())
+    return store.run(lambda t: t.change(_delete_of_process.bind(login=login, pid=pid, pid_started=pid_started)))
 
 
 def drop_late(store: Store) -> list[str]:
     """Takes out the requests that have waited long enough, and those of partitions that are gone; their keys."""
-    late = (
-        "deadline_at <= ? OR (`partition` IS NOT NULL AND NOT EXISTS"
-        " (SELECT 1 FROM `partition` p WHERE p.id = waiting.`partition` AND p.ended_at IS NULL))"
-    )
 
     def work(t: Transaction) -> list[str]:
-        rows = t.rows(f"SELECT id, request_key FROM waiting WHERE {late}", (t.now,))
+        rows = t.rows(_late.bind())
         for row in rows:
-            t.change("DELETE FROM waiting WHERE id = ?", (row[0],))
+            t.change(_delete.bind(request=row[0]))
         return [row[1] for row in rows]
 
     return store.run(work)
-
-
-def _same(partition: int | None) -> tuple[str, tuple[Any, ...]]:
-    return ("IS NULL", ()) if partition is None else ("= ?", (partition,))
 
 
 def _waiter(row: Row) -> Waiter:

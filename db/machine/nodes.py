@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 
 from db.errors import Elsewhere, GivenUp, Invalid
 from db.machine.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_late
-from db.machine.sides import TO_BE_WIPED, kept_open, sides_of
-from db.store.store import Store, Transaction
-from db.topology import Mesh
+from db.machine.sides import TO_BE_WIPED, kept_open, sides_of, topology_text
+from db.schema.models import Launcher, Mesh, Node, NodeResource, Partition, Processor, Waiting
+from db.store.orm import pw
+from db.store.statements import INSTANT, STAMP, Bound, Query, statement
+from db.store.store import Row, Store, Transaction
+from db.topology import Mesh as MeshTopology
 from redmesh.text import counted
 
 LOST_IN_REBOOT = "lost in reboot"
 NOT_YET = "its PCT has not registered yet"
-#: Ids of login processors that were granted to be one (console/deploy/trust/logins.py) begin here.
+#: Ids of login processors that were granted to be one (console/deploy/mesh/logins.py) begin here.
 FIRST_GRANTED = 1_000_000
 
 
@@ -45,10 +48,280 @@ class NodeRow(NamedTuple):
     rca: str = ""  # the login processor whose RCA hears it
     side: int = 1
 
+    @classmethod
+    def from_row(cls, row: Row) -> NodeRow:
+        """A row of ``nodes_where``."""
+        return cls(row[0], row[1], NodeState(row[2]), *row[3:])
+
     @property
     def is_there(self) -> bool:
         """Whether a PCT is, as far as is known."""
         return bool(self.boot_id) and self.incarnation < GIVEN_UP and self.agent != TO_BE_WIPED
+
+
+#: A row of these is a ``NodeRow``.
+_NODE_ROW = (
+    Node.id,
+    Node.name,
+    Node.state,
+    Node.boot_id,
+    Node.incarnation,
+    Node.address,
+    Node.agent,
+    Node.state_at,
+    Node.by,
+    Node.rca,
+    Node.side,
+)
+
+
+def nodes_where(*conditions: pw.ColumnBase) -> pw.ModelSelect[Node]:
+    """The nodes for which all ``conditions`` hold, as ``NodeRow.from_row`` takes them."""
+    return Node.select(*_NODE_ROW).where(*conditions) if conditions else Node.select(*_NODE_ROW)
+
+
+@statement
+def _node(*, name: str) -> Query:
+    return nodes_where(Node.name == name)
+
+
+@statement
+def _begin_boot(*, boot_id: str) -> Query:
+    return Mesh.update({Mesh.boot_id: boot_id, Mesh.booted_at: INSTANT}).where(Mesh.id == 1)
+
+
+@statement
+def _whose() -> Query:
+    """The mesh whose database this is and its login processor; no row where there was none."""
+    of_login = Mesh.select(Mesh.name, Node.name).join(Node, on=Node.id == 0)
+    return of_login.where(Mesh.id == 1, Mesh.boot_id != "")
+
+
+@statement
+def _count_present() -> Query:
+    return Node.select(pw.fn.COUNT(Node.id)).where(Node.role != "login", Node.state.in_(["up", "suspect"]))
+
+
+@statement
+def _count_live() -> Query:
+    return Launcher.select(pw.fn.COUNT(Launcher.id)).where(Launcher.ended_at.is_null())
+
+
+@statement
+def _boot() -> Query:
+    return Mesh.select(Mesh.name, Mesh.boot_id).where(Mesh.id == 1)
+
+
+@statement
+def _describe_mesh(*, name: str, topology: str | None) -> Query:
+    return Mesh.update({Mesh.name: name, Mesh.topology: topology}).where(Mesh.id == 1)
+
+
+@statement
+def _near_since() -> Query:
+    return Node.select(Node.id, Node.name, Node.side_from)
+
+
+@statement
+def _processor_nodes() -> Query:
+    return Processor.select(Processor.id, Processor.node)
+
+
+@statement
+def _free_all_processors() -> Query:
+    return Processor.update({Processor.partition: None, Processor.launcher: None, Processor.changed: STAMP})
+
+
+@statement
+def _all_down(*, reason: str) -> Query:
+    return Node.update(
+        {
+            Node.state: "down",
+            Node.reason: reason,
+            Node.boot_id: "",
+            Node.state_at: INSTANT,
+            Node.changed: STAMP,
+        }
+    ).where(Node.role != "login", Node.state.in_(["up", "suspect", "down"]))
+
+
+@statement
+def _end_launchers(*, reason: str) -> Query:
+    return Launcher.update(
+        {
+            Launcher.state: "ended",
+            Launcher.ended_at: INSTANT,
+            Launcher.abnormal: True,
+            Launcher.reason: reason,
+            Launcher.changed: STAMP,
+        }
+    ).where(Launcher.ended_at.is_null())
+
+
+@statement
+def _end_partitions() -> Query:
+    batch_job_error = pw.Case(None, [(Partition.batch_job.is_null(), Partition.batch_job_error)], True)
+    return Partition.update(
+        {Partition.ended_at: INSTANT, Partition.batch_job_error: batch_job_error, Partition.changed: STAMP}
+    ).where(Partition.ended_at.is_null())
+
+
+@statement
+def _delete_waiting() -> Query:
+    return Waiting.delete()
+
+
+@statement
+def _out_of_service() -> Query:
+    return Node.select(Node.name, Node.reason, Node.by).where(Node.state.in_(["draining", "drained"]))
+
+
+@statement
+def _delete_nodes() -> Query:
+    """All but login processors that were granted to be one: they outlive a boot."""
+    return Node.delete().where(Node.id < FIRST_GRANTED)
+
+
+@statement
+def _delete_node(*, name: str) -> Query:
+    return Node.delete().where(Node.name == name)
+
+
+@statement
+def _all_near() -> Query:
+    return Node.update({Node.side_from: STAMP})
+
+
+@statement
+def _delete_resources() -> Query:
+    return NodeResource.delete()
+
+
+@statement
+def insert_node(
+    *, node: int, name: str, role: str, address: str, state: str, reason: str, by: str, side: int, side_from: int
+) -> Query:
+    """A node whose PCT has not registered yet."""
+    return Node.insert(
+        {
+            Node.id: node,
+            Node.name: name,
+            Node.role: role,
+            Node.address: address,
+            Node.state: state,
+            Node.reason: reason,
+            Node.by: by,
+            Node.boot_id: "",
+            Node.incarnation: 0,
+            Node.agent: "",
+            Node.state_at: INSTANT,
+            Node.side: side,
+            Node.rca: "",
+            Node.side_from: side_from,
+            Node.changed: STAMP,
+        }
+    )
+
+
+@statement
+def insert_resource(*, node: int, name: str, total: int) -> Query:
+    """GPUs and the like of a node, none in use."""
+    return NodeResource.insert(
+        {
+            NodeResource.node: node,
+            NodeResource.name: name,
+            NodeResource.total: total,
+            NodeResource.in_use: 0,
+            NodeResource.changed: STAMP,
+        }
+    )
+
+
+@statement
+def insert_processor(*, processor: int, node: int, slot: int, alloc_mode: str, reserved_for: str | None) -> Query:
+    """A processor that nobody has."""
+    return Processor.insert(
+        {
+            Processor.id: processor,
+            Processor.node: node,
+            Processor.slot: slot,
+            Processor.alloc_mode: alloc_mode,
+            Processor.reserved_for: reserved_for,
+            Processor.partition: None,
+            Processor.launcher: None,
+            Processor.changed: STAMP,
+        }
+    )
+
+
+@statement
+def _modes() -> Query:
+    return Processor.select(Processor.id, Processor.alloc_mode, Processor.reserved_for)
+
+
+@statement
+def _delete_processors() -> Query:
+    return Processor.delete()
+
+
+@statement
+def _give_up(*, node: int) -> Query:
+    return Node.update({Node.incarnation: GIVEN_UP, Node.changed: STAMP}).where(Node.id == node)
+
+
+@statement
+def _created_at(*, launcher: int) -> Query:
+    return Launcher.select(Launcher.created_at).where(Launcher.id == launcher)
+
+
+@statement
+def _set_life(*, node: int, boot_id: str, incarnation: int, address: str, agent: str) -> Query:
+    return Node.update(
+        {
+            Node.boot_id: boot_id,
+            Node.incarnation: incarnation,
+            Node.address: address,
+            Node.agent: agent,
+            Node.changed: STAMP,
+        }
+    ).where(Node.id == node)
+
+
+@statement
+def _set_rca(*, node: int, rca: str) -> Query:
+    return Node.update({Node.rca: rca, Node.changed: STAMP}).where(Node.id == node)
+
+
+@statement
+def _set_absent(*, node: int) -> Query:
+    """What ``resume`` knows it by that nobody is there."""
+    return Node.update({Node.boot_id: "", Node.changed: STAMP}).where(Node.id == node)
+
+
+@statement
+def _set_state(*, node: int, state: str, reason: str, by: str) -> Query:
+    return Node.update(
+        {
+            Node.state: state,
+            Node.reason: reason,
+            Node.by: by,
+            Node.state_at: INSTANT,
+            Node.changed: STAMP,
+        }
+    ).where(Node.id == node)
+
+
+@statement
+def _partitions_on(*, node: int) -> Query:
+    on_node = (Processor.node == node) & Processor.partition.is_null(False)
+    return Processor.select(Processor.partition).where(on_node).distinct()
+
+
+@statement
+def _mark_batch_job(*, partition: int) -> Query:
+    return Partition.update({Partition.batch_job_error: True, Partition.changed: STAMP}).where(
+        Partition.id == partition, Partition.batch_job.is_null(False), ~Partition.batch_job_error
+    )
 
 
 def define_machine(
@@ -79,17 +352,17 @@ def define_machine(
     store.run(work)
 
 
-def refuse_another_mesh(rows: Callable[[str], Sequence[Any]], name: str, login: str) -> None:
+def refuse_another_mesh(rows: Callable[[Bound], Sequence[Any]], name: str, login: str) -> None:
     """Invalid when the database is that of another mesh, or of one on another login processor, which is not down.
 
-    A mesh is named after its state directory. ``rows`` runs a query.
+    A mesh is named after its state directory. ``rows`` asks.
     """
-    whose = rows("SELECT m.name, n.name FROM mesh m JOIN node n ON n.id = 0 WHERE m.id = 1 AND m.boot_id <> ''")
+    whose = rows(_whose.bind())
     if not whose or tuple(whose[0]) == (name, login):
         return
     other, there = whose[0]
-    nodes = rows("SELECT COUNT(*) FROM node WHERE role <> 'login' AND state IN ('up', 'suspect')")[0][0]
-    launchers = rows("SELECT COUNT(*) FROM launcher WHERE ended_at IS NULL")[0][0]
+    nodes = rows(_count_present.bind())[0][0]
+    launchers = rows(_count_live.bind())[0][0]
     if nodes or launchers:
         raise Invalid(
             f"the database is that of mesh {other} on {there}, where {counted(nodes, 'node')} are up and"
@@ -114,29 +387,25 @@ def _check(specs: Sequence[NodeSpec]) -> None:
 def _define(
     t: Transaction, name: str, boot_id: str, specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None
 ) -> None:
-    before = t.row("SELECT topology FROM mesh WHERE id = 1")
+    before = t.row(topology_text.bind())
     topology = kept_open(topology, before[0] if before else None)
     if t.boot_id == boot_id:
         _refuse_another(t, specs)
     else:
         _end_all(t, LOST_IN_REBOOT)
         same = before is not None and before[0] == _json(topology)
-        _replace_nodes(t, specs, _sides(specs, topology), _near_since(t) if same else {})
+        near = {(row[0], row[1]): row[2] for row in t.rows(_near_since.bind())} if same else {}
+        _replace_nodes(t, specs, _sides(specs, topology), near)
         _replace_processors(t, specs)
         t.event("boot", f"mesh {name}: {counted(len(specs) - 1, 'node')}, boot {boot_id}")
-        t.change("UPDATE mesh SET boot_id = ?, booted_at = ? WHERE id = 1", (boot_id, t.now))
-    t.change("UPDATE mesh SET name = ?, topology = ? WHERE id = 1", (name, _json(topology)))
+        t.change(_begin_boot.bind(boot_id=boot_id))
+    t.change(_describe_mesh.bind(name=name, topology=_json(topology)))
 
 
 def _sides(specs: Sequence[NodeSpec], topology: Mapping[str, Any] | None) -> dict[int, int]:
-    if topology is None or topology.get("kind") != Mesh.kind:
+    if topology is None or topology.get("kind") != MeshTopology.kind:
         return {}
-    return sides_of(Mesh(dict(topology)), {spec.id: list(spec.processors) for spec in specs})
-
-
-def _near_since(t: Transaction) -> dict[tuple[int, str], int]:
-    """Since when others are within reach of a node (by id and name); as good for a boot that moves no switch."""
-    return {(row[0], row[1]): row[2] for row in t.rows("SELECT id, name, side_from FROM node")}
+    return sides_of(MeshTopology(dict(topology)), {spec.id: list(spec.processors) for spec in specs})
 
 
 def _json(topology: Mapping[str, Any] | None) -> str | None:
@@ -144,8 +413,8 @@ def _json(topology: Mapping[str, Any] | None) -> str | None:
 
 
 def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
-    there = {(row[0], row[1]) for row in t.rows("SELECT id, name FROM node")}
-    processors = {(row[0], row[1]) for row in t.rows("SELECT id, node FROM processor")}
+    there = {(row[0], row[1]) for row in t.rows(_near_since.bind())}
+    processors = {(row[0], row[1]) for row in t.rows(_processor_nodes.bind())}
     wanted = {(one, spec.id) for spec in specs for one in spec.processors}
     if there != {(spec.id, spec.name) for spec in specs} or processors != wanted:
         raise Invalid(
@@ -162,44 +431,38 @@ def shut_down(store: Store, boot_id: str, reason: str) -> None:
         if t.boot_id != boot_id:
             return
         _end_all(t, reason)
-        t.change("UPDATE processor SET `partition` = NULL, launcher = NULL, changed = ?", (t.stamp,))
-        t.change(
-            "UPDATE node SET state = 'down', reason = ?, boot_id = '', state_at = ?, changed = ?"
-            " WHERE role <> 'login' AND state IN ('up', 'suspect', 'down')",
-            (reason, t.now, t.stamp),
-        )
+        t.change(_free_all_processors.bind())
+        t.change(_all_down.bind(reason=reason))
         t.event("down", reason)
 
     store.run(work)
 
 
+def release_mesh(store: Store, mesh: str) -> bool:
+    """Write into the database that ``mesh`` is gone for good; False where the database is another mesh's."""
+    name, boot_id = store.read(_boot.bind())[0]
+    if name == mesh:
+        shut_down(store, boot_id, "it was released by mesh db release")
+    return bool(name == mesh)
+
+
 def _end_all(t: Transaction, reason: str) -> None:
-    t.change(
-        "UPDATE launcher SET state = 'ended', ended_at = ?, abnormal = 1, reason = ?, changed = ?"
-        " WHERE ended_at IS NULL",
-        (t.now, reason, t.stamp),
-    )
-    t.change(
-        "UPDATE `partition` SET ended_at = ?, changed = ?,"
-        " batch_job_error = CASE WHEN batch_job IS NULL THEN batch_job_error ELSE 1 END WHERE ended_at IS NULL",
-        (t.now, t.stamp),
-    )
-    t.change("DELETE FROM waiting")
+    t.change(_end_launchers.bind(reason=reason))
+    t.change(_end_partitions.bind())
+    t.change(_delete_waiting.bind())
 
 
 def _replace_nodes(
     t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int, int], near: Mapping[tuple[int, str], int]
 ) -> None:
-    out_of_service = {
-        row[0]: row[1:] for row in t.rows("SELECT name, reason, `by` FROM node WHERE state IN ('draining', 'drained')")
-    }
-    t.change("DELETE FROM node WHERE id < ?", (FIRST_GRANTED,))
-    for (name,) in t.rows("SELECT name FROM node"):  # login processors elsewhere: they outlive a boot
+    out_of_service = {row[0]: row[1:] for row in t.rows(_out_of_service.bind())}
+    t.change(_delete_nodes.bind())
+    for _, name, _ in t.rows(_near_since.bind()):
         if any(spec.name == name for spec in specs):
-            t.change("DELETE FROM node WHERE name = ?", (name,))
+            t.change(_delete_node.bind(name=name))
     if not near:
-        t.change("UPDATE node SET side_from = ?", (t.stamp,))
-    t.change("DELETE FROM node_resource")
+        t.change(_all_near.bind())
+    t.change(_delete_resources.bind())
     rows = []
     for spec in specs:
         if spec.name in out_of_service:
@@ -208,24 +471,37 @@ def _replace_nodes(
             state, reason, by = "up", "", ""
         else:
             state, reason, by = "down", NOT_YET, ""
-        life = ("", 0, "", "", t.now, sides.get(spec.id, 1), near.get((spec.id, spec.name), t.stamp))
-        rows.append((spec.id, spec.name, spec.role, spec.address, state, reason, by, *life))
-    columns = ["id", "name", "role", "address", "state", "reason", "by"]
-    t.insert_rows("node", [*columns, "boot_id", "incarnation", "agent", "rca", "state_at", "side", "side_from"], rows)
-    resources = [(spec.id, what, total, 0) for spec in specs for what, total in spec.resources.items()]
-    t.insert_rows("node_resource", ("node", "name", "total", "in_use"), resources)
+        rows.append(
+            insert_node.bind(
+                node=spec.id,
+                name=spec.name,
+                role=spec.role,
+                address=spec.address,
+                state=state,
+                reason=reason,
+                by=by,
+                side=sides.get(spec.id, 1),
+                side_from=near.get((spec.id, spec.name), t.stamp),
+            )
+        )
+    t.insert_rows(rows)
+    t.insert_rows(
+        [
+            insert_resource.bind(node=spec.id, name=what, total=total)
+            for spec in specs
+            for what, total in spec.resources.items()
+        ]
+    )
 
 
 def _replace_processors(t: Transaction, specs: Sequence[NodeSpec]) -> None:
-    kept = {row[0]: row[1:] for row in t.rows("SELECT id, alloc_mode, reserved_for FROM processor")}
-    t.change("DELETE FROM processor")
-    rows = [
-        (one, spec.id, slot, *kept.get(one, ("interactive", None)), None, None)
-        for spec in specs
-        for slot, one in enumerate(spec.processors)
-    ]
-    columns = ["id", "node", "slot", "alloc_mode", "reserved_for", "partition", "launcher"]
-    t.insert_rows("processor", columns, sorted(rows))
+    kept = {row[0]: row[1:] for row in t.rows(_modes.bind())}
+    t.change(_delete_processors.bind())
+    rows = []
+    for one, node, slot in sorted((one, spec.id, slot) for spec in specs for slot, one in enumerate(spec.processors)):
+        mode, user = kept.get(one, ("interactive", None))
+        rows.append(insert_processor.bind(processor=one, node=node, slot=slot, alloc_mode=mode, reserved_for=user))
+    t.insert_rows(rows)
 
 
 def node_up(
@@ -283,7 +559,7 @@ def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> Non
 
 def give_up_life(t: Transaction, row: NodeRow) -> None:
     """No PCT under this boot id is taken again."""
-    t.change("UPDATE node SET incarnation = ?, changed = ? WHERE id = ?", (GIVEN_UP, t.stamp, row.id))
+    t.change(_give_up.bind(node=row.id))
 
 
 def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
@@ -294,7 +570,7 @@ def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
 
     def work(t: Transaction) -> bool:
         row = find_node(t, node)
-        born = t.row("SELECT created_at FROM launcher WHERE id = ?", (launcher,))
+        born = t.row(_created_at.bind(launcher=launcher))
         if born is None or (row.state == NodeState.UP and row.state_at > born[0]):
             return False
         return move(t, row, NodeEvent.FAILED, reason, "cpa", launcher)
@@ -304,13 +580,10 @@ def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
 
 def find_node(t: Transaction, name: str) -> NodeRow:
     """The node of that name. Invalid."""
-    row = t.row(
-        "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca FROM node WHERE name = ?",
-        (name,),
-    )
+    row = t.row(_node.bind(name=name))
     if row is None:
         raise Invalid(f"there is no node {name!r} in this mesh", "showmesh shows those there are")
-    return NodeRow(row[0], row[1], NodeState(row[2]), *row[3:])
+    return NodeRow.from_row(row)
 
 
 def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str, rca: str) -> bool:
@@ -320,12 +593,10 @@ def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, addre
             raise GivenUp(f"{node} was given up under boot id {boot_id}", "it has to clear itself first")
         return False
     if (row.boot_id, row.incarnation, row.address, row.agent) != (boot_id, incarnation, address, agent):
-        t.change(
-            "UPDATE node SET boot_id = ?, incarnation = ?, address = ?, agent = ?, changed = ? WHERE id = ?",
-            (boot_id, incarnation, address, agent, t.stamp, row.id),
-        )
+        life = {"boot_id": boot_id, "address": address, "agent": agent}
+        t.change(_set_life.bind(node=row.id, incarnation=incarnation, **life))
     if rca and row.rca != rca:
-        t.change("UPDATE node SET rca = ?, changed = ? WHERE id = ?", (rca, t.stamp, row.id))
+        t.change(_set_rca.bind(node=row.id, rca=rca))
     return move(t, row, NodeEvent.REGISTERED, "", rca) or t.changed
 
 
@@ -336,14 +607,15 @@ def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: Node
     _need_ours(row, rca)
     if event is NodeEvent.GONE:
         if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
-            t.change("UPDATE node SET boot_id = '', changed = ? WHERE id = ?", (t.stamp, row.id))
+            t.change(_set_absent.bind(node=row.id))
         return gone(t, row, reason, rca or "rca")
     return move(t, row, event, reason, rca or "rca")
 
 
 def gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:
     """A node's PCT is there no more; whether it is news."""
-    _mark_batch_jobs(t, row.id)
+    for (partition,) in t.rows(_partitions_on.bind(node=row.id)):
+        t.change(_mark_batch_job.bind(partition=partition))
     if row.state in (NodeState.DRAINING, NodeState.DRAINED):
         t.event("node_down", f"{row.name} ({row.state}): {reason}", node=row.id, launcher=launcher)
         return True
@@ -355,21 +627,7 @@ def move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, l
     state = after(row.state, event)
     if state is row.state:
         return False
-    t.change(
-        "UPDATE node SET state = ?, reason = ?, `by` = ?, state_at = ?, changed = ? WHERE id = ?",
-        (state.value, reason, by, t.now, t.stamp, row.id),
-    )
+    t.change(_set_state.bind(node=row.id, state=state.value, reason=reason, by=by))
     text = f"{row.name} is {state}" + (f": {reason}" if reason else "")
     t.event(f"node_{state}", text, node=row.id, launcher=launcher)
     return True
-
-
-def _mark_batch_jobs(t: Transaction, node: int) -> None:
-    partitions = t.rows(
-        "SELECT DISTINCT `partition` FROM processor WHERE node = ? AND `partition` IS NOT NULL", (node,)
-    )
-    for (partition,) in partitions:
-        if t.row(
-            "SELECT id FROM `partition` WHERE id = ? AND batch_job IS NOT NULL AND batch_job_error = 0", (partition,)
-        ):
-            t.change("UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE id = ?", (t.stamp, partition))

@@ -5,22 +5,100 @@ One function, one transaction: a thousand of them, one after another, would keep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from db.errors import Invalid
 from db.machine.node_states import NodeEvent, NodeState, after, is_late
-from db.machine.nodes import NOT_YET, NodeRow, NodeSpec
-from db.store.ranges import conditions
+from db.machine.nodes import (
+    NOT_YET,
+    NodeRow,
+    NodeSpec,
+    insert_node,
+    insert_processor,
+    insert_resource,
+    nodes_where,
+)
+from db.machine.sides import topology_text
+from db.schema.models import Event, Node, Partition, Processor
+from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement
 from db.store.store import Store, Transaction
 from redmesh.text import counted
 
-_NODES = "SELECT id, name, state, boot_id, incarnation, address, agent, state_at, `by`, rca, side FROM node"
-NOBODY_THERE = "boot_id = ?", ("",)  # what resume knows it by
 FEW = 100  # nodes that are asked for by name
-_EMPTY = (
-    "SELECT id, reason, `by` FROM node WHERE state = 'draining'"
-    " AND id NOT IN (SELECT node FROM processor WHERE launcher IS NOT NULL)"
-)
+
+
+@statement
+def _all_nodes() -> Query:
+    return nodes_where()
+
+
+@statement
+def _node(*, name: str) -> Query:
+    return nodes_where(Node.name == name)
+
+
+@statement
+def _empty() -> Query:
+    """Draining nodes on which nothing runs."""
+    busy = Processor.select(Processor.node).where(Processor.launcher.is_null(False))
+    return Node.select(Node.id, Node.reason, Node.by).where(Node.state == "draining", Node.id.not_in(busy))
+
+
+@statement
+def _busy(*, ids: Ids) -> Query:
+    """Nodes, of these, on which something runs."""
+    busy = Processor.select(Processor.node).where(Processor.launcher.is_null(False), among(Processor.node, ids))
+    return busy.distinct()
+
+
+@statement
+def _set_lives(*, ids: Ids, boot_id: str, incarnation: int, address: str, agent: str) -> Query:
+    return Node.update(
+        {
+            Node.boot_id: boot_id,
+            Node.incarnation: incarnation,
+            Node.address: address,
+            Node.agent: agent,
+            Node.changed: STAMP,
+        }
+    ).where(among(Node.id, ids))
+
+
+@statement
+def _set_absent(*, ids: Ids) -> Query:
+    """What ``resume`` knows them by that nobody is there."""
+    return Node.update({Node.boot_id: "", Node.changed: STAMP}).where(among(Node.id, ids))
+
+
+@statement
+def _set_states(*, ids: Ids, state: str, reason: str, by: str) -> Query:
+    return Node.update(
+        {Node.state: state, Node.reason: reason, Node.by: by, Node.state_at: INSTANT, Node.changed: STAMP}
+    ).where(among(Node.id, ids))
+
+
+@statement
+def _mark_batch_jobs(*, ids: Ids) -> Query:
+    """Batch jobs with processors on these nodes have their error set."""
+    there = Processor.select(Processor.partition).where(among(Processor.node, ids), Processor.partition.is_null(False))
+    return Partition.update({Partition.batch_job_error: True, Partition.changed: STAMP}).where(
+        Partition.batch_job.is_null(False), ~Partition.batch_job_error, Partition.id.in_(there)
+    )
+
+
+@statement
+def _insert_event(*, kind: str, node: int, text: str) -> Query:
+    return Event.insert({Event.at: INSTANT, Event.kind: kind, Event.node: node, Event.text: text, Event.changed: STAMP})
+
+
+@statement
+def _names() -> Query:
+    return Node.select(Node.id, Node.name)
+
+
+@statement
+def _processors() -> Query:
+    return Processor.select(Processor.id, Processor.node)
 
 
 def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, address: str, agent: str = "") -> int:
@@ -33,7 +111,7 @@ def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int,
         ]
         life = (boot_id, incarnation, address, agent)
         born = [row.id for row in rows if (row.boot_id, row.incarnation, row.address, row.agent) != life]
-        _update(t, born, "boot_id = ?, incarnation = ?, address = ?, agent = ?", life)
+        t.change(_set_lives.bind(ids=born, boot_id=boot_id, incarnation=incarnation, address=address, agent=agent))
         return max(len(born), _move(t, rows, event, "", ""))
 
     return store.run(work)
@@ -49,15 +127,9 @@ def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: in
 
     def work(t: Transaction) -> int:
         rows = _of_life(t, nodes, boot_id, incarnation)
-        for condition in conditions((row.id for row in rows), "node"):
-            t.change(
-                "UPDATE `partition` SET batch_job_error = 1, changed = ? WHERE batch_job IS NOT NULL"
-                " AND batch_job_error = 0 AND id IN"
-                f" (SELECT `partition` FROM processor WHERE {condition} AND `partition` IS NOT NULL)",
-                (t.stamp,),
-            )
+        t.change(_mark_batch_jobs.bind(ids=[row.id for row in rows]))
         out = [row.id for row in rows if row.state in (NodeState.DRAINING, NodeState.DRAINED)]
-        _update(t, out, *NOBODY_THERE)
+        t.change(_set_absent.bind(ids=out))
         return len(out) + _move(t, rows, NodeEvent.GONE, reason, "rca")
 
     return store.run(work)
@@ -70,11 +142,8 @@ def drain(store: Store, nodes: Sequence[str], reason: str, by: str) -> list[str]
         rows = _rows(t, nodes)
         moved = _moving(rows, NodeEvent.DRAIN)
         _move(t, moved, NodeEvent.DRAIN, reason, by, each=True)
-        _update(t, [row.id for row in moved if row.state is NodeState.DOWN and row.is_there], *NOBODY_THERE)
-        busy: set[int] = set()
-        for condition in conditions((row.id for row in moved), "node"):
-            sql = f"SELECT DISTINCT node FROM processor WHERE launcher IS NOT NULL AND {condition}"
-            busy.update(row[0] for row in t.rows(sql))
+        t.change(_set_absent.bind(ids=[row.id for row in moved if row.state is NodeState.DOWN and row.is_there]))
+        busy = {row[0] for row in t.rows(_busy.bind(ids=[row.id for row in moved]))}
         empty = [row._replace(state=NodeState.DRAINING) for row in moved if row.id not in busy]
         _move(t, empty, NodeEvent.EMPTIED, reason, by, each=True)
         return _named(nodes, moved)
@@ -110,30 +179,26 @@ def settle_drained(store: Store) -> None:
 
     A side change drains thousands at once, so they move together: one by one they would hold the lock for seconds.
     """
-    if not store.read(_EMPTY):
+    if not store.read(_empty.bind()):
         return
 
     def work(t: Transaction) -> None:
         alike: dict[tuple[str, str], list[int]] = {}
-        for node, reason, by in t.rows(_EMPTY):
+        for node, reason, by in t.rows(_empty.bind()):
             alike.setdefault((reason, by), []).append(node)
-        rows = {row.id: row for row in _all(t)} if alike else {}
+        rows = {row.id: row for row in map(NodeRow.from_row, t.rows(_all_nodes.bind()))} if alike else {}
         for (reason, by), ids in alike.items():
             _move(t, [rows[node] for node in ids], NodeEvent.EMPTIED, reason, by)
 
     store.run(work)
 
 
-def _all(t: Transaction, where: str = "", params: Sequence[str] = ()) -> list[NodeRow]:
-    return [NodeRow(row[0], row[1], NodeState(row[2]), *row[3:]) for row in t.rows(_NODES + where, params)]
-
-
 def _rows(t: Transaction, nodes: Sequence[str]) -> list[NodeRow]:
     wanted = set(nodes)
     if len(wanted) <= FEW:
-        found = _all(t, f" WHERE name IN ({', '.join('?' * len(wanted))})", sorted(wanted))
+        found = list(map(NodeRow.from_row, t.rows_of([_node.bind(name=name) for name in sorted(wanted)])))
     else:
-        found = [row for row in _all(t) if row.name in wanted]
+        found = [row for row in map(NodeRow.from_row, t.rows(_all_nodes.bind())) if row.name in wanted]
     if len(found) != len(wanted):
         missing = min(wanted - {row.name for row in found})
         raise Invalid(f"there is no node {missing[:80]!r} in this mesh", "showmesh shows those there are")
@@ -157,26 +222,20 @@ def _move(
         if state is not row.state:
             moved.setdefault((state, row.side), []).append(row)
     for (state, _), those in moved.items():
-        _update(
-            t,
-            [row.id for row in those],
-            "state = ?, reason = ?, `by` = ?, state_at = ?",
-            (state.value, reason, by, t.now),
-        )
+        t.change(_set_states.bind(ids=[row.id for row in those], state=state.value, reason=reason, by=by))
         why = f": {reason}" if reason else ""
         if each:
-            told = [(t.now, f"node_{state}", row.id, f"{row.name} is {state}{why}") for row in those]
-            t.insert_rows("event", ("at", "kind", "node", "text"), told)
+            t.insert_rows(
+                [
+                    _insert_event.bind(kind=f"node_{state}", node=row.id, text=f"{row.name} is {state}{why}")
+                    for row in those
+                ]
+            )
             continue
         names = those[0].name if len(those) == 1 else f"{len(those)} nodes ({those[0].name} … {those[-1].name})"
         verb = "is" if len(those) == 1 else "are"
         t.event(f"node_{state}", f"{names} {verb} {state}{why}", node=those[0].id)
     return sum(map(len, moved.values()))
-
-
-def _update(t: Transaction, ids: Iterable[int], what: str, values: Sequence[object]) -> None:
-    for condition in conditions(ids):
-        t.change(f"UPDATE node SET {what}, changed = ? WHERE {condition}", (*values, t.stamp))
 
 
 # A machine that grows while it is up: hosts that are described later, or whose size was not known. One transaction.
@@ -191,13 +250,14 @@ def add_nodes(store: Store, boot_id: str, specs: Sequence[NodeSpec]) -> None:
 
 
 def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
-    found = t.row("SELECT topology FROM mesh WHERE id = 1")
+    found = t.row(topology_text.bind())
     if t.boot_id != boot_id:
         raise Invalid("the mesh has begun anew meanwhile", "mesh status")
     if found is not None and found[0] and any(spec.processors or spec.role != "login" for spec in specs):
         raise Invalid("a machine with a [topology] cannot grow while it is up", "mesh down, then mesh up")
-    there = {row[1]: row[0] for row in t.rows("SELECT id, name FROM node")}
-    taken = {row[0] for row in t.rows("SELECT id FROM processor")}
+    there = {row[1]: row[0] for row in t.rows(_names.bind())}
+    processors = t.rows(_processors.bind())
+    taken, full = {row[0] for row in processors}, {row[1] for row in processors}
     for spec in specs:
         if taken & set(spec.processors):
             raise Invalid(f"processors of {spec.name} belong to another node already", "mesh down, then mesh up")
@@ -206,18 +266,34 @@ def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
             _add_node(t, spec)
         elif there[spec.name] != spec.id:
             raise Invalid(f"{spec.name} is node {there[spec.name]}, not {spec.id}", "mesh down, then mesh up")
-        elif t.row("SELECT id FROM processor WHERE node = ? LIMIT 1", (spec.id,)):
+        elif spec.id in full:
             raise Invalid(f"{spec.name} has processors already", "mesh down, then mesh up with another number")
-        columns = ["id", "node", "slot", "alloc_mode", "reserved_for", "partition", "launcher"]
-        rows = [(one, spec.id, slot, "interactive", None, None, None) for slot, one in enumerate(spec.processors)]
-        t.insert_rows("processor", columns, sorted(rows))
-        for what, total in spec.resources.items():
-            t.insert_rows("node_resource", ("node", "name", "total", "in_use"), [(spec.id, what, total, 0)])
+        t.insert_rows(
+            [
+                insert_processor.bind(
+                    processor=one, node=spec.id, slot=slot, alloc_mode="interactive", reserved_for=None
+                )
+                for slot, one in sorted(enumerate(spec.processors), key=lambda place: place[1])
+            ]
+        )
+        t.insert_rows(
+            [insert_resource.bind(node=spec.id, name=what, total=total) for what, total in spec.resources.items()]
+        )
         t.event("grown", f"{spec.name}: {counted(len(spec.processors), 'processor')}", node=spec.id)
 
 
 def _add_node(t: Transaction, spec: NodeSpec) -> None:
-    columns = ["id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca"]
     state, reason = ("up", "") if spec.role == "login" else ("down", NOT_YET)
-    row = (spec.id, spec.name, spec.role, spec.address, state, reason, "", "", 0, "", "")
-    t.insert_rows("node", [*columns, "state_at", "side", "side_from"], [(*row, t.now, 1, t.stamp)])
+    t.write(
+        insert_node.bind(
+            node=spec.id,
+            name=spec.name,
+            role=spec.role,
+            address=spec.address,
+            state=state,
+            reason=reason,
+            by="",
+            side=1,
+            side_from=t.stamp,
+        )
+    )

@@ -10,11 +10,103 @@ from typing import NamedTuple
 
 from db.errors import Invalid
 from db.machine.node_states import NodeEvent, NodeState
-from db.machine.nodes import FIRST_GRANTED, NodeRow, find_node, give_up_life, gone, move
+from db.machine.nodes import FIRST_GRANTED, NodeRow, find_node, give_up_life, gone, move, nodes_where
+from db.schema.models import Launcher, Mesh, Node, Partition, Waiting
+from db.store.statements import STAMP, Query, statement
 from db.store.store import Store, Transaction
 
 #: What an address in a login processor's row begins with: its RCA takes beats there.
 SCHEME = "udp://"
+
+
+@statement
+def _boot_id() -> Query:
+    return Mesh.select(Mesh.boot_id).where(Mesh.id == 1)
+
+
+@statement
+def _heard() -> Query:
+    """Nodes, and the login processor whose RCA hears each."""
+    return Node.select(Node.name, Node.rca).where(Node.role != "login").order_by(Node.id)
+
+
+@statement
+def _set_address(*, node: int, address: str) -> Query:
+    return Node.update({Node.address: address, Node.changed: STAMP}).where(Node.id == node)
+
+
+@statement
+def _launchers_of(*, login_processor: int) -> Query:
+    return (
+        Launcher.select(Launcher.id)
+        .where(Launcher.login_processor == login_processor, Launcher.ended_at.is_null())
+        .order_by(Launcher.id)
+    )
+
+
+@statement
+def _batch_partitions_of(*, login_processor: int) -> Query:
+    return Partition.select(Partition.id).where(
+        Partition.login_processor == login_processor,
+        Partition.ended_at.is_null(),
+        Partition.batch_job.is_null(False),
+    )
+
+
+@statement
+def _names_heard_by(*, login: str) -> Query:
+    return Node.select(Node.name).where(Node.rca == login).order_by(Node.id)
+
+
+@statement
+def _unhear(*, login: str) -> Query:
+    """Nobody hears the nodes of that login processor's RCA."""
+    return Node.update({Node.rca: "", Node.changed: STAMP}).where(Node.rca == login)
+
+
+@statement
+def _delete_waiting_of(*, login_processor: int) -> Query:
+    return Waiting.delete().where(Waiting.login_processor == login_processor)
+
+
+@statement
+def _delete_node(*, node: int) -> Query:
+    return Node.delete().where(Node.id == node)
+
+
+@statement
+def _touch_first_node() -> Query:
+    """Node 0 counts as changed: a row that is gone shows in no change number."""
+    return Node.update({Node.changed: STAMP}).where(Node.id == 0)
+
+
+@statement
+def _launchers_left() -> Query:
+    """Live launchers of login processors that are none any more."""
+    return (
+        Launcher.select(Launcher.id)
+        .where(Launcher.ended_at.is_null(), Launcher.login_processor.not_in(Node.select(Node.id)))
+        .order_by(Launcher.id)
+    )
+
+
+@statement
+def _batch_partitions_left() -> Query:
+    return Partition.select(Partition.id).where(
+        Partition.ended_at.is_null(),
+        Partition.login_processor.not_in(Node.select(Node.id)),
+        Partition.batch_job.is_null(False),
+    )
+
+
+@statement
+def _is_login(*, node: int) -> Query:
+    return Node.select(Node.id).where(Node.id == node, Node.role == "login")
+
+
+@statement
+def _heard_in_state(*, login: str, state: str) -> Query:
+    return nodes_where(Node.rca == login, Node.state == state, Node.role != "login")
 
 
 class FarNodes(NamedTuple):
@@ -35,12 +127,7 @@ class Revoked(NamedTuple):
 
 def far_nodes(store: Store, login: str) -> FarNodes:
     """What an RCA has to know of the mesh to hear its nodes."""
-    boot, rows = store.read_together(
-        [
-            ("SELECT boot_id FROM mesh WHERE id = 1", ()),
-            ("SELECT name, rca FROM node WHERE role <> 'login' ORDER BY id", ()),
-        ]
-    )
+    boot, rows = store.read_together([_boot_id.bind(), _heard.bind()])
     return FarNodes(str(boot[0][0]), [row[0] for row in rows], [row[0] for row in rows if row[1] == login])
 
 
@@ -51,7 +138,7 @@ def here(store: Store, login: str, listen: str) -> bool:
         row = _login(t, login)
         address = SCHEME + listen
         if row.address != address:
-            t.change("UPDATE node SET address = ?, changed = ? WHERE id = ?", (address, t.stamp, row.id))
+            t.change(_set_address.bind(node=row.id, address=address))
         return move(t, row, NodeEvent.REGISTERED, "", login) or row.address != address
 
     return store.run(work)
@@ -108,16 +195,15 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
         row = _login(t, login)
         if row.id < FIRST_GRANTED:
             raise Invalid(f"the mesh was brought up on {login}", "mesh down there ends it")
-        live = "login_processor = ? AND ended_at IS NULL"
         had = Revoked(
-            [one for (one,) in t.rows(f"SELECT id FROM launcher WHERE {live} ORDER BY id", (row.id,))],
-            [one for (one,) in t.rows(f"SELECT id FROM `partition` WHERE {live} AND batch_job IS NOT NULL", (row.id,))],
-            [name for (name,) in t.rows("SELECT name FROM node WHERE rca = ? ORDER BY id", (login,))],
+            [one for (one,) in t.rows(_launchers_of.bind(login_processor=row.id))],
+            [one for (one,) in t.rows(_batch_partitions_of.bind(login_processor=row.id))],
+            [name for (name,) in t.rows(_names_heard_by.bind(login=login))],
         )
-        t.change("UPDATE node SET rca = '', changed = ? WHERE rca = ?", (t.stamp, login))
-        t.change("DELETE FROM waiting WHERE login_processor = ?", (row.id,))
-        t.change("DELETE FROM node WHERE id = ?", (row.id,))
-        t.change("UPDATE node SET changed = ? WHERE id = 0", (t.stamp,))  # a row that is gone shows in no change number
+        t.change(_unhear.bind(login=login))
+        t.change(_delete_waiting_of.bind(login_processor=row.id))
+        t.change(_delete_node.bind(node=row.id))
+        t.change(_touch_first_node.bind())
         t.trimmed_to = t.stamp  # viewers read all anew
         t.event("revoked", f"login processor {login}, by {by}")
         return had
@@ -127,24 +213,19 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
 
 def left_behind(store: Store) -> Revoked:
     """What login processors that were revoked still have, and nodes that nobody hears."""
-    gone = "ended_at IS NULL AND login_processor NOT IN (SELECT id FROM node)"
     launchers, partitions, nodes = store.read_together(
-        [
-            (f"SELECT id FROM launcher WHERE {gone} ORDER BY id", ()),
-            (f"SELECT id FROM `partition` WHERE {gone} AND batch_job IS NOT NULL", ()),
-            ("SELECT name FROM node WHERE rca = '' AND role <> 'login' ORDER BY id", ()),
-        ]
+        [_launchers_left.bind(), _batch_partitions_left.bind(), _heard.bind()]
     )
-    return Revoked([row[0] for row in launchers], [row[0] for row in partitions], [row[0] for row in nodes])
+    unheard = [name for name, rca in nodes if not rca]
+    return Revoked([row[0] for row in launchers], [row[0] for row in partitions], unheard)
 
 
 def _login(t: Transaction, name: str) -> NodeRow:
     row = find_node(t, name)
-    if t.row("SELECT id FROM node WHERE id = ? AND role = 'login'", (row.id,)) is None:
+    if t.row(_is_login.bind(node=row.id)) is None:
         raise Invalid(f"{name} is no login processor", "mesh login grant makes one")
     return row
 
 
 def _heard_by(t: Transaction, login: str, state: NodeState) -> list[NodeRow]:
-    names = t.rows("SELECT name FROM node WHERE rca = ? AND state = ? AND role <> 'login'", (login, state.value))
-    return [find_node(t, name) for (name,) in names]
+    return [NodeRow.from_row(row) for row in t.rows(_heard_in_state.bind(login=login, state=state.value))]

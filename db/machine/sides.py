@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 
 from db.errors import Invalid, StoreError
 from db.machine.node_states import GIVEN_UP
-from db.store.ranges import conditions, fold
+from db.schema.models import Launcher, Node, Processor
+from db.schema.models import Mesh as MeshTable
+from db.store.orm import pw
+from db.store.ranges import fold
+from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement
 from db.store.store import Store, Transaction
 from db.topology import Mesh, from_json
 from redmesh.text import counted
@@ -26,7 +30,117 @@ DRAINED_FOR_SIDES = "a side of the machine is to change"
 #: What is said of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
-_UNWIPED = "SELECT id, name, address FROM node WHERE ((state = 'down' AND reason = ?) OR agent = ?) AND incarnation < ?"
+
+
+@statement
+def topology_text() -> Query:
+    """The topology as it was defined (JSON), NULL for a plain line."""
+    return MeshTable.select(MeshTable.topology).where(MeshTable.id == 1)
+
+
+@statement
+def _set_topology(*, topology: str) -> Query:
+    return MeshTable.update({MeshTable.topology: topology}).where(MeshTable.id == 1)
+
+
+@statement
+def _to_be_wiped() -> Query:
+    """Nodes that changed sides and have not been wiped since."""
+    waits = ((Node.state == "down") & (Node.reason == TO_BE_WIPED)) | (Node.agent == TO_BE_WIPED)
+    return Node.select(Node.id, Node.name, Node.address).where(waits, Node.incarnation < GIVEN_UP)
+
+
+@statement
+def _set_side(*, ids: Ids, side: int) -> Query:
+    return Node.update({Node.side: side, Node.changed: STAMP}).where(among(Node.id, ids), Node.side != side)
+
+
+@statement
+def _end_life(*, ids: Ids) -> Query:
+    """Drained nodes stay so: until its PCT has begun a new life there is none that could be resumed."""
+    return Node.update({Node.agent: TO_BE_WIPED, Node.incarnation: Node.incarnation + 1, Node.changed: STAMP}).where(
+        among(Node.id, ids)
+    )
+
+
+@statement
+def _come_in_reach(*, ids: Ids) -> Query:
+    return Node.update({Node.side_from: STAMP}).where(among(Node.id, ids))
+
+
+@statement
+def _begin_life(*, ids: Ids, by: str) -> Query:
+    return Node.update(
+        {
+            Node.state: "down",
+            Node.reason: TO_BE_WIPED,
+            Node.by: by,
+            Node.state_at: INSTANT,
+            Node.incarnation: Node.incarnation + 1,
+            Node.changed: STAMP,
+        }
+    ).where(among(Node.id, ids))
+
+
+@statement
+def _first_processors() -> Query:
+    return Processor.select(Processor.node, pw.fn.MIN(Processor.id)).group_by(Processor.node)
+
+
+@statement
+def _all_nodes() -> Query:
+    return Node.select(Node.id, Node.name, Node.address, Node.state, Node.role, Node.boot_id, Node.incarnation)
+
+
+@statement
+def _partitions_on_nodes() -> Query:
+    return Processor.select(Processor.partition, Processor.node).where(Processor.partition.is_null(False)).distinct()
+
+
+@statement
+def _logins_of_live() -> Query:
+    return Launcher.select(Launcher.partition, Launcher.login_processor).where(Launcher.ended_at.is_null())
+
+
+@statement
+def _drain_nodes(*, ids: Ids, by: str) -> Query:
+    return Node.update(
+        {
+            Node.state: "draining",
+            Node.reason: DRAINED_FOR_SIDES,
+            Node.by: by,
+            Node.state_at: INSTANT,
+            Node.changed: STAMP,
+        }
+    ).where(among(Node.id, ids))
+
+
+@statement
+def _set_leaving(*, ids: Ids) -> Query:
+    """Login processors from which nothing new starts (db.allocation.free.Machine.leaving)."""
+    return Node.update({Node.reason: DRAINED_FOR_SIDES, Node.changed: STAMP}).where(among(Node.id, ids))
+
+
+_DRAINED = (Node.state.in_(["draining", "drained"]), Node.reason == DRAINED_FOR_SIDES)
+
+
+@statement
+def _undrain_present() -> Query:
+    return Node.update(
+        {Node.state: "up", Node.reason: "", Node.by: "", Node.state_at: INSTANT, Node.changed: STAMP}
+    ).where(*_DRAINED, Node.boot_id != "", Node.incarnation < GIVEN_UP)
+
+
+@statement
+def _undrain_absent(*, by: str) -> Query:
+    return Node.update(
+        {Node.state: "down", Node.reason: "", Node.by: by, Node.state_at: INSTANT, Node.changed: STAMP}
+    ).where(*_DRAINED)
+
+
+@statement
+def _stay() -> Query:
+    return Node.update({Node.reason: "", Node.changed: STAMP}).where(Node.reason == DRAINED_FOR_SIDES)
 
 
 class InUse(StoreError):
@@ -128,9 +242,8 @@ def _set_open(
     for node in nodes.values():
         by_side.setdefault(new.side_of_column(node.column), []).append(node.id)
     for side, ids in by_side.items():
-        for condition in conditions(ids):
-            t.change(f"UPDATE node SET side = ?, changed = ? WHERE {condition} AND side <> ?", (side, t.stamp, side))
-    t.change("UPDATE mesh SET topology = ? WHERE id = 1", (json.dumps(new.to_dict(), sort_keys=True),))
+        t.change(_set_side.bind(ids=ids, side=side))
+    t.change(_set_topology.bind(topology=json.dumps(new.to_dict(), sort_keys=True)))
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {counted(len(new.sides), 'side')}")
     moved = [node for node in nodes.values() if node.column in columns]
@@ -139,18 +252,13 @@ def _set_open(
     drained = {node.id for node in there if node.state in ("draining", "drained")}
     # one that is down may come back with what it has
     _begin_anew(t, [node.id for node in there if node.id not in drained], by)
-    for condition in conditions(drained):
-        # an administrator's drain stays; until its PCT has begun a new life there is none that could be resumed
-        t.change(
-            f"UPDATE node SET agent = ?, incarnation = incarnation + 1, changed = ? WHERE {condition}",
-            (TO_BE_WIPED, t.stamp),
-        )
+    t.change(_end_life.bind(ids=list(drained)))
     places = {node.id: Place(node.id, node.name, node.address) for node in there}
     return list((places | {place.id: place for place in _unwiped(t)}).values())
 
 
 def _unwiped(t: Transaction) -> list[Place]:
-    return [Place._make(row) for row in t.rows(_UNWIPED, (TO_BE_WIPED, TO_BE_WIPED, GIVEN_UP))]
+    return [Place._make(row) for row in t.rows(_to_be_wiped.bind())]
 
 
 def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) -> None:
@@ -160,34 +268,30 @@ def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) ->
     """
     before, after = users_of(mesh), users_of(new)
     ids = [node.id for node in moved if after[node.column] - before[node.column]]
-    for condition in conditions(ids):
-        t.change(f"UPDATE node SET side_from = ? WHERE {condition}", (t.stamp,))
+    t.change(_come_in_reach.bind(ids=ids))
     t.trimmed_to = t.stamp  # what a viewer holds is another side's now: all read anew
 
 
 def _begin_anew(t: Transaction, ids: Sequence[int], by: str) -> None:
     """They are down until their PCTs have wiped them and begun a new life; news of the earlier one is late from now."""
-    for condition in conditions(ids):
-        t.change(
-            "UPDATE node SET state = 'down', reason = ?, `by` = ?, state_at = ?, incarnation = incarnation + 1,"
-            f" changed = ? WHERE {condition}",
-            (TO_BE_WIPED, by, t.now, t.stamp),
-        )
+    t.change(_begin_life.bind(ids=ids, by=by))
 
 
 def _topology(t: Transaction) -> str | None:
-    row = t.row("SELECT topology FROM mesh WHERE id = 1")
+    row = t.row(topology_text.bind())
     assert row is not None
     return row[0]  # type: ignore[no-any-return]
 
 
 def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
-    first: dict[int, int] = {row[0]: row[1] for row in t.rows("SELECT node, MIN(id) FROM processor GROUP BY node")}
-    rows = t.rows(
-        f"SELECT id, name, address, state, role, boot_id <> '' AND incarnation < {GIVEN_UP} AND address <> '' FROM node"
-    )
+    first: dict[int, int] = {row[0]: row[1] for row in t.rows(_first_processors.bind())}
+    rows = t.rows(_all_nodes.bind())
     columns = {row[0]: column_of(mesh, [first[row[0]]] if row[0] in first else []) for row in rows}
-    return {row[0]: _Node._make((*row[:5], columns[row[0]], bool(row[5]))) for row in rows}
+    nodes = {}
+    for node, name, address, state, role, boot_id, incarnation in rows:
+        lives = bool(boot_id and address) and incarnation < GIVEN_UP
+        nodes[node] = _Node(node, name, address, state, role, columns[node], lives)
+    return nodes
 
 
 def users_of(mesh: Mesh) -> dict[int, frozenset[int]]:
@@ -250,10 +354,10 @@ def _apart(one: _Stretch, other: _Stretch) -> bool:
 def _refuse(t: Transaction, new: Mesh, changed: Collection[int], nodes: Mapping[int, _Node]) -> None:
     """InUse, naming partitions, unless everything that runs stays whole, and nothing runs on nodes to be wiped."""
     columns: dict[int, set[int]] = {}
-    for partition, node in t.rows("SELECT DISTINCT `partition`, node FROM processor WHERE `partition` IS NOT NULL"):
+    for partition, node in t.rows(_partitions_on_nodes.bind()):
         columns.setdefault(partition, set()).add(nodes[node].column)
     logins: dict[int, set[int]] = {}
-    for partition, login in t.rows("SELECT `partition`, login_processor FROM launcher WHERE ended_at IS NULL"):
+    for partition, login in t.rows(_logins_of_live.bind()):
         logins.setdefault(partition, set()).add(nodes[login].column)
     cut: list[int] = []
     wiped: list[int] = []
@@ -279,26 +383,17 @@ def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, b
     changed = changed_columns(mesh, _changed(mesh, names, closed), wipe_both)
     there = [node for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
     drained = [node.id for node in there if node.role != "login"]
-    for condition in conditions(drained):
-        t.change(
-            f"UPDATE node SET state = 'draining', reason = ?, `by` = ?, state_at = ?, changed = ? WHERE {condition}",
-            (DRAINED_FOR_SIDES, by, t.now, t.stamp),
-        )
-    for condition in conditions(node.id for node in there if node.role == "login"):
-        # a launch of theirs on the part that stays would stand in the way as well (db.allocation.free: leaving)
-        t.change(f"UPDATE node SET reason = ?, changed = ? WHERE {condition}", (DRAINED_FOR_SIDES, t.stamp))
+    t.change(_drain_nodes.bind(ids=drained, by=by))
+    # a launch of theirs on the part that stays would stand in the way as well (db.allocation.free: leaving)
+    t.change(_set_leaving.bind(ids=[node.id for node in there if node.role == "login"]))
     if drained:
         t.event("sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
 
 
 def _undrain(t: Transaction, by: str) -> None:
-    for state, guard in (("up", f"boot_id <> '' AND incarnation < {GIVEN_UP}"), ("down", "1 = 1")):
-        t.change(
-            "UPDATE node SET state = ?, reason = '', `by` = ?, state_at = ?, changed = ?"
-            f" WHERE state IN ('draining', 'drained') AND reason = ? AND {guard}",
-            (state, "" if state == "up" else by, t.now, t.stamp, DRAINED_FOR_SIDES),
-        )
-    t.change("UPDATE node SET reason = '', changed = ? WHERE reason = ?", (t.stamp, DRAINED_FOR_SIDES))
+    t.change(_undrain_present.bind())
+    t.change(_undrain_absent.bind(by=by))
+    t.change(_stay.bind())
 
 
 def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str, Any] | None:

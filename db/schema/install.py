@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import peewee as pw
-
 from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
 from db.schema import login_views
 from db.schema.accounts import Account, at, everything_in, made, quoted
-from db.schema.version import READ_VERSION, SCHEMA_VERSION
-from db.store import drivers
+from db.schema.models import Mesh
+from db.schema.version import SCHEMA_VERSION
+from db.store import drivers, raw_sql
+from db.store.orm import pw
+from db.store.statements import Query, mysql_statement, statement
 from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options, without_password
 
@@ -21,6 +22,49 @@ MIGRATION_LOCK = "redmesh.migrate"
 LOCK_S = 10
 FOR_WRITERS = 20  # connections that CPAs and administrators are to find free
 MIGRATION_S = 600.0  # a step over a large table may take its time
+
+
+#: The server's own tables: accounts with their limits, and what each may read.
+_USERS = pw.Table("user", schema="mysql")
+_RIGHTS = pw.Table("db", schema="mysql")
+
+
+@statement
+def _version() -> Query:
+    return Mesh.select(Mesh.schema_version).where(Mesh.id == 1)
+
+
+@statement
+def _set_version(*, version: int) -> Query:
+    return Mesh.update({Mesh.schema_version: version}).where(Mesh.id == 1)
+
+
+@mysql_statement
+def _lock() -> Query:
+    return pw.Select(columns=[pw.fn.GET_LOCK(MIGRATION_LOCK, LOCK_S)])
+
+
+@mysql_statement
+def _unlock() -> Query:
+    return pw.Select(columns=[pw.fn.RELEASE_LOCK(MIGRATION_LOCK)])
+
+
+@mysql_statement
+def _viewer_limits(*, prefix: str, escape: str) -> Query:
+    """At most how many connections each account may have that calls procedures of databases with this prefix.
+
+    ``escape``: what stands before ``_`` and ``%`` in a database's name there.
+    """
+    user, right = _USERS.c, _RIGHTS.c
+    ours = pw.fn.SUBSTR(pw.fn.REPLACE(right.Db, escape, ""), 1, pw.fn.CHAR_LENGTH(prefix)) == prefix
+    calls = (right.Execute_priv == "Y") & (right.Select_priv == "N")
+    callable_ = _RIGHTS.select(pw.Value(1)).where(right.User == user.User, right.Host == user.Host, ours, calls)
+    return _USERS.select(user.max_user_connections).where(pw.fn.EXISTS(callable_))
+
+
+@mysql_statement
+def _most() -> Query:
+    return pw.Select(columns=[pw.SQL("@@max_connections")])
 
 
 def migrate(url: str, *, make_file: bool = True) -> list[str]:
@@ -42,7 +86,7 @@ def migrate(url: str, *, make_file: bool = True) -> list[str]:
                     "use the version of redmesh that the mesh runs",
                 )
             steps: list[str] = Runner(store.db, MIGRATIONS).up()
-            store.execute("UPDATE mesh SET schema_version = ? WHERE id = 1", (SCHEMA_VERSION,))
+            store.together(store.sent(_set_version.bind(version=SCHEMA_VERSION)))
             if store.dialect == "mysql":
                 steps += login_views.make_anew(store, str(mysql_options(url)["database"]))
             return steps
@@ -61,13 +105,13 @@ def version(store: Store) -> int:
         store.connect()
         if not store.db.table_exists("mesh"):
             return 0
-        row = store.execute(READ_VERSION).fetchone()
+        rows = store.together(store.sent(_version.bind()))[0]
     except pw.PeeweeException as error:
         raise damage(store.url, drivers.reason(error)) or StoreError(
             f"the system database at {store.url} cannot be used: {drivers.reason(error)}",
             "look at its disk and at the account's rights",
         ) from error
-    return int(row[0]) if row else 0
+    return int(rows[0][0]) if rows else 0
 
 
 @contextmanager
@@ -81,13 +125,12 @@ def _alone(store: Store) -> Iterator[None]:
         finally:
             lock.release()
         return
-    row = store.execute("SELECT GET_LOCK(?, ?)", (MIGRATION_LOCK, LOCK_S)).fetchone()
-    if not row or row[0] != 1:
+    if store.together(store.sent(_lock.bind()))[0][0][0] != 1:
         raise DatabaseUnavailable("another migration of the system database is under way", "wait for it")
     try:
         yield
     finally:
-        store.execute("SELECT RELEASE_LOCK(?)", (MIGRATION_LOCK,)).fetchone()
+        store.together(store.sent(_unlock.bind()))
 
 
 def create_database(admin_url: str) -> None:
@@ -96,7 +139,7 @@ def create_database(admin_url: str) -> None:
     store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
     try:
         store.connect()
-        store.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(name)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        store.execute(raw_sql.make_database(quoted(name)))
     except pw.PeeweeException as error:
         raise StoreError(f"database {name} could not be made: {drivers.reason(error)}") from error
     finally:
@@ -108,7 +151,7 @@ def check_may_grant(admin_url: str) -> None:
     store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
     try:
         store.connect()
-        told = " ".join(str(row[0]) for row in store.execute("SHOW GRANTS").fetchall())
+        told = " ".join(str(row[0]) for row in store.execute(raw_sql.OWN_RIGHTS).fetchall())
     except pw.PeeweeException as error:
         raise StoreError(f"the rights of the account cannot be read: {drivers.reason(error)}") from error
     finally:
@@ -134,26 +177,21 @@ def crowding(admin_url: str) -> str:
     Counted are the accounts that may call procedures of this database, by the connections that each may have at once.
     """
     name = str(mysql_options(admin_url)["database"])
-    pattern = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "\\_%"
-    viewers = (
-        "SELECT u.max_user_connections FROM mysql.user u WHERE EXISTS (SELECT 1 FROM mysql.db p"
-        " WHERE p.User = u.User AND p.Host = u.Host AND REPLACE(p.Db, '\\\\_', '_') LIKE ?"
-        " AND p.Execute_priv = 'Y' AND p.Select_priv = 'N')"
-    )
     with open_store(admin_url, any_schema=True) as store:
         try:
             store.connect()
-            limits = [int(row[0]) for row in store.execute(viewers, (pattern,)).fetchall()]
-            most = int(store.execute("SELECT @@max_connections").fetchone()[0])
+            questions = [_viewer_limits.bind(prefix=f"{name}_", escape="\\"), _most.bind()]
+            limits, most = store.together([one for question in questions for one in store.sent(question)])
         except pw.PeeweeException:
             return ""
-    together = sum(limits)
-    if 0 not in limits and together + FOR_WRITERS <= most:
+    each, server = [int(row[0]) for row in limits], int(most[0][0])
+    if 0 not in each and sum(each) + FOR_WRITERS <= server:
         return ""
-    those = "without a limit" if 0 in limits else str(together)
+    those = "without a limit" if 0 in each else str(sum(each))
     return (
-        f"the accounts of viewers may have {those} connections together, and the server takes {most} (max_connections)"
-        f" of which CPAs need {FOR_WRITERS}; raise max_connections, give --view-connections, or let CPAs use extra_port"
+        f"the accounts of viewers may have {those} connections together, and the server takes {server}"
+        f" (max_connections) of which CPAs need {FOR_WRITERS}; raise max_connections, give --view-connections, or let"
+        " CPAs use extra_port"
     )
 
 

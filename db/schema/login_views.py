@@ -19,7 +19,7 @@ from db.schema.models import TABLES as MODELS
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store
 from db.store.url import WHOLE
-from db.views.questions import MESH, QUESTIONS, sql, tables
+from db.views import texts
 from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, ResourceRow, WaitingRow
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
@@ -164,8 +164,8 @@ def for_viewer(database: str, viewer: Account) -> list[str]:
         *made(viewer),
         *limited(viewer),
         f"GRANT EXECUTE ON {everything_in(whole_name(database))} TO {at(viewer)}",
-        *_without_rights(base, (model._meta.table_name for model in MODELS), viewer),
-        *(f"DROP VIEW IF EXISTS {schema}.{quoted(model._meta.table_name)}" for model in MODELS),
+        *_without_rights(base, MODELS, viewer),
+        *(f"DROP VIEW IF EXISTS {schema}.{quoted(table)}" for table in MODELS),
     ]
 
 
@@ -250,41 +250,44 @@ _END = "ROLLBACK AND NO CHAIN NO RELEASE;"
 
 
 def _procedures(schema: str, place: str, definer: str) -> list[str]:
-    """What makes the procedures of a schema: one for each question, about the tables or views of ``place``."""
-    # procedures that an older program made must not pass for this schema's
-    version = f"SELECT LEAST(schema_version, {SCHEMA_VERSION}) FROM {{in}}mesh WHERE id = 1"
+    """What makes the procedures of a schema: what viewers ask (db/views/texts.py), about the tables of ``place``."""
     bodies = {
-        name: (question.count("?"), f"{_numbered(question)};")
-        for name, question in {**QUESTIONS, "schema_version": version}.items()
+        name.lower(): (text[2].count("%s"), f"{_asked(text, place)};")
+        for name, text in vars(texts).items()
+        if name.isupper() and text[2] and isinstance(text[2], str)
     }
+    # procedures that an older program made must not pass for this schema's
+    version = _asked(texts.SCHEMA_VERSION, place)
+    bodies["schema_version"] = (0, f"SELECT LEAST(schema_version, {SCHEMA_VERSION}) FROM ({version}) found;")
     whole, changed = (
-        f"IF p2 THEN {'; '.join(map(_numbered, tables(since, True)))};"
-        f" ELSE {'; '.join(map(_numbered, tables(since, False)))}; END IF;"
-        for since in (False, True)
+        f"IF p2 THEN {_all_asked(alike, place)} ELSE {_all_asked(each, place)} END IF;"
+        for alike, each in ((texts.WHOLE_ALIKE, texts.WHOLE), (texts.CHANGED_ALIKE, texts.CHANGED))
     )
     bodies[READING] = (
         2,
-        (
-            f"{MESH}; IF p1 IS NULL THEN {whole}"
-            f" ELSEIF p1 <> (SELECT counter FROM {{in}}mesh WHERE id = 1) THEN {changed} END IF;"
-        ),
+        f"{_asked(texts.MESH_AND_CLOCK, place)}; IF p1 IS NULL THEN {whole}"
+        f" ELSEIF p1 <> ({_asked(texts.COUNTER, place)}) THEN {changed} END IF;",
     )
-    texts = []
+    made = []
     for name, (count, body) in bodies.items():
         parameters = ", ".join(f"p{number + 1} BIGINT" for number in range(count))
-        texts += [
+        made += [
             f"DROP PROCEDURE IF EXISTS {schema}.{quoted(name)}",
             f"CREATE DEFINER = {definer} PROCEDURE {schema}.{quoted(name)}({parameters}) READS SQL DATA"
-            f" SQL SECURITY DEFINER BEGIN {_BEGIN} {sql(body, place)} {_END} END",
+            f" SQL SECURITY DEFINER BEGIN {_BEGIN} {body} {_END} END",
         ]
-    return texts
+    return made
 
 
-def _numbered(question: str) -> str:
-    """The question with its marks as the parameters of a procedure."""
-    for number in range(question.count("?")):
-        question = question.replace("?", f"p{number + 1}", 1)
-    return question
+def _all_asked(reading: Iterable[tuple[str, str, str]], place: str) -> str:
+    return " ".join(f"{_asked(text, place)};" for text in reading)
+
+
+def _asked(text: tuple[str, str, str], place: str) -> str:
+    """A question about the tables of ``place``, its marks as the parameters of a procedure."""
+    pieces = text[1].replace("FROM `", f"FROM {place}`").split("%s")
+    marks = (f"p{number + 1}" for number in range(len(pieces) - 1))
+    return "".join(piece for both in zip(pieces, (*marks, ""), strict=True) for piece in both).replace("%%", "%")
 
 
 def _digest(login: str) -> str:

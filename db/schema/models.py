@@ -5,7 +5,9 @@ Migrations hold frozen copies; a test compares what they make with what stands h
 
 from __future__ import annotations
 
-import peewee as pw
+from typing import Any
+
+from db.store.orm import pw
 
 #: Columns that only the CPA's account may read: digests of cookies, and what could fetch new ones.
 SECRET_COLUMNS: dict[str, frozenset[str]] = {
@@ -186,13 +188,34 @@ class Event(pw.Model):
         table_name = "event"
 
 
-TABLES: tuple[type[pw.Model], ...] = (
-    Mesh,
-    Node,
-    NodeResource,
-    Processor,
-    Partition,
-    Launcher,
-    Waiting,
-    Event,
-)
+class StateLocation(pw.Model):
+    """Where a job's state object is: nothing else of a job is in this database."""
+
+    uuid = pw.CharField(max_length=36, primary_key=True)
+    url = pw.CharField(max_length=255)
+    counter = pw.BigIntegerField()
+    proxied = pw.BooleanField()
+    uid = pw.BigIntegerField()
+
+    class Meta:
+        table_name = "state_location"
+
+
+#: Every table under its name in the database.
+TABLES: dict[str, type[pw.Model]] = {
+    "mesh": Mesh,
+    "node": Node,
+    "node_resource": NodeResource,
+    "processor": Processor,
+    "partition": Partition,
+    "launcher": Launcher,
+    "waiting": Waiting,
+    "event": Event,
+    "state_location": StateLocation,
+}
+
+
+def columns_of(table: type[pw.Model]) -> list[pw.Field[Any]]:
+    """The columns of a table, in their order."""
+    found: list[pw.Field[Any]] = table.select().selected_columns
+    return found

@@ -10,17 +10,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: The number of the newest file in db/migrations.
-SCHEMA_VERSION = 5
-READ_VERSION = "SELECT schema_version FROM mesh WHERE id = 1"
+SCHEMA_VERSION = 6
 
 
-def check_version(read: Callable[[], list[Any]], where: str) -> None:
+def check_version(rows: Callable[[], list[Any]], where: str) -> None:
     """SchemaError unless the database has exactly the schema of this build.
 
-    ``read`` gives the row of ``schema_version``; its errors pass through, but for a table that is not there.
+    ``rows`` reads the schema's number; its errors pass through, but for a table that is not there.
     """
     try:
-        found = read()
+        found = rows()
     except Exception as error:
         text = str(error).lower()
         if "no such table" in text or "doesn't exist" in text or "1146" in text:

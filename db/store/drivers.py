@@ -9,9 +9,11 @@ import stat
 from typing import Any
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
+from db.store import raw_sql
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
 from db.store.url import mysql_options, sqlite_path, sqlite_uri
+from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 CONNECT_S = 2
 ANSWER_S = 3  # a server that is silent for longer is taken for dead
@@ -26,7 +28,24 @@ LOST_CODES = frozenset(
     # and a limit of this account reached, or a server that may not write just now
     + (1203, 1226, 1290, 1317, 1836, 1969, 3024)
 )
-NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
+
+
+#: The drivers' errors become peewee's, as they do where peewee runs a statement itself.
+AS_PEEWEES_ERRORS = pw.ExceptionWrapper(
+    {
+        error.__name__: error
+        for error in (
+            pw.DatabaseError,
+            pw.DataError,
+            pw.IntegrityError,
+            pw.InterfaceError,
+            pw.InternalError,
+            pw.NotSupportedError,
+            pw.OperationalError,
+            pw.ProgrammingError,
+        )
+    }
+)
 
 
 class Meaning(enum.Enum):
@@ -42,11 +61,8 @@ class MySQL(pw.MySQLDatabase):
 
     def _initialize_connection(self, conn: Any) -> None:
         with conn.cursor() as cursor:
-            cursor.execute(
-                "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
-                f" innodb_lock_wait_timeout = {LOCK_WAIT_S}, group_concat_max_len = {LONGEST_LIST}"
-            )
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(raw_sql.writer_session(LOCK_WAIT_S, LONGEST_LIST))
+            cursor.execute(raw_sql.ISOLATE_WRITER)
 
 
 def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
@@ -145,27 +161,12 @@ def check_sqlite_file(path: str) -> None:
 
 def refuse_network_filesystem(path: str) -> None:
     """SQLite's write-ahead log needs shared memory, which no network file system has."""
-    kind = _filesystem(os.path.realpath(os.path.dirname(path)))
+    kind = filesystem_of(os.path.dirname(path))
     if kind in NETWORK_FILESYSTEMS:
         raise SchemaError(
             f"{path} is on a network file system ({kind}), where SQLite would damage it",
             "put the state on a local disk (XDG_STATE_HOME), or use a MySQL database",
         )
-
-
-def _filesystem(directory: str) -> str:
-    """The type of the file system a directory is on; empty when the kernel does not say."""
-    best, kind = "", ""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                _, point, fstype, *_ = line.split(" ")
-                inside = directory == point or directory.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= len(best):
-                    best, kind = point, fstype
-    except (OSError, ValueError):
-        return ""
-    return kind
 
 
 def meaning(error: pw.PeeweeException) -> Meaning:

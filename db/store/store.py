@@ -11,28 +11,33 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
-from db.schema.version import READ_VERSION, SCHEMA_VERSION, check_version
-from db.store import drivers
+from db.schema.models import Event, Mesh
+from db.schema.version import SCHEMA_VERSION, check_version
+from db.store import drivers, raw_sql
 from db.store.drivers import Meaning
 from db.store.orm import pw
-from db.store.ranges import conditions, runs
 from db.store.sqlite_lock import WriterLock
+from db.store.statements import (
+    INSTANT,
+    NOW,
+    STAMP,
+    Bound,
+    Each,
+    Query,
+    Sent,
+    mysql_statement,
+    sqlite_statement,
+    statement,
+)
 from db.store.url import sqlite_path, without_password
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-#: A statement and what its marks stand for.
-Statement = tuple[str, Sequence[Any]]
-
-
-class Each(NamedTuple):
-    """A statement that is run for every row of parameters; SQLite only. Its count is that of all of them."""
-
-    sql: str
-    rows: Sequence[Sequence[Any]]
+#: A statement of the tables, or a text and its values where peewee has no words (``?`` marks parameters).
+Question = Bound | tuple[str, Sequence[Any]]
 
 
 PATIENCE_S = 3.0
@@ -40,21 +45,68 @@ PATIENCE_S = 3.0
 WAL_CHECKPOINT_BYTES = 16 << 20
 COMMITS_BETWEEN_LOOKS = 64
 AT_ONCE_S = 0.5
-ROWS_A_STATEMENT = 400
 NO_SUCH_DATABASE, NULL_REFUSED = 1049, 1048
 #: Translated statements that are kept: those of every day. Longer ones name processors, and never come again.
 KEPT_TEXTS, KEPT_LENGTH = 500, 1000
 
-#: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before.
-NOW = {
-    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "mysql": "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
-}
+_LOCKED = (Mesh.boot_id, Mesh.counter, Mesh.next_partition, Mesh.next_launcher, Mesh.trimmed_to, NOW)
 
 
-_COUNT = "UPDATE mesh SET counter = ?, next_partition = ?, next_launcher = ?, trimmed_to = ? WHERE id = 1"
-#: The same where the statement before it matched so many rows; else it fails, and the server reads no further.
-_COUNT_AFTER = _COUNT.replace("counter = ?", "counter = IF(ROW_COUNT() = ?, ?, NULL)")
+@sqlite_statement
+def _locked_mesh() -> Query:
+    """The mesh's row under the writer's lock of BEGIN IMMEDIATE."""
+    return Mesh.select(*_LOCKED).where(Mesh.id == 1)
+
+
+@mysql_statement
+def _lock_mesh() -> Query:
+    """The mesh's row, locked, as one column: the driver takes longer for the heads of six than for all they hold."""
+    return Mesh.select(pw.fn.CONCAT_WS(" ", *_LOCKED)).where(Mesh.id == 1).for_update()
+
+
+@statement
+def _schema_version() -> Query:
+    return Mesh.select(Mesh.schema_version).where(Mesh.id == 1)
+
+
+@statement
+def _count_up(*, next_partition: int, next_launcher: int, trimmed_to: int) -> Query:
+    return Mesh.update(
+        {
+            Mesh.counter: STAMP,
+            Mesh.next_partition: next_partition,
+            Mesh.next_launcher: next_launcher,
+            Mesh.trimmed_to: trimmed_to,
+        }
+    ).where(Mesh.id == 1)
+
+
+@mysql_statement
+def _count_up_after(*, matched: int, next_partition: int, next_launcher: int, trimmed_to: int) -> Query:
+    """The same where the statement before it matched so many rows; else it fails, and the server reads no further."""
+    return Mesh.update(
+        {
+            Mesh.counter: pw.fn.IF(pw.fn.ROW_COUNT() == matched, STAMP, None),
+            Mesh.next_partition: next_partition,
+            Mesh.next_launcher: next_launcher,
+            Mesh.trimmed_to: trimmed_to,
+        }
+    ).where(Mesh.id == 1)
+
+
+@statement
+def _insert_event(*, kind: str, text: str, node: int | None, launcher: int | None, partition: int | None) -> Query:
+    return Event.insert(
+        {
+            Event.at: INSTANT,
+            Event.kind: kind,
+            Event.node: node,
+            Event.launcher: launcher,
+            Event.partition: partition,
+            Event.text: text,
+            Event.changed: STAMP,
+        }
+    )
 
 
 class Transaction:
@@ -62,6 +114,7 @@ class Transaction:
 
     __slots__ = (
         "_exactly",
+        "_own",
         "_unsent",
         "answers",
         "boot_id",
@@ -78,7 +131,7 @@ class Transaction:
     def __init__(self, store: Store, row: Row, answers: Sequence[list[Row]] = ()) -> None:
         self.store = store
         self.answers = answers  # to what was asked together with the lock
-        self._unsent: list[Statement] = []
+        self._unsent: list[Sent | Each] = []
         self._exactly: tuple[int, StoreError] | None = None  # what the last of them must match, or else
         self.boot_id: str = row[0]
         self.counter: int = row[1]
@@ -87,32 +140,71 @@ class Transaction:
         self.trimmed_to: int = row[4]
         self.now: float = row[5]
         self.stamp = self.counter + 1
+        self._own = {"stamp": self.stamp, "instant": self.now}  # STAMP and INSTANT of its statements
         self.changed = False
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        found: list[Row] = self._now(sql, params)
-        return found
+    def rows(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
+        """The rows of a question, each in the order of its columns."""
+        answers = self._now(self._sent(question, params))
+        return answers[0] if len(answers) == 1 else [row for rows in answers for row in rows]
 
-    def row(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
-        found = self.rows(sql, params)
+    def row(self, question: Bound | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a question; None when there is none."""
+        found = self.rows(question, params)
         return found[0] if found else None
 
-    def change(self, sql: str, params: Sequence[Any] = ()) -> int:
+    def rows_of(self, questions: Sequence[Bound]) -> list[Row]:
+        """The rows of several questions, one after another, sent together."""
+        return [row for rows in self._now([one for each in questions for one in self._sent(each, ())]) for row in rows]
+
+    def change(self, statement: Bound | str, params: Sequence[Any] = ()) -> int:
         """Runs a statement that changes rows (and stamps them); how many rows it matched."""
-        self.changed = True
-        count: int = self._now(sql, params)
+        count: int = sum(self._now(self._sent(statement, params)))
+        self.changed |= count > 0
         return count
 
-    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def write(self, statement: Bound | str, params: Sequence[Any] = ()) -> None:
         """As ``change``, where nobody asks for the count: it is sent with the next that does, or with the commit."""
+        self._write(self._sent(statement, params))
+
+    def change_exactly(self, statement: Bound, count: int, error: StoreError) -> None:
+        """As ``write``, where ``count`` rows must match: ``error`` when not, here or out of the commit.
+
+        On MySQL the server itself looks, in the packet that commits: others wait for the lock a round trip less.
+        """
         self.changed = True
         self._send_exact()
-        self._unsent.append((sql, params))
+        statements = self._sent(statement, ())
+        if self.store.dialect == "mysql" and len(statements) == 1:
+            self._unsent += statements
+            self._exactly = count, error
+            return
+        unsent, self._unsent = self._unsent, []
+        if sum(self.store.together([*unsent, *statements])[len(unsent) :]) != count:
+            raise error
 
-    def _now(self, sql: str, params: Sequence[Any]) -> Any:
+    def insert_rows(self, rows: Sequence[Bound]) -> None:
+        """Many rows of one INSERT, in few statements."""
+        if rows:
+            values = [row.values for row in rows]
+            self._write(rows[0].statement.sent_rows(self.store.dialect, values, self._own))
+
+    def _write(self, statements: Sequence[Sent | Each]) -> None:
+        self.changed |= bool(statements)
+        self._send_exact()
+        self._unsent += statements
+
+    def _now(self, statements: Sequence[Sent | Each]) -> list[Any]:
+        if not statements:
+            return []
         self._send_exact()
         unsent, self._unsent = self._unsent, []
-        return self.store.together([*unsent, (sql, params)])[-1]
+        return self.store.together([*unsent, *statements])[len(unsent) :]
+
+    def _sent(self, statement: Bound | str, params: Sequence[Any]) -> list[Sent | Each]:
+        if isinstance(statement, Bound):
+            return statement.statement.sent(self.store.dialect, {**self._own, **statement.values})
+        return self.store.sent((statement, params))
 
     def _send_exact(self) -> None:
         """Something follows what was to go with the commit: it is sent alone, and its count looked at here."""
@@ -122,72 +214,24 @@ class Transaction:
             if self.store.together(unsent)[-1] != wanted:
                 raise error
 
-    def write_these(self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str) -> None:
-        """Runs ``sql`` (up to its WHERE) on the processors with these ids where ``guard`` holds, as ``write`` does.
-
-        ``params`` are those of ``sql`` and the guard, in this order.
-        """
-        self.changed = True
-        self._send_exact()
-        self._unsent += self._on_these(ids, sql, params, guard)
-
-    def change_exactly(
-        self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str, error: StoreError
-    ) -> None:
-        """As ``write_these``, where each id must match: ``error`` when not, here or out of the commit.
-
-        On MySQL the server itself looks, in the packet that commits: others wait for the lock a round trip less.
-        """
-        self.changed = True
-        self._send_exact()
-        statements = self._on_these(ids, sql, params, guard)
-        if self.store.dialect == "mysql" and len(statements) == 1:
-            self._unsent += statements
-            self._exactly = len(ids), error
-            return
-        unsent, self._unsent = self._unsent, []
-        if sum(self.store.together([*unsent, *statements])[len(unsent) :]) != len(ids):
-            raise error
-
-    def _on_these(self, ids: Sequence[int], sql: str, params: Sequence[Any], guard: str) -> list[Statement]:
-        if self.store.dialect == "sqlite":
-            # one text, prepared once, for every run of ids: half the time of a long condition that never comes again
-            marks = sql.count("?")
-            rows = [(*params[:marks], first, last, *params[marks:]) for first, last in runs(sorted(ids))]
-            return [Each(f"{sql} WHERE id BETWEEN ? AND ? AND {guard}", rows)]
-        return [(f"{sql} WHERE {condition} AND {guard}", params) for condition in conditions(ids)]
-
-    def insert(self, table: str, values: dict[str, Any]) -> None:
-        """One row, stamped with this transaction's number."""
-        columns = ", ".join(f"`{name}`" for name in values)
-        marks = ", ".join("?" * len(values))
-        self.write(f"INSERT INTO `{table}` ({columns}, changed) VALUES ({marks}, ?)", (*values.values(), self.stamp))
-
-    def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Many rows in few statements, each row stamped."""
-        names = ", ".join(f"`{name}`" for name in columns)
-        marks = f"({', '.join('?' * len(columns))}, {int(self.stamp)})"
-        for start in range(0, len(rows), ROWS_A_STATEMENT):
-            part = rows[start : start + ROWS_A_STATEMENT]
-            values = [value for row in part for value in row]
-            self.write(f"INSERT INTO `{table}` ({names}, changed) VALUES {', '.join([marks] * len(part))}", values)
-
     def event(
         self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None
     ) -> None:
         """A line for people, in the same transaction as what it tells of."""
-        self.insert(
-            "event",
-            {"at": self.now, "kind": kind, "node": node, "launcher": launcher, "partition": partition, "text": text},
-        )
+        self.write(_insert_event.bind(kind=kind, text=text, node=node, launcher=launcher, partition=partition))
 
     def commit(self) -> None:
         """The last statements: the counter goes up by one when anything changed."""
-        last: list[Statement] = [("COMMIT", ())]
+        last: list[Sent | Each] = [(raw_sql.COMMIT, ())]
         if self.changed:
-            values = (self.stamp, self.next_partition, self.next_launcher, self.trimmed_to)
+            counters = {
+                "next_partition": self.next_partition,
+                "next_launcher": self.next_launcher,
+                "trimmed_to": self.trimmed_to,
+            }
             exact = self._exactly
-            last.insert(0, (_COUNT, values) if exact is None else (_COUNT_AFTER, (exact[0], *values)))
+            count = _count_up.bind(**counters) if exact is None else _count_up_after.bind(matched=exact[0], **counters)
+            last = [*self._sent(count, ()), *last]
         try:
             self.store.together([*self._unsent, *last])
         except pw.IntegrityError as error:
@@ -219,14 +263,9 @@ class Store:
         else:
             self.dialect = "mysql"
             self.db, self._galera = drivers.open_mysql(url, patience_s)
-        self.now_sql = NOW[self.dialect]
-        columns = f"boot_id, counter, next_partition, next_launcher, trimmed_to, {self.now_sql}"
-        self._first = f"SELECT {columns} FROM mesh WHERE id = 1"
-        if self.dialect == "mysql":
-            # one column: the driver, which is Python, takes longer for the heads of six than for all they hold
-            self._first = f"SELECT CONCAT_WS(' ', {columns}) FROM mesh WHERE id = 1 FOR UPDATE"
+        self._first = self.sent((_lock_mesh if self.dialect == "mysql" else _locked_mesh).bind())
 
-    def run(self, work: Callable[[Transaction], T], asks: Sequence[Statement] = ()) -> T:
+    def run(self, work: Callable[[Transaction], T], asks: Sequence[Question] = ()) -> T:
         """Runs ``work`` as one transaction and gives back what it returned.
 
         ``asks``: questions sent together with the lock, for ``Transaction.answers``: others wait a round trip less.
@@ -234,11 +273,14 @@ class Store:
         It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
         that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
         """
+        return self._retried(lambda deadline: self._once(work, asks, deadline))
+
+    def _retried(self, do: Callable[[float], T]) -> T:
         deadline = time.monotonic() + self.patience_s
         pause_s = 0.001
         while True:
             try:
-                return self._once(work, asks, deadline)
+                return do(deadline)
             except pw.PeeweeException as error:
                 self._settle(error)
                 if time.monotonic() > deadline:
@@ -248,12 +290,38 @@ class Store:
             time.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, 0.1)
 
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        """Rows outside every lock, each statement by itself."""
-        return self.read_together([(sql, params)])[0]
+    def change_alone(self, statement: Bound) -> int:
+        """Runs one guarded statement as a transaction of its own, without the mesh row's lock; the rows it matched.
 
-    def read_together(self, questions: Sequence[Statement]) -> list[list[Row]]:
+        Only for rows that no other transaction looks at, and where a repetition changes nothing (db/jobs/locations.py).
+        Errors are those of ``run``.
+        """
+
+        def once(deadline: float) -> int:
+            self.connect()
+            if self._lock is not None:
+                self._lock.acquire(max(0.05, deadline - time.monotonic()))
+            try:
+                count: int = sum(self.together(self.sent(statement)))
+                return count
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+
+        return self._retried(once)
+
+    def read(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
+        """Rows outside every lock, each statement by itself."""
+        answers = self._read(self.sent(question if isinstance(question, Bound) else (question, params)))
+        return answers[0] if len(answers) == 1 else [row for rows in answers for row in rows]
+
+    def read_together(self, questions: Sequence[Question]) -> list[list[Row]]:
         """The rows of several questions, each by itself as in ``read``, in their order."""
+        return self._read([one for question in questions for one in self.sent(question)])
+
+    def _read(self, questions: Sequence[Sent | Each]) -> list[list[Row]]:
+        if not questions:
+            return []
         began = time.monotonic()
         for last in (self._inside, True):
             if not self._inside:
@@ -275,17 +343,24 @@ class Store:
         except (OverflowError, UnicodeEncodeError) as error:
             raise _out_of_range(error) from None
 
-    def together(self, statements: Sequence[Statement]) -> list[Any]:
+    def sent(self, question: Question) -> list[Sent | Each]:
+        """What is sent for a question: its text in the driver's marks, and the values for them."""
+        if isinstance(question, Bound):
+            return question.statement.sent(self.dialect, question.values)
+        sql, params = question
+        return [(self._text(sql), params)]
+
+    def together(self, statements: Sequence[Sent | Each]) -> list[Any]:
         """Several statements in order: of each its rows, or how many rows it matched. Errors are peewee's.
 
         MySQL gets them in one packet and stops at the first that fails, as one by one.
         """
         try:
-            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
+            with drivers.AS_PEEWEES_ERRORS:
                 cursor = self.db.cursor()  # type: ignore[no-untyped-call]
                 if self.dialect == "sqlite":
                     return [_of_sqlite(cursor, statement) for statement in statements]
-                texts = [cursor.mogrify(self._text(sql), params) for sql, params in statements]
+                texts = [cursor.mogrify(text, values) for text, values in statements]
                 cursor.execute(";".join(texts))
                 found = [_outcome(cursor)]
                 while cursor.nextset():
@@ -315,10 +390,10 @@ class Store:
                 drivers.check_sqlite_file(self._path)
             self.db.connect()
             if self.dialect == "mysql":
-                answer = self.execute("SHOW VARIABLES LIKE 'wsrep_on'").fetchone()
+                answer = self.execute(raw_sql.IS_GALERA).fetchone()
                 drivers.refuse_galera(answer, self._galera, self.url)
             if not self.any_schema:
-                check_version(lambda: self.execute(READ_VERSION).fetchall(), self.url)
+                check_version(lambda: self.together(self.sent(_schema_version.bind()))[0], self.url)
         except pw.PeeweeException as error:
             self._drop()
             raise self._unavailable(error) from error
@@ -337,7 +412,7 @@ class Store:
         self.connect()
         self._lock.acquire(self.patience_s)
         try:
-            self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self.execute(raw_sql.CHECKPOINT).fetchall()
         finally:
             self._lock.release()
 
@@ -360,7 +435,7 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _once(self, work: Callable[[Transaction], T], asks: Sequence[Statement], deadline: float) -> T:
+    def _once(self, work: Callable[[Transaction], T], asks: Sequence[Question], deadline: float) -> T:
         self.connect()
         if self._lock is not None:
             self._lock.acquire(max(0.05, deadline - time.monotonic()))
@@ -388,9 +463,10 @@ class Store:
         boot_id, *numbers, now = row[0].rsplit(" ", 5)
         return (boot_id, *map(int, numbers), float(now))
 
-    def _begin(self, asks: Sequence[Statement]) -> list[Any]:
+    def _begin(self, asks: Sequence[Question]) -> list[Any]:
         """Begins, locks the mesh row and asks; on a connection that died while idle, once more on a new one."""
-        statements = [("BEGIN IMMEDIATE" if self._lock is not None else "BEGIN", ()), (self._first, ()), *asks]
+        statements: list[Sent | Each] = [(raw_sql.BEGIN[self.dialect], ()), *self._first]
+        statements += [one for ask in asks for one in self.sent(ask)]
         began = time.monotonic()
         try:
             return self.together(statements)
@@ -405,7 +481,7 @@ class Store:
         if self.db.is_closed():
             return
         try:
-            self.execute("ROLLBACK")
+            self.execute(raw_sql.ROLLBACK)
         except pw.PeeweeException as error:
             if "no transaction is active" not in str(error):
                 self._drop()
@@ -457,12 +533,12 @@ class Store:
             return
         try:
             if os.stat(self._path + "-wal").st_size > WAL_CHECKPOINT_BYTES:
-                self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self.execute(raw_sql.CHECKPOINT).fetchall()
         except (OSError, pw.PeeweeException):
             pass  # the commit stands; the next one looks again
 
 
-def _of_sqlite(cursor: Any, statement: Statement) -> Any:
+def _of_sqlite(cursor: Any, statement: Sent | Each) -> Any:
     if type(statement) is Each:
         return cursor.executemany(*statement).rowcount
     return _outcome(cursor.execute(*statement))
@@ -497,4 +573,4 @@ def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = F
     return Store(url, patience_s, any_schema, make_file)
 
 
-__all__ = ["NOW", "SCHEMA_VERSION", "Row", "Statement", "Store", "Transaction", "open_store"]
+__all__ = ["SCHEMA_VERSION", "Row", "Store", "Transaction", "open_store"]

@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 from db.errors import Invalid
 from db.machine.node_states import GIVEN_UP
+from db.machine.sides import topology_text
+from db.schema.models import Mesh, Node, Partition, Waiting
+from db.store.orm import pw
+from db.store.statements import NOW, Query, statement
 from db.store.store import Store
+
+UDP = "udp://"  # an address in a login processor's row (db.machine.rcas.SCHEME)
 
 
 class Life(NamedTuple):
@@ -23,9 +29,53 @@ class Idleness(NamedTuple):
     idle_s: float
 
 
+@statement
+def _life(*, node: str) -> Query:
+    return Node.select(Node.boot_id, Node.incarnation).where(Node.name == node)
+
+
+@statement
+def _clock_and_size() -> Query:
+    """The database's clock, the mesh's boot, and how many nodes it has."""
+    nodes = Node.select(pw.fn.COUNT(Node.id)).where(Node.role != "login")
+    return Mesh.select(NOW, Mesh.boot_id, nodes).where(Mesh.id == 1)
+
+
+@statement
+def _rca_addresses() -> Query:
+    """Login processors whose RCA takes heartbeats of other machines."""
+    listens = pw.fn.SUBSTR(Node.address, 1, len(UDP)) == UDP
+    return Node.select(Node.name, Node.address, Node.state).where(Node.role == "login", listens).order_by(Node.name)
+
+
+@statement
+def _out_of_service(*, failed_before: float) -> Query:
+    rested = (Node.state == "down") & (Node.by == "cpa") & (Node.state_at < failed_before)
+    return Node.select(Node.name, Node.boot_id, Node.incarnation, Node.state).where(
+        Node.role != "login", (Node.incarnation >= GIVEN_UP) | (Node.state == "suspect") | rested
+    )
+
+
+@statement
+def _given_up() -> Query:
+    return Node.select(Node.name).where(Node.incarnation >= GIVEN_UP)
+
+
+@statement
+def _in_use() -> Query:
+    """Live partitions, requests that wait, the seconds since the last partition ended, and since the boot."""
+    ended = pw.fn.COALESCE(Partition.select(pw.fn.MAX(Partition.ended_at)), 0)
+    return Mesh.select(
+        Partition.select(pw.fn.COUNT(Partition.id)).where(Partition.ended_at.is_null()),
+        Waiting.select(pw.fn.COUNT(Waiting.id)),
+        NOW - ended,
+        NOW - Mesh.booted_at,
+    ).where(Mesh.id == 1)
+
+
 def present_life(store: Store, node: str) -> Life:
     """The life that the database knows of. Invalid for a node that is not of this machine."""
-    rows = store.read("SELECT boot_id, incarnation FROM node WHERE name = ?", (node,))
+    rows = store.read(_life.bind(node=node))
     if not rows:
         raise Invalid(f"there is no node {node[:80]!r} in this mesh", "showmesh shows those there are")
     return Life(*rows[0])
@@ -49,24 +99,8 @@ class NodesOut(NamedTuple):
 
 def nodes_out(store: Store, failed_s: float) -> NodesOut:
     """What an RCA has to tell nodes that are there and do not know that the mesh does without them."""
-    ((now, boot_id, count),), logins = store.read_together(
-        [
-            (
-                f"SELECT {store.now_sql}, boot_id, (SELECT COUNT(*) FROM node WHERE role <> 'login')"
-                " FROM mesh WHERE id = 1",
-                (),
-            ),
-            (
-                "SELECT name, address, state FROM node WHERE role = 'login' AND address LIKE ? ORDER BY name",
-                ("udp://%",),
-            ),
-        ]
-    )
-    rows = store.read(
-        "SELECT name, boot_id, incarnation, state FROM node WHERE role <> 'login'"
-        f" AND (incarnation >= {GIVEN_UP} OR state = 'suspect' OR (state = 'down' AND `by` = 'cpa' AND state_at < ?))",
-        (float(now) - failed_s,),
-    )
+    ((now, boot_id, count),), logins = store.read_together([_clock_and_size.bind(), _rca_addresses.bind()])
+    rows = store.read(_out_of_service.bind(failed_before=float(now) - failed_s))
     given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
     suspect = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "suspect"]
     rested = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "down"]
@@ -75,20 +109,16 @@ def nodes_out(store: Store, failed_s: float) -> NodesOut:
 
 def given_up(store: Store) -> set[str]:
     """The names of nodes whose present life is given up."""
-    return {row[0] for row in store.read(f"SELECT name FROM node WHERE incarnation >= {GIVEN_UP}")}
+    return {row[0] for row in store.read(_given_up.bind())}
 
 
 def idleness(store: Store) -> Idleness:
     """Whether the mesh could end; a request that waits counts as use."""
-    busy, waiting, idle_s = store.read(
-        "SELECT (SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL), (SELECT COUNT(*) FROM waiting),"
-        f" {store.now_sql} - COALESCE((SELECT MAX(ended_at) FROM `partition`), 0) FROM mesh WHERE id = 1"
-    )[0]
-    up_s = store.read(f"SELECT {store.now_sql} - booted_at FROM mesh WHERE id = 1")[0][0]
+    busy, waiting, idle_s, up_s = store.read(_in_use.bind())[0]
     in_use = int(busy) + int(waiting)
     return Idleness(in_use, 0.0 if in_use else max(0.0, min(float(idle_s), float(up_s))))
 
 
 def topology(store: Store) -> str | None:
     """The mesh's topology as it was defined (JSON), None for a plain line."""
-    return store.read("SELECT topology FROM mesh WHERE id = 1")[0][0]  # type: ignore[no-any-return]
+    return store.read(topology_text.bind())[0][0]  # type: ignore[no-any-return]

@@ -1,66 +1,188 @@
-"""What viewers ask of the database, as SQL: for connections that read tables, and for procedures that a server keeps.
+"""What viewers ask of the database, written with peewee; viewers start without it, with texts.py.
 
-A ``?`` is a whole number. ``{in}`` stands before every table's name, ``{now}`` for the database's clock.
+``python -m db.views.questions`` writes texts.py anew; a test compares the two.
 """
 
 from __future__ import annotations
 
-from db.views.rows import (
-    EventRow,
-    LauncherRow,
-    MeshRow,
-    NodeRow,
-    PartitionRow,
-    ProcessorRow,
-    ResourceRow,
-    WaitingRow,
-    columns,
-)
+import os
+from typing import Any
 
-NOW = {True: "UNIX_TIMESTAMP(NOW(6)) + 0e0", False: "(julianday('now') - 2440587.5) * 86400.0"}  # of a server; SQLite
+from db.schema.models import Event, Launcher, Mesh, Node, NodeResource, Partition, Processor, Waiting
+from db.store.orm import pw
+from db.store.statements import MYSQL, NOW, SQLITE, Query, Statement, mysql_statement, statement
+from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, ResourceRow, WaitingRow
+
+TEXTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "texts.py")
 
 
-def _select(row_type: type, table: str) -> str:
-    return f"SELECT {columns(row_type)} FROM {{in}}`{table}`"
+def _columns(table: type[pw.Model], row_type: Any) -> list[pw.Field[Any]]:
+    return [getattr(table, name) for name in row_type._fields]
 
 
-QUESTIONS = {
-    "schema_version": "SELECT schema_version FROM {in}mesh WHERE id = 1",
-    "counter": "SELECT counter FROM {in}mesh WHERE id = 1",
-    "now": "SELECT {now}",
-    "last_events": f"{_select(EventRow, 'event')} ORDER BY id DESC LIMIT ?",
-    "events_after": f"{_select(EventRow, 'event')} WHERE id > ? ORDER BY id LIMIT ?",
-    "history": f"{_select(LauncherRow, 'launcher')} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT ?",
-    "launcher": f"{_select(LauncherRow, 'launcher')} WHERE id = ?",
-    "waiting": f"{_select(WaitingRow, 'waiting')} ORDER BY id",
-    "resources": f"{_select(ResourceRow, 'node_resource')} ORDER BY node, name",
-    "boot_and_nodes": "SELECT boot_id, (SELECT COUNT(*) FROM {in}node) FROM {in}mesh WHERE id = 1",
+@statement
+def schema_version() -> Query:
+    return Mesh.select(Mesh.schema_version).where(Mesh.id == 1)
+
+
+@statement
+def counter() -> Query:
+    return Mesh.select(Mesh.counter).where(Mesh.id == 1)
+
+
+@statement
+def clock() -> Query:
+    return pw.Select(columns=[NOW])
+
+
+@statement
+def mesh_and_clock() -> Query:
+    """In one: a question costs a poll a tenth of a millisecond."""
+    return Mesh.select(*_columns(Mesh, MeshRow), NOW).where(Mesh.id == 1)
+
+
+@statement
+def boot_and_node_count() -> Query:
+    return Mesh.select(Mesh.boot_id, Node.select(pw.fn.COUNT(Node.id))).where(Mesh.id == 1)
+
+
+# What changed is sorted by the viewer: told to sort it, SQLite would walk the whole table in the order of ids instead.
+
+
+@statement
+def nodes() -> Query:
+    return Node.select(*_columns(Node, NodeRow)).order_by(Node.id)
+
+
+@statement
+def nodes_changed(*, since: int) -> Query:
+    return Node.select(*_columns(Node, NodeRow)).where(Node.changed > since)
+
+
+@statement
+def processors() -> Query:
+    return Processor.select(*_columns(Processor, ProcessorRow)).order_by(Processor.id)
+
+
+@statement
+def processors_changed(*, since: int) -> Query:
+    return Processor.select(*_columns(Processor, ProcessorRow)).where(Processor.changed > since)
+
+
+def _alike() -> Any:
+    """Alike processors in a row: the MySQL driver takes longer for a hundred rows than for all else."""
+    alike = _columns(Processor, ProcessorRow)[3:]
+    places = pw.fn.GROUP_CONCAT(Processor.id, " ", Processor.node, " ", Processor.slot)
+    return Processor.select(places, *alike).group_by(*alike)
+
+
+@mysql_statement
+def processors_alike() -> Query:
+    found: Query = _alike()
+    return found
+
+
+@mysql_statement
+def processors_alike_changed(*, since: int) -> Query:
+    found: Query = _alike().where(Processor.changed > since)
+    return found
+
+
+@statement
+def launchers_live() -> Query:
+    live = Launcher.ended_at.is_null()
+    return Launcher.select(*_columns(Launcher, LauncherRow)).where(live).order_by(Launcher.id)
+
+
+@statement
+def launchers_changed(*, since: int) -> Query:
+    return Launcher.select(*_columns(Launcher, LauncherRow)).where(Launcher.changed > since)
+
+
+@statement
+def launchers_ended(*, limit: int) -> Query:
+    ended = Launcher.select(*_columns(Launcher, LauncherRow)).where(Launcher.ended_at.is_null(False))
+    return ended.order_by(Launcher.ended_at.desc(), Launcher.id.desc()).limit(limit)
+
+
+@statement
+def launcher(*, launcher: int) -> Query:
+    return Launcher.select(*_columns(Launcher, LauncherRow)).where(Launcher.id == launcher)
+
+
+@statement
+def partitions_live() -> Query:
+    live = Partition.ended_at.is_null()
+    return Partition.select(*_columns(Partition, PartitionRow)).where(live).order_by(Partition.id)
+
+
+@statement
+def partitions_changed(*, since: int) -> Query:
+    return Partition.select(*_columns(Partition, PartitionRow)).where(Partition.changed > since)
+
+
+@statement
+def waiting() -> Query:
+    return Waiting.select(*_columns(Waiting, WaitingRow)).order_by(Waiting.id)
+
+
+@statement
+def resources() -> Query:
+    columns = _columns(NodeResource, ResourceRow)
+    return NodeResource.select(*columns).order_by(NodeResource.node, NodeResource.name)
+
+
+@statement
+def events_last(*, limit: int) -> Query:
+    return Event.select(*_columns(Event, EventRow)).order_by(Event.id.desc()).limit(limit)
+
+
+@statement
+def events_after(*, after: int, limit: int) -> Query:
+    return Event.select(*_columns(Event, EventRow)).where(Event.id > after).order_by(Event.id).limit(limit)
+
+
+#: What a reading has after ``mesh_and_clock``: nodes, processors, launchers, partitions.
+READINGS = {
+    "whole": (nodes, processors, launchers_live, partitions_live),
+    "whole_alike": (nodes, processors_alike, launchers_live, partitions_live),
+    "changed": (nodes_changed, processors_changed, launchers_changed, partitions_changed),
+    "changed_alike": (nodes_changed, processors_alike_changed, launchers_changed, partitions_changed),
 }
-#: The first of a reading, in one with the clock: a question costs a poll a tenth of a millisecond.
-MESH = f"SELECT {columns(MeshRow)}, {{now}} FROM {{in}}mesh WHERE id = 1"
-_ALIKE = ", ".join(f"`{name}`" for name in ProcessorRow._fields[3:])
 
 
-def tables(changed: bool, grouped: bool) -> list[str]:
-    """The rest of a reading: nodes, processors, launchers, partitions; all that live, or what ``changed`` since ``?``.
+def _call(name: str, found: Statement[...]) -> str:
+    """What a viewer's account calls instead of asking (db/schema/login_views.py); nothing for a part of a reading."""
+    if found is mesh_and_clock or any(found in parts for parts in READINGS.values()):
+        return ""
+    return f"CALL `{name}`({', '.join(['%s'] * len(found.parameters))})"
 
-    ``grouped``: processors that are alike are one row, their ids, nodes and slots a list. The MySQL driver, which is
-    Python, takes longer for a hundred rows than everything else takes.
-    """
-    # in no order: told to sort what changed, SQLite would walk the whole table in the order of ids
-    where, live = (" WHERE changed > ?",) * 2 if changed else ("", " WHERE ended_at IS NULL")
-    processors = f"{_select(ProcessorRow, 'processor')}{where}"
-    if grouped:
-        ids = "GROUP_CONCAT(id, ' ', node, ' ', slot)"
-        processors = f"SELECT {ids}, {_ALIKE} FROM {{in}}processor{where} GROUP BY {_ALIKE}"
-    return [
-        f"{_select(NodeRow, 'node')}{where}",
-        processors,
-        f"{_select(LauncherRow, 'launcher')}{live}",
-        f"{_select(PartitionRow, 'partition')}{live}",
+
+def compiled() -> str:
+    """The source of texts.py."""
+    lines = [
+        '"""What viewers ask: SQLite, MySQL, procedure. Written by db/views/questions.py from db/schema/models.py."""',
+        "",
+        "# fmt: off",
+        "# ruff: noqa: E501",
     ]
+    for name, found in globals().items():
+        if not isinstance(found, Statement):
+            continue
+        texts = []
+        for kind in (SQLITE, MYSQL):
+            text, names = found.text(kind) if kind in found.kinds else ("", found.parameters)
+            if names != found.parameters:
+                raise TypeError(f"{found.name}: viewers give its parameters in their order")
+            texts.append(text)
+        texts.append(_call(name, found))
+        lines.append(f"{name.upper()} = {tuple(texts)!r}  # {', '.join(found.parameters) or 'no parameters'}")
+    named = {id(found): name.upper() for name, found in globals().items() if isinstance(found, Statement)}
+    for reading, parts in READINGS.items():
+        lines.append(f"{reading.upper()} = ({', '.join(named[id(part)] for part in parts)})")
+    return "\n".join(lines) + "\n"
 
 
-def sql(question: str, place: str = "", server: bool = True) -> str:
-    """A question as a statement about the tables of ``place``."""
-    return question.replace("{in}", place).replace("{now}", NOW[server])
+if __name__ == "__main__":
+    with open(TEXTS, "w", encoding="utf-8") as file:
+        file.write(compiled())

@@ -33,11 +33,6 @@ Reading = namedtuple("Reading", "whole counter now mesh nodes processors launche
 STATES = ("free", "pending", "busy", "stale", "down", "reserved")
 
 
-def columns(row_type: type) -> str:
-    """The column list of a row type, for a SELECT."""
-    return ", ".join(f"`{name}`" for name in row_type._fields)  # type: ignore[attr-defined]
-
-
 def processor_state(
     node_state: str, alloc_mode: str, reserved_for: str | None, launcher_state: str | None = None
 ) -> str:

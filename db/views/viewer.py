@@ -10,9 +10,10 @@ import time
 
 from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.schema.version import check_version
+from db.store import raw_sql
 from db.store.ranges import LONGEST_LIST, may_be_cut
 from db.store.url import WHOLE, mysql_options, sqlite_path, sqlite_uri, without_password
-from db.views.questions import MESH, QUESTIONS, sql, tables
+from db.views import texts
 from db.views.rows import (
     EventRow,
     LauncherRow,
@@ -41,6 +42,9 @@ _NO_PROCEDURE = (1305, 1370)
 #: MySQL's errors for an account that may not use the database, or not read a table or column there.
 _DENIED = (1044, 1142, 1143)
 
+Text = tuple[str, str, str]  # for SQLite, for MySQL's tables, for its procedures (texts.py)
+_SQLITE, _TABLES, _PROCEDURES = range(3)
+
 
 class Viewer:
     """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
@@ -56,13 +60,13 @@ class Viewer:
         self._path = sqlite_path(url)
         self._options = {} if self._path is not None else _driver_options(url)
         self._connection: Any = None
-        self._calls = False  # procedures
+        self._kind = _SQLITE if self._path is not None else _TABLES
         self._boot_id: str | None = None
         self._file: tuple[int, int] | None = None
 
     def counter(self) -> int:
         """The mesh's change counter: the cheap question whether there is anything to read."""
-        return int(self._rows("counter")[0][0])
+        return int(self._rows(texts.COUNTER)[0][0])
 
     def read(self, since: int | None = None) -> Reading:
         """All there is, or what changed after counter ``since``; as of one instant."""
@@ -71,31 +75,31 @@ class Viewer:
     def events(self, after: int | None = None, limit: int = 100) -> list[Any]:
         """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
         if after is None:
-            rows = self._rows("last_events", limit)[::-1] or self._nothing_there()
+            rows = self._rows(texts.EVENTS_LAST, limit)[::-1] or self._nothing_there()
         else:
-            rows = self._rows("events_after", after, limit)
+            rows = self._rows(texts.EVENTS_AFTER, after, limit)
         return list(map(EventRow._make, rows))
 
     def history(self, limit: int = 100) -> list[Any]:
         """Ended launchers, the last one first."""
-        return list(map(LauncherRow._make, self._rows("history", limit) or self._nothing_there()))
+        return list(map(LauncherRow._make, self._rows(texts.LAUNCHERS_ENDED, limit) or self._nothing_there()))
 
     def launcher(self, launcher: int) -> Any:
         """A launcher, live or ended; None when there is none of that id (any more)."""
-        rows = self._rows("launcher", launcher)
+        rows = self._rows(texts.LAUNCHER, launcher)
         return LauncherRow._make(rows[0]) if rows else None
 
     def waiting(self) -> list[Any]:
         """Requests that wait, first in first."""
-        return list(map(WaitingRow._make, self._rows("waiting")))
+        return list(map(WaitingRow._make, self._rows(texts.WAITING)))
 
     def resources(self) -> list[Any]:
         """GPUs and the like, by node."""
-        return list(map(ResourceRow._make, self._rows("resources")))
+        return list(map(ResourceRow._make, self._rows(texts.RESOURCES)))
 
     def now(self) -> float:
         """The database's clock."""
-        return float(self._rows("now")[0][0])
+        return float(self._rows(texts.CLOCK)[0][0])
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -118,7 +122,7 @@ class Viewer:
         if since is not None and (
             self._boot_id not in (None, mesh.boot_id) or not mesh.trimmed_to <= since <= mesh.counter
         ):
-            since, self._boot_id = None, None
+            self._boot_id = None
             return self._read(None)
         self._boot_id = mesh.boot_id
         if len(found) == 1:  # every change counts up
@@ -141,7 +145,7 @@ class Viewer:
         """The mesh's row, then the rows of each table; of one instant. The row alone where nothing has changed."""
         if self._path is not None:
             return self._selected(since, False)
-        ask = self._called if self._calls else self._selected
+        ask = self._called if self._kind == _PROCEDURES else self._selected
         found = ask(since, True)
         if len(found) > 1:
             if any(may_be_cut(ids) for ids, *_ in found[2]):
@@ -150,36 +154,34 @@ class Viewer:
         return found
 
     def _called(self, since: int | None, grouped: bool) -> list[Any]:
-        return self._execute("CALL `reading`(?, ?)", (since, grouped))
+        return self._execute("CALL `reading`(%s, %s)", (since, grouped))
 
     def _selected(self, since: int | None, grouped: bool) -> list[Any]:
-        server = self._path is None
-        self._execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY" if server else "BEGIN")
+        """As the procedure ``reading`` has it (db/schema/login_views.py)."""
+        self._execute(raw_sql.BEGIN_READING["sqlite" if self._path is not None else "mysql"])
         try:
-            found = self._execute(sql(MESH, server=server))
+            found = [self._ask(texts.MESH_AND_CLOCK)]
             if since == MeshRow._make(found[0][0][:-1]).counter:
                 return found
-            params = () if since is None else (since,)
-            for question in tables(since is not None, grouped):
-                found += self._execute(sql(question), params)
-            return found
+            if since is None:
+                return found + [self._ask(text) for text in (texts.WHOLE_ALIKE if grouped else texts.WHOLE)]
+            parts = texts.CHANGED_ALIKE if grouped else texts.CHANGED
+            return found + [self._ask(text, since) for text in parts]
         finally:
-            self._execute("ROLLBACK")
+            self._execute(raw_sql.ROLLBACK)
 
     def _nothing_there(self) -> list[Any]:
         """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
-        boot_id, nodes = self._rows("boot_and_nodes")[0]
+        boot_id, nodes = self._rows(texts.BOOT_AND_NODE_COUNT)[0]
         if boot_id and not nodes:
             raise _no_side(self._login)
         return []
 
-    def _rows(self, question: str, *params: int) -> Any:
-        return self._again(lambda: self._ask(question, *params))
+    def _rows(self, text: Text, *params: int) -> Any:
+        return self._again(lambda: self._ask(text, *params))
 
-    def _ask(self, question: str, *params: int) -> Any:
-        if self._calls:
-            return self._execute(f"CALL `{question}`({', '.join('?' * len(params))})", params)[0]
-        return self._execute(sql(QUESTIONS[question], server=self._path is None), params)[0]
+    def _ask(self, text: Text, *params: int) -> Any:
+        return self._execute(text[self._kind], params)[0]
 
     def _again(self, work: Any) -> Any:
         """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
@@ -207,7 +209,7 @@ class Viewer:
         cursor = self._connection.cursor()
         if self._path is not None:
             return [cursor.execute(statement, params).fetchall()]
-        cursor.execute(statement.replace("?", "%s"), params)
+        cursor.execute(statement, params)
         found = [cursor.fetchall()]
         while cursor.nextset():
             if cursor.description:  # the last is how the procedure ended
@@ -241,17 +243,17 @@ class Viewer:
 
     def _connect_mysql(self) -> None:
         self._connection = _connect_mysql(self._options)
-        self._calls = True
+        self._kind = _PROCEDURES
         try:
             self._check_version()
         except Exception as error:
             if _code(error) not in _NO_PROCEDURE:
                 raise
-            self._calls = False
+            self._kind = _TABLES
             self._check_version()
 
     def _check_version(self) -> None:
-        check_version(lambda: self._ask("schema_version"), self.url)
+        check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -263,7 +265,7 @@ class Viewer:
     def _unavailable(self, error: Exception) -> StoreError:
         if isinstance(error.args[0] if error.args else None, int):  # MySQL's: (code, text)
             code, text = error.args[0], str(error.args[-1])
-            if code == 1356 or (code in _DENIED and self._calls):
+            if code == 1356 or (code in _DENIED and self._kind == _PROCEDURES):
                 return SchemaError(
                     f"the procedures of {self.url} do not fit the system database", "run: mesh db init --run"
                 )
@@ -372,8 +374,8 @@ def _connect_mysql(options: dict[str, Any]) -> Any:
         **options,
     )
     with connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION time_zone = '+00:00', group_concat_max_len = {LONGEST_LIST}")
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(raw_sql.viewer_session(LONGEST_LIST))
+        cursor.execute(raw_sql.ISOLATE_VIEWER)
     return connection
 
 

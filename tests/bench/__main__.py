@@ -14,6 +14,7 @@ from tests.bench import (
     imaging,
     inspecting,
     launching,
+    managers,
     parallel,
     placing,
     scaling,
@@ -47,6 +48,7 @@ SECTIONS = {
     "hosts": far_launching.hosts,
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,
+    "managers": managers.managers,
     "attacked": attacked.attacked,
 }
 

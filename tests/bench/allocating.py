@@ -12,9 +12,10 @@ from typing import Any
 from agents.cpa.placement.first_and_best_fit import best_fit
 from agents.link.client import Client
 from agents.linux.processes import start_time
-from db.allocation.allocate import Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.finish import finish
 from db.allocation.free import Machine
+from db.allocation.types import Demand
 from db.store.store import open_store
 from tests.bench.meshes import mesh
 from tests.bench.ratios import RUNS, Bar, Row

@@ -41,8 +41,8 @@ class Crowd:
 
     def _send(self, number: int) -> None:
         told = heartbeat.Beat(
-            f"n{number}", self._boot_id, 1, int(time.monotonic() * 1e6), epoch=self._epoch, processors=1,
-            load=0.5, memory_mb=1000, agent="0.1.0", address=f"tls://127.0.0.1:1/n{number}",
+            f"n{number}", self._boot_id, 1, int(time.monotonic() * 1e6), epoch=self._epoch,
+            facts=heartbeat.Facts(1, 0, 0.5, 1000, "0.1.0", f"tls://127.0.0.1:1/n{number}"),
         )  # fmt: skip
         self._sock.sendto(told.encode(self._keys[number]), self._place)
         self.sent += 1

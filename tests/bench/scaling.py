@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from db.allocation.allocate import Allocation, Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.finish import finish
 from db.allocation.free import Machine
+from db.allocation.types import Allocation, Demand
 from db.schema.accounts import Account
 from db.schema.install import grants, run_grants
 from db.store.store import Store, open_store

@@ -26,9 +26,10 @@ from hypothesis.stateful import (
 
 from db.allocation import finish as ending
 from db.allocation import partitions, waiting_requests
-from db.allocation.allocate import Allocation, Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
 from db.allocation.partitions import Created, PartitionDemand, PartitionInUse
+from db.allocation.types import Allocation, Demand
 from db.errors import Denied, Expired, NotEnough
 from db.machine import reservations
 from db.machine.nodes import node_down, node_suspect, node_up

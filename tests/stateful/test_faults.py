@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 PROCESSORS, NODES = 8, 4
 STEPS = ("at once", "allocated", "loading", "started", "exit", "end")
@@ -149,7 +149,7 @@ class Faults(RuleBasedStateMachine):
         wait_until(lambda: self.world.live() == only, f"{after}: the database knows just the bystander", 6)
         wait_until(lambda: len(self.world.ranks()) == 2, f"{after}: only the bystander's ranks run", 3)
         wait_until(self.world.healthy, f"{after}: every node is up again", 8)
-        assert time.monotonic() - began < 12
+        assert within(12, began)
 
     def teardown(self) -> None:
         if not hasattr(self, "bystander"):

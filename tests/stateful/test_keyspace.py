@@ -5,12 +5,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.pct.mpi import kvs
-from agents.pct.mpi.kvs import Exchange, State
+from agents.pct.mpi import fences as module
+from agents.pct.mpi.fences import Exchange, State
 
 
 class Node:
-    """A launch child as agents/pct/mpi/server.py has it, without sockets: messages go into the simulation's queue."""
+    """A PMI server as agents/pct/mpi/pmi_server.py has it, without sockets: messages go into the simulation's queue."""
 
     def __init__(self, name: str, ranks: list[int], children: "list[Node]") -> None:
         self.name, self.ranks, self.children = name, ranks, children
@@ -111,7 +111,7 @@ def test_everybody_knows_everything_behind_a_fence(
     counts: list[int], fanout: int, seed: int, fences: int, chunk: int
 ) -> None:
     dice = random.Random(seed)
-    before, kvs.CHUNK = kvs.CHUNK, chunk
+    before, module.CHUNK = module.CHUNK, chunk
     try:
         simulation = Simulation(counts, fanout, dice)
         at = {rank: node for node in simulation.nodes for rank in node.ranks}
@@ -132,7 +132,7 @@ def test_everybody_knows_everything_behind_a_fence(
                 assert node.exchange.known == {f"k{rank}": f"{fence}.{rank}" for rank in at}
                 assert node.exchange.state is State.GATHERING
     finally:
-        kvs.CHUNK = before
+        module.CHUNK = before
 
 
 @settings(max_examples=200, deadline=None)

@@ -17,7 +17,7 @@ class Process(NamedTuple):
     name: str
 
 
-_MODULE = {"agents.keeper": "keeper", "agents.cpa": "cpa", "agents.rca": "rca"}
+_DAEMONS = ("keeper", "cpa", "rca")
 _TITLE = re.compile(r"redmesh-(pct|launch) (\S+) \(")
 
 
@@ -39,9 +39,8 @@ def processes() -> Iterator[Process]:
 def role(process: Process) -> tuple[str, str]:
     """``("pct", "n0")``, ``("cpa", "cpa-0")``, ``("keeper", "")`` …; two empty words for what is no daemon."""
     for word, following in zip(process.words, process.words[1:], strict=False):
-        if word == "-m" and following in _MODULE:
-            name = process.words[-1] if following == "agents.cpa" else ""
-            return _MODULE[following], name
+        if word.endswith("/redmesh/start_command.py") and following in _DAEMONS:
+            return following, process.words[-1] if following == "cpa" else ""
     found = _TITLE.match(process.words[0])
     if found:
         return found[1], found[2]

@@ -12,6 +12,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
+from tests.support.waiting import patience
 
 
 class Keyboard:
@@ -70,7 +71,7 @@ async def opened(
 
 async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
     """The first true value of ``probe``; AssertionError when there is none in time. ``where`` has the ``app``."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patience(timeout_s)
     while True:
         value = probe()
         if value:

@@ -20,7 +20,8 @@ from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
 from db.schema.install import migrate
 from db.store.store import Store, open_store
-from tests.support.waiting import wait_until
+from tests.support.stores import empty
+from tests.support.waiting import Process, patience, silence, wait_until
 
 LOGIN = "login1"
 
@@ -63,9 +64,9 @@ class Daemons:
             "cleanup": None,
             "batch_accounts": ["pbs"],
             "admins": [],
-            "suspect_s": 5.0,
-            "down_s": 15.0,
-            "silent_s": 10.0,
+            "suspect_s": silence(5.0),
+            "down_s": silence(15.0),
+            "silent_s": silence(10.0),
             "history_days": 30,
             "history_rows": 10_000,
         }
@@ -77,9 +78,7 @@ class Daemons:
         module = "agents.rca" if name == "rca" else "agents.cpa"
         words = ["--config", str(self.config)] + ([] if name == "rca" else ["--name", name])
         with open(self.home / f"{name}.stderr", "ab") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL
-            )
+            process = Process([sys.executable, "-P", "-m", module, *words], stderr=errors, stdin=subprocess.DEVNULL)
         self.processes[name] = process
         wait_until(lambda: self._listens(name), f"{name} listens: {self.stderr(name)}")
         return process
@@ -93,7 +92,7 @@ class Daemons:
 
     def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:
         """A connection to a daemon."""
-        return Client(str(self.run / f"{name}.sock"), role, timeout_s)
+        return Client(str(self.run / f"{name}.sock"), role, patience(timeout_s))
 
     def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
         """Say, as an RCA would, that every node's PCT is there."""
@@ -198,5 +197,9 @@ def make_daemons() -> Iterator[Make]:
 @pytest.fixture(params=["sqlite", "mariadb"])
 def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
     """As ``make_daemons``, with the test run on both databases."""
-    url = request.getfixturevalue("sql_server").new_database() if request.param == "mariadb" else ""
+    url = ""
+    if request.param == "mariadb":
+        url = request.getfixturevalue("sql_database")
+        with open_store(url) as store:
+            empty(store)
     return functools.partial(make_daemons, database=url)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.mesh import PrivateMesh, Run
+from tests.support.waiting import silence
 
 ROOT = str(Path(__file__).resolve().parents[2])
 #: Short times, so that a test of what follows a silence does not take a minute.
@@ -30,7 +31,9 @@ class FarMesh(PrivateMesh):
         ssh.mkdir(mode=0o700)
         shutil.copy(hosts.keys.config, ssh / "config")
         self.env["HOME"] = str(self.home)
-        lines = [f"{key} = {value!r}" for key, value in {**QUICK, **settings}.items()]
+        settings = {**QUICK, **settings}
+        settings.update({key: silence(settings[key]) for key in ("suspect_s", "down_s")})
+        lines = [f"{key} = {value!r}" for key, value in settings.items()]
         lines += ["", "[[hosts]]", f'name = "h[1-{len(hosts)}]"', f"processors = {processors}", ""]
         (self.home / "config" / "redmesh").mkdir()
         (self.home / "config" / "redmesh" / "mesh.toml").write_text("\n".join(lines))

@@ -24,7 +24,7 @@ from agents.wire.frames import COMMON, CONTROL, Decoder, frame
 from agents.wire.messages import hello
 from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.far_up import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 MESH = "fa12fa12"
 UID = os.geteuid()
@@ -130,7 +130,7 @@ class FarMachine:
 
     def visit(self, trust: Trust, node: str = "n0", hint: bytes = b"") -> tls.Secured:
         """A connection, shaken."""
-        return tls.connect(self.addresses[node], trust, 10.0, hint)
+        return tls.connect(self.addresses[node], trust, patience(10.0), hint)
 
     # a launch
 

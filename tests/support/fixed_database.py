@@ -6,10 +6,15 @@ from typing import NamedTuple
 
 from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up
 from db.schema.install import migrate
-from db.store.store import Store, open_store
+from db.store.store import Store, Transaction, open_store
 
 #: Times are long past, so that nothing that is drawn (``2d 04h``) changes while a test runs.
 AGO_S = 2 * 86_400 + 4 * 3_600 + 1_800
+
+
+def _insert(t: Transaction, table: str, row: dict[str, object]) -> None:
+    columns = ", ".join(f"`{name}`" for name in (*row, "changed"))
+    t.write(f"INSERT INTO `{table}` ({columns}) VALUES ({', '.join('?' * (len(row) + 1))})", (*row.values(), t.stamp))
 
 
 class Row(NamedTuple):
@@ -55,7 +60,8 @@ class FixedDatabase:
             t.next_launcher, t.next_partition = number + 1, partition + 1
             at = t.now - AGO_S
             folded = ",".join(map(str, row.processors))
-            t.insert(
+            _insert(
+                t,
                 "partition",
                 {
                     "id": partition,
@@ -72,7 +78,8 @@ class FixedDatabase:
                     "request_key": f"p{partition}",
                 },
             )
-            t.insert(
+            _insert(
+                t,
                 "launcher",
                 {
                     "id": number,

@@ -23,7 +23,7 @@ import pytest
 
 from agents.linux.cgroup import members, remove
 from tests.support.ssh_keys import Keys, run
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 NOT_ROOT = "namespace hosts need root"
 #: So that a test run which is killed leaves nothing behind.
@@ -208,7 +208,7 @@ class NamespaceHost:
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the host, without ssh and without its network."""
-        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=30, **options)
+        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=patience(30), **options)
 
     def processes(self) -> dict[int, str]:
         """Everything that runs on the host but its sshd, by the machine's pids."""

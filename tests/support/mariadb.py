@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 import pymysql
 
+from tests.support.waiting import patience
+
 START_S = 30.0
 INSTALLER = "mariadb-install-db"
 #: So that a test run which is killed leaves no server behind.
@@ -67,7 +69,7 @@ class Server:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + patience(START_S)
         while True:
             try:
                 self.admin("SELECT 1")
@@ -79,7 +81,7 @@ class Server:
 
     def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
         """Runs statements as root; the rows of the last one."""
-        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=2)
+        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=patience(5))
         try:
             with connection.cursor() as cursor:
                 for statement in statements:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import Process, patience, wait_until
 
 BIN = Path(sys.executable).parent
 Run = subprocess.CompletedProcess[str]
@@ -79,7 +79,7 @@ class PrivateMesh:
             capture_output=True,
             text=True,
             errors="surrogateescape",
-            timeout=timeout_s,
+            timeout=patience(timeout_s),
         )
         if check:
             assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
@@ -89,7 +89,7 @@ class PrivateMesh:
         """Start a command; it is killed at the end of the test if it still runs."""
         env = {**self.env, **options.pop("env", {})}
         options.setdefault("stdin", subprocess.DEVNULL)
-        process = subprocess.Popen(command, env=env, cwd=self.work, **options)
+        process = Process(command, env=env, cwd=self.work, **options)
         self._started.append(process)
         return process
 

@@ -17,7 +17,7 @@ from agents.linux import processes
 from agents.wire.control import control, decode, encode, to_text
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, frame, split_output
 from agents.wire.messages import hello
-from tests.support.waiting import wait_until
+from tests.support.waiting import Process, patience, wait_until
 
 MESH = f"{os.getpid():08x}"  # of this run of the tests alone: leftovers are looked for by it
 
@@ -54,7 +54,7 @@ class Machine:
         command = [sys.executable, "-P", "-m", "agents.pct", "--config", self.config, "--node", name]
         if self._open_files is not None:  # this process may have more open
             command = ["prlimit", f"--nofile={self._open_files}:", *command]
-        self.pcts[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.pcts[name] = Process(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def await_pct(self, name: str) -> None:
         """Wait until the PCT of a node answers."""
@@ -67,7 +67,7 @@ class Machine:
     def ask(self, name: str, message: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
         """A PCT's reply."""
         try:
-            with Client(self.address(name), "admin", timeout_s=15) as client:
+            with Client(self.address(name), "admin", timeout_s=patience(15)) as client:
                 return client.call(message)
         except Exception:
             if quiet:
@@ -197,7 +197,7 @@ class Launcher:
 
     def read(self, timeout_s: float = 20.0) -> bool:
         """Take what comes next; False at the end of the connection."""
-        self.sock.settimeout(timeout_s)
+        self.sock.settimeout(patience(timeout_s))
         try:
             data = self.sock.recv(1 << 20)
         except ConnectionResetError:
@@ -223,7 +223,7 @@ class Launcher:
 
     def until(self, *ops: str, timeout_s: float = 20.0) -> dict[str, Any]:
         """The first message of one of ``ops`` that has not been asked for yet."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patience(timeout_s)
         while True:
             for message in self.messages:
                 if message["op"] in ops:

@@ -9,7 +9,7 @@ import termios
 import time
 from pathlib import Path
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 class Typist:
@@ -46,7 +46,7 @@ class Typist:
 
     def read(self, text: str, limit_s: float = 15.0) -> str:
         """Everything up to ``text``, which has to come."""
-        wanted, until = text.encode(), time.monotonic() + limit_s
+        wanted, until = text.encode(), time.monotonic() + patience(limit_s)
         while wanted not in self.seen:
             assert time.monotonic() < until, f"{text!r} did not come; there was {self.seen!r}"
             self._take()

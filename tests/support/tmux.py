@@ -6,7 +6,7 @@ import subprocess
 import termios
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 _numbers = itertools.count()
 
@@ -28,7 +28,7 @@ class Tmux:
             cwd=self._mesh.work,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=patience(20),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.allocation.allocate import Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
+from db.allocation.types import Demand
 from db.machine.nodes import NodeSpec, node_up
 from db.machine.sides import set_open
 from db.schema import login_views

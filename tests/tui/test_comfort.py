@@ -1,5 +1,6 @@
 """Keys of one's own, themes, the session, copying, notes about what ended, many launches, small and large terminals."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +45,7 @@ async def test_every_theme_draws_every_screen(tmp_path: Path, theme: str) -> Non
     app = console(database.url, tmp_path, {"theme": theme})
     async with app.run_test(size=(80, 24)) as pilot:
         keys = Keyboard(pilot)
-        await until(keys, lambda: "./ring" in screen_text(app), "the map")
+        await until(keys, lambda: "ring" in screen_text(app), "the map")
         assert app.theme == f"redmesh-{theme}"
         await keys.press("n")
         await until(keys, lambda: "new launch" in screen_text(app), "the form")
@@ -129,3 +130,24 @@ async def test_a_run_loses_nothing_when_the_terminal_changes(tmp_path: Path, siz
         await pilot.press("escape")
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: "line 489" in screen_text(app) and "filtered" in screen_text(app), "as before")
+
+
+async def test_tabs_without_room_are_counted_and_can_be_chosen(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, keys):
+        for launcher in range(1, 9):
+            app.attach(launcher, command=f"./program{launcher}", show=False)
+        await until(keys, lambda: re.search(r"\+[1-8] ▾", screen_text(app)), "a mark for those that have no room")
+        await keys.press("5", *"program8", "enter")
+        await until(keys, lambda: app.current_mode == "run-8", "the last one is in front")
+
+
+async def test_the_footer_fills_its_line_with_what_is_possible(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, keys):
+        footer = lambda: screen_text(app).split("\n")[-1]  # noqa: E731
+        await until(keys, lambda: "q Quit" in footer(), "the footer")
+        assert "Select state" not in footer()
+        await keys.resize_terminal(240, 50)
+        await until(keys, lambda: "s Select state" in footer(), "more of it")
+        assert footer().rstrip().endswith("q Quit") and "Invert" not in footer(), "nothing is selected"

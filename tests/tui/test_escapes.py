@@ -15,6 +15,7 @@ from pathlib import Path
 from agents.wire import control, frames
 from console.launch.events.spool import spool_path
 from tests.support.fixed_database import FixedDatabase, Row
+from tests.support.waiting import patience
 
 #: The nine of FINDINGS.md, each with a word behind it that shows it was drawn.
 PAYLOADS = {
@@ -66,7 +67,7 @@ class Terminal:
 
     def until(self, *words: str, timeout_s: float = 60.0) -> None:
         """Reads until every word was written."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patience(timeout_s)
         while missing := [word for word in words if word.encode() not in self.stream]:
             ready, _, _ = select.select([self._master], [], [], 0.1)
             if ready:
@@ -212,7 +213,7 @@ def test_no_escape_of_a_launch_reaches_the_terminal(tmp_path: Path) -> None:
     )
     paste = "\x1b[200~\x9b31m\x07PASTED\x1b[201~"  # what has ESC in it, Textual takes for keys
     with Terminal(tmp_path, database.url) as terminal:
-        terminal.until("./x")
+        terminal.until("launchers (1)")
         terminal.keys("a")
         terminal.until("LINE", "ABORT", "shows the stacks")
         terminal.keys("\t\r")

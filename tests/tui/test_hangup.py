@@ -13,7 +13,7 @@ from tests.tui.test_escapes import Terminal
 def test_a_hangup_puts_the_terminal_back(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     with Terminal(tmp_path, database.url) as terminal:
-        terminal.until("./ring")
+        terminal.until("ring")
         terminal.process.send_signal(signal.SIGHUP)
         terminal.until("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")  # no other screen, no mouse, a cursor
         assert terminal.process.wait(20) == 129
@@ -22,7 +22,7 @@ def test_a_hangup_puts_the_terminal_back(tmp_path: Path) -> None:
 def test_a_terminal_that_is_gone_is_noticed(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     with Terminal(tmp_path, database.url) as terminal:
-        terminal.until("./ring")
+        terminal.until("ring")
         held, terminal._master = terminal._master, os.open(os.devnull, os.O_RDWR)
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline and select.select([held], [], [], 0.1)[0]:

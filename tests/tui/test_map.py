@@ -56,7 +56,7 @@ async def test_the_cursor_stays_on_its_processor_wherever_one_zooms(tmp_path: Pa
             assert processor in {app.machine.processors[cell].id for cell in grid(app).under}, key
 
 
-async def test_selecting(tmp_path: Path) -> None:
+async def test_processors_are_selected_by_key_and_expression(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
         for keys, processors in (
@@ -173,7 +173,7 @@ async def test_nothing_is_done_in_a_console_that_only_reads(tmp_path: Path) -> N
         assert isinstance(app.screen, MeshScreen) and chosen(app) == list(range(8))
 
 
-async def test_launching_here(tmp_path: Path) -> None:
+async def test_a_selection_fills_in_the_launch_form(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
         await pilot.press("e", *"0..3", "enter", "H")
@@ -208,4 +208,4 @@ async def test_two_hundred_launches_at_once(tmp_path: Path) -> None:
         database.put(*(Row(tuple(range(i * 16, i * 16 + 16)), f"./job{i}") for i in range(200)))
         await until(pilot, lambda: "launchers (200)" in screen_text(app), "all of them")
         await pilot.press("1", "G")
-        await until(pilot, lambda: "./job199" in screen_text(app), "the last one in the table")
+        await until(pilot, lambda: "job199" in screen_text(app), "the last one in the table")

@@ -137,3 +137,18 @@ async def test_a_note_that_is_gone_is_gone(tmp_path: Path, monkeypatch: pytest.M
         await agrees(app, keyboard, terminal, "it left")
         assert "xxxx" not in "".join(terminal.shown.text(y) for y in range(50))
     database.close()
+
+
+async def test_the_name_of_a_node_that_is_back_is_painted_like_the_others(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        terminal = Watched(app)
+        await agrees(app, keyboard, terminal, "opening")
+        database.down("n2")
+        await until(keyboard, lambda: "down 8" in screen_text(app), "the node is down")
+        await agrees(app, keyboard, terminal, "a node went down")
+        database.store.run(
+            lambda t: t.change(f"UPDATE node SET state = 'up', changed = {t.stamp} WHERE name = ?", ("n2",))
+        )
+        await until(keyboard, lambda: "down 0" in screen_text(app), "the node is up")
+        await agrees(app, keyboard, terminal, "the node came back")

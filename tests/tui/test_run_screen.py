@@ -241,7 +241,7 @@ async def test_a_flood_leaves_the_keys_alive_and_memory_bounded(tmp_path: Path) 
         await pilot.press("a")
         await until(pilot, lambda: app.screen.query(RankGrid), "the run view")
         grid = app.screen.query_one(RankGrid)
-        await pilot.press("shift+tab")
+        await pilot.press("b", "shift+tab")
         for step in range(1, 6):
             await pilot.press("l")
             await until(pilot, lambda n=step: grid.cursor == n, "the cursor moves")
@@ -332,7 +332,7 @@ async def test_marked_ranks_are_meant(tmp_path: Path) -> None:
         await watched(yod, app, pilot)
         app.screen.query_one(RankGrid).focus()
         await pilot.press("l", "space", "l", "space")
-        await until(pilot, lambda: "ranks 1,3 alone" in screen_text(app), "two ranks")
+        await until(pilot, lambda: "output of ranks 1,3" in screen_text(app), "two ranks")
         await pilot.press("u")
         await until(pilot, lambda: signals(yod) == [(10, [1, 3])], "they get the signal")
 
@@ -438,3 +438,100 @@ async def test_nothing_is_changed_while_the_console_only_reads(tmp_path: Path) -
         assert signals(yod) == [] and isinstance(app.screen, RunScreen)
         await pilot.press("ctrl+r", "u")
         await until(pilot, lambda: signals(yod) == [(10, None)], "and acts again")
+
+
+async def test_the_output_alone_on_the_whole_terminal_by_one_key_and_back(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 24)) as (app, pilot):
+        running(yod)
+        yod.output(0, b"".join(b"line %d\n" % number for number in range(100)))
+        await pilot.press("a")
+        await until(pilot, lambda: "running 8" in screen_text(app) and "line 99" in screen_text(app), "the output")
+        assert "Redmesh" in screen_text(app) and "following" in screen_text(app)
+        await pilot.press("z")
+        await until(pilot, lambda: "Redmesh" not in screen_text(app), "nothing but the output")
+        text = screen_text(app)
+        assert "running 8" not in text and "line 78" in text and "1 solve" in text and "following" in text
+        await pilot.press("g")
+        await until(pilot, lambda: "  0 │ line 0" in screen_text(app), "the oldest line")
+        await until(pilot, lambda: re.search("paused, 78 more below, G follows", screen_text(app)), "it says so")
+        await pilot.press("z")
+        await until(pilot, lambda: "Redmesh" in screen_text(app) and "running 8" in screen_text(app), "all again")
+
+
+async def test_long_lines_and_notes_are_wrapped(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    long = "".join(f"<{number:03}>" for number in range(60))
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        yod.output(0, b"".join(b"line %d\n" % number for number in range(50)) + long.encode() + b"\nlast\n")
+        await pilot.press("a")
+        await until(pilot, lambda: "last" in screen_text(app) and "running 8" in screen_text(app), "the output")
+        assert "<000>" in screen_text(app) and "<059>" not in screen_text(app)
+        await pilot.press("W")
+        await until(pilot, lambda: "<059>" in screen_text(app), "all of the long line")
+        text = screen_text(app)
+        shown = re.sub(r"[^<>0-9]", "", "".join(row[6:] for row in text.split("\n") if "<" in row))
+        assert shown == long and "last" in text and "line 49" in text
+        pane = app.screen.query_one(OutputPane)
+        seen = set()
+        for _ in range(70):  # every line of the screen can be reached, one at a time
+            seen.add(screen_text(app).split("\n")[4])
+            await pilot.press("k")
+        assert not pane.following and "line 0" in screen_text(app)
+        assert len(seen) > 35
+        await pilot.press("W", "G")
+        await until(pilot, lambda: "<059>" not in screen_text(app) and "last" in screen_text(app), "cut again")
+        yod.event("note", node="n1", text="a note of many words " * 8 + "to its end")
+        await until(pilot, lambda: "to its end" in screen_text(app), "a note is always wrapped")
+
+
+async def test_the_ranks_are_folded_where_there_is_no_room_for_them(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (99, 30)) as (app, pilot):
+        running(yod, 4)
+        await pilot.press("a")
+        await until(pilot, lambda: "running 4" in screen_text(app), "all ranks run")
+        grid = app.screen.query_one(RankGrid)
+        pane = app.screen.query_one(OutputPane)
+        assert not grid.region and pane.region.width == 99
+        await pilot.press("b")
+        await until(pilot, lambda: grid.region.width, "the ranks unfolded")
+        assert grid.region.width < 30, "no wider than four ranks need"
+        await pilot.press("b")
+        await until(pilot, lambda: pane.region.width == 99, "folded again")
+        assert "running 4" in screen_text(app)
+
+
+async def test_n_is_next_in_a_search_alone_and_the_footer_says_so(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (160, 30)) as (app, pilot):
+        running(yod)
+        yod.output(0, b"".join(b"line %d\n" % number for number in range(100)))
+        await pilot.press("a")
+        await until(pilot, lambda: "line 99" in screen_text(app), "the output")
+        footer = lambda: screen_text(app).split("\n")[-1]  # noqa: E731
+        assert "n Launch" in footer() and "match" not in footer()
+        await pilot.press("slash", *"line 1", "enter")
+        await until(pilot, lambda: "n N Next/previous match" in footer(), "the footer tells of matches")
+        assert "n Launch" not in footer() and "search /line 1/" in screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "n Launch" in footer(), "no search any more")
+
+
+async def test_held_ranks_look_held_everywhere_until_they_are_released(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        running(yod)
+        yod.event("held", launcher=1)
+        await pilot.press("a")
+        await until(pilot, lambda: "held 8" in screen_text(app), "the ranks are held")
+        text = screen_text(app)
+        assert "held at the first instruction" in text and "[‖]" in text and "‖ 1 solve" in text
+        assert "R Release" in text and "d Debug" in text
+        await pilot.press("m")
+        await until(pilot, lambda: "‖ 1" in screen_text(app), "the list of launchers")
+        await until(pilot, lambda: "held until it is released" in screen_text(app), "the details")
+        assert screen_text(app).count("‖") >= 8
+        yod.event("released", launcher=1)
+        await until(pilot, lambda: "‖" not in screen_text(app), "the map shows them running")

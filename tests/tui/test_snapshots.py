@@ -22,7 +22,7 @@ SIZE = (80, 24)
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    await until(pilot, lambda: "./ring" in screen_text(pilot.app), "the launchers")
+    await until(pilot, lambda: "ring" in screen_text(pilot.app), "the launchers")
     await pilot.pause(0.2)
 
 

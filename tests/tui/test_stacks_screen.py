@@ -33,6 +33,26 @@ def test_calls_inside_mpi_are_folded_and_branches_on_demand() -> None:
     assert row.closed and row.size == 4
 
 
+def test_helper_threads_of_libraries_are_folded_under_one_line_after_the_programs_own() -> None:
+    tree = [
+        call("clone3", "0-3",
+             call("start_thread", "0-3",
+                  call("ucs_async_thread_func", "0-3", call("epoll_wait", "0-3")),
+                  call("progress_engine", "0-1", file="libpmix.so.2"),
+                  call("worker", "2", call("compute", "2")))),
+        call("main", "0-3", call("MPI_Barrier", "0-3", file="libmpi.so.40")),
+    ]  # fmt: skip
+    shown = rows(tree, whole=False)
+    assert [row.call for row in shown] == [
+        "clone3", "start_thread", "worker", "compute", "main", "MPI_Barrier", "helper threads of PMIx, UCX",
+    ]  # fmt: skip
+    last = shown[-1]
+    assert last.closed and last.helpers and last.ranks == "0-3" and last.size == 4
+    unfolded = rows(tree, whole=False, closed=frozenset([last.path]))
+    assert [row.call for row in unfolded][-4:-2] == ["helper threads of PMIx, UCX", "ucs_async_thread_func"]
+    assert [row.call for row in rows(tree[1:], whole=False)] == ["main", "MPI_Barrier"], "main is never a helper"
+
+
 def test_nothing_a_terminal_would_act_on_comes_out() -> None:
     assert all("\x1b" not in row.where + row.call + row.ranks for row in rows(TREE, whole=True))
     told = {"hints": [{"text": "\x1b]0;t\x07"}], "missing": [{"ranks": "3", "node": "\x1b[2J", "why": "\x9b31m"}]}
@@ -73,7 +93,18 @@ async def test_from_the_tree_to_the_ranks_of_a_branch(mesh: MakeMesh, monkeypatc
         tree = app.screen.query_one(StackTree)
         at = next(at for at, row in enumerate(tree._rows) if row.call == "right")
         assert tree._rows[at].ranks == "2-3"
-        await keys.press(*["j"] * at, "D")
+        pids = app.runs[launcher].pids
+
+        def stopped() -> list[bool]:
+            return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for pid in pids]
+
+        await keys.press(*["j"] * at, "H")
+        await until(keys, lambda: stopped() == [False, False, True, True], "the ranks of the branch are stopped")
+        await until(keys, lambda: app.screen._before, "the stacks are taken again by themselves")  # type: ignore
+        await keys.press("C")
+        await until(keys, lambda: not any(stopped()), "they go on")
+        await until(keys, lambda: not app.screen._busy, "nothing is being taken")  # type: ignore
+        await keys.press("Y", "D")
         small.run("yod", "-signal", "USR1", str(launcher), check=True)
         await keys.press("s")
         await until(keys, lambda: app.screen._before and "−2-3" in screen_text(app), "what changed")  # type: ignore

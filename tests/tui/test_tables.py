@@ -14,11 +14,11 @@ from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import busy_machine
 
 
-async def test_four_tables(tmp_path: Path) -> None:
+async def test_launchers_partitions_nodes_and_events_are_tables(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
         for key, words in (
-            ("1", ("launchers (4)", "./simulate --steps", "4242.pbs", "pending")),
+            ("1", ("launchers (4)", "simulate --steps", "4242.pbs", "pending")),
             ("2", ("partitions (4)", "4242.pbs", "interactive", "12,13,14,15")),
             ("3", ("nodes (5)", "suspect", "no beat for 5 s", "login1", "8/8")),
             ("4", ("events", "node_suspect", "n3")),
@@ -105,7 +105,7 @@ async def test_from_a_table_to_the_map(tmp_path: Path) -> None:
         assert app.screen.query_one(MachineMap).place != MACHINE
 
 
-async def test_export(tmp_path: Path) -> None:
+async def test_a_table_is_exported_as_csv_and_json(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
         await pilot.press("1", "x")

@@ -1,6 +1,6 @@
 """The clean-up executable (row A7), ours: the launch's process trees are gone from every node when it ends with 0.
 
-``python -m agents.cpa.cleanup LAUNCHER`` reads the nodes, a JSON list of ``{"name", "address"}``, from standard
+``python -P -m redmesh cpa.cleanup LAUNCHER`` reads the nodes, a JSON list of ``{"name", "address"}``, from standard
 input. A site may name its own in the configuration (``cleanup``): same argument, same input, status 0 means clean.
 It is run again until it succeeds, so it must not mind being run twice. It imports no database.
 """

@@ -9,7 +9,7 @@ from agents.cpa.operations import Operations
 from agents.link.journal import Journal
 from agents.wire.errors import AgentError
 from db.allocation import finish
-from db.allocation.allocate import Live
+from db.allocation.types import Live
 from db.errors import StoreError
 from db.store.outage import Outage
 

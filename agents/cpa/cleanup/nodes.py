@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from agents.cpa.cleanup.runner import ENDED_WITH, Cleanups
 from agents.cpa.operations import Operations
 from agents.link.journal import Journal
-from agents.link.trust import SCHEME
+from agents.wire.address import SCHEME
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import finish

@@ -8,9 +8,9 @@ say which of them speaks.
 from collections.abc import Iterable
 
 from agents.cpa.permissions import Denied
-from agents.link.sockets import Peer
+from agents.wire.address import Peer
 from agents.wire.control import Message
-from agents.wire.errors import AgentError
+from agents.wire.errors import AgentError, Refusal
 from db.allocation import finish
 from db.allocation.free import Machine
 from db.store.store import Store
@@ -18,12 +18,16 @@ from db.store.store import Store
 #: What is asked from a login processor, and goes by its side.
 FROM_A_LOGIN = frozenset(
     ("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
-    + ("far_nodes", "rca_here", "rca_silent")
+    + ("remote_nodes", "rca_here", "rca_silent")
 )
 #: What reaches for what is there already.
 REACHING = frozenset(
     ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")
 )
+
+
+#: What an RCA of another login processor says once for each connection: whose requests it brings.
+VOUCH = "vouch"
 
 
 class Logins:
@@ -115,3 +119,13 @@ def _certified(peer: Peer) -> str:
     if peer.names:
         raise AgentError("no login processor's daemon", code="denied")
     return ""
+
+
+def vouched(peer: Peer, message: Message) -> Peer:
+    """Who a connection speaks for, as the RCA that brings it says. Refusal."""
+    if peer.uid >= 0:
+        raise Refusal("wrong_role", "whose requests these are is known already")
+    uid, gid, pid = message["uid"], message["gid"], message["pid"]
+    if min(uid, gid, pid) < 0:
+        raise AgentError("uid, gid and pid are not a process's", code="invalid")
+    return Peer(pid, uid, gid, peer.names)

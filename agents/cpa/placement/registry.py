@@ -5,7 +5,7 @@ A placement is a function ``place(free, count, geometry)``:
 * ``free``: ids of free processors, each once, ascending unless the caller wants another order of preference;
 * ``count``: how many are asked for, 1 ≤ count ≤ len(free);
 * ``geometry``: the ``Layout`` of the machine, made once by the caller and kept by it (curves and tables are cached
-  in it), or None where nothing is known but the order of the ids.
+  in it), or None where nothing is known but the order of the ids. Third parties know it as redmesh.placement.Layout.
 
 It returns ``count`` different ids of ``free`` in the order of ranks, and the same for the same arguments. It sees
 neither sockets nor database: who may use what (pools, sides, lists) is decided by whoever makes ``free``. The
@@ -27,8 +27,10 @@ from typing import Any
 from agents.cpa.placement.first_and_best_fit import best_fit
 from agents.cpa.placement.layout import Geometry, Layout, Node
 from agents.wire.errors import AgentError
-from db.errors import StoreError
+from db.errors import NotEnough, StoreError
 from db.topology import from_json
+from redmesh.placement import Placement as InstalledPlacement
+from redmesh.placement import PlacementError
 
 __all__ = ["DEFAULT", "Choosing", "Geometry", "Layout", "Placement", "UnknownPlacement", "default", "find", "geometry"]
 
@@ -154,7 +156,7 @@ def _in_time(seconds: float) -> Iterator[None]:
 class Installed:
     """A placement of somebody else's, which may be wrong about its arguments and shall not end the CPA."""
 
-    def __init__(self, name: str, place: Placement) -> None:
+    def __init__(self, name: str, place: InstalledPlacement) -> None:
         self.__name__ = name
         self._place = place
 
@@ -169,7 +171,10 @@ class Installed:
                 " in which the CPA serves nobody else",
                 "use another placement",
             ) from None
-        except (AgentError, StoreError):  # told in its own words; NotEnough may wait
+        except PlacementError as error:
+            told, hint = str(error.message), str(error.hint)
+            raise (NotEnough(told, hint, free=len(free)) if error.may_wait else AgentError(told, hint)) from error
+        except (AgentError, StoreError):  # plug-ins written before redmesh.placement raise ours
             raise
         except (Exception, SystemExit) as error:
             raise AgentError(

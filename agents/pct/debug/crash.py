@@ -28,9 +28,6 @@ from agents.pct.debug.parsers import (
     place,
 )
 
-#: What makes the run-times of other languages tell their own stack; put into the ranks' environment unless set.
-RANK_ENVIRONMENT = {b"PYTHONFAULTHANDLER": b"1", b"RUST_BACKTRACE": b"1", b"GOTRACEBACK": b"crash"}
-
 #: Signals that mean a mistake in the program; others (TERM, KILL, PIPE …) come from outside and tell nothing.
 FAULTS = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)

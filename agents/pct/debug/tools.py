@@ -28,10 +28,10 @@ _LARGEST = 64 << 20
 
 
 class Tools:
-    """For one launch child. ``seat`` names its launch and node; ``tell`` speaks to the parent."""
+    """For one launch child. ``owner`` names its launch and node; ``tell`` speaks to the parent."""
 
-    def __init__(self, loop: Loop, seat: str, tell: Callable[[Message], None]) -> None:
-        self._loop, self._seat, self._tell = loop, seat, tell
+    def __init__(self, loop: Loop, owner: str, tell: Callable[[Message], None]) -> None:
+        self._loop, self._owner, self._tell = loop, owner, tell
         self._store: Optional[Store] = None
         self._here: Dict[str, str] = {}
         self._arriving: Dict[str, Arriving] = {}
@@ -106,7 +106,7 @@ class Tools:
             if message["offset"]:
                 return whole  # its beginning passed before we wanted it
             if self._store is None:
-                self._store = Store(f"{self._seat}-tools", RAM_DISK)
+                self._store = Store(f"{self._owner}-tools", RAM_DISK)
             arriving = self._arriving[name] = self._store.want(message["digest"], size, name, share=False)
         arriving.write(message["offset"], data)
         if whole:

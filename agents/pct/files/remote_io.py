@@ -13,7 +13,7 @@ from agents.link.acceptor import Acceptor
 from agents.link.lean import deque
 from agents.link.link import Link
 from agents.link.sockets import LOOK_S, file_of, listen, listen_again, peer
-from agents.pct.node.paths import file_socket
+from agents.pct.launch.paths import file_socket
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Callable, Deque, Dict, Optional, Tuple
 
-    from agents.pct.launch.context import Around
+    from agents.pct.launch.context import LaunchContext
     from agents.pct.launch.tree import Child
 
     Answer = Callable[[int, int, memoryview], None]
@@ -35,6 +35,8 @@ UNREAD = 2 << 20
 (
     OPEN, READ_AT, WRITE_AT, CLOSE, STAT, LIST, TRUNCATE, GONE, STAGE_IN, STAGE_OUT, STAGE_FAILED,
 ) = range(1, 12)  # fmt: skip
+#: A request to the owner of the launch's state object (agents/job/owner.py): ranks may ask it too.
+STATE = 12
 #: Channels from here on are the launch child's own: ranks have no way to name one.
 OWN = 1 << 31
 
@@ -59,28 +61,28 @@ class Channel:
 class Application:
     """Carries requests of this node's ranks up and answers down, and those of the nodes below."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self.path = file_socket(around.run, around.node, around.load.launcher)
+    def __init__(self, launch: LaunchContext) -> None:
+        self._launch = launch
+        self.path = file_socket(launch.run, launch.node, launch.load.launcher)
         self._begin(listen(self.path))
-        around.loop.after(LOOK_S, self._look_at_socket)
+        launch.loop.after(LOOK_S, self._look_at_socket)
         self._channels: Dict[int, Channel] = {}
         self._next = 0
         self._next_own = OWN
         self._asked: Dict[Tuple[int, int], Answer] = {}
         self._costs: Dict[Tuple[int, int], int] = {}
         self._under_way = 0
-        self._window = max(SMALLEST, WINDOW // max(1, around.load.nnodes))
+        self._window = max(SMALLEST, WINDOW // max(1, launch.load.nnodes))
         self._below: Dict[int, Child] = {}
 
     # from the ranks
 
     def _begin(self, sock: socket.socket) -> None:
         self._sock, self._file = sock, file_of(self.path)
-        self._acceptor = Acceptor(self._around.loop, sock, self._on_accept)
+        self._acceptor = Acceptor(self._launch.loop, sock, self._on_accept)
 
     def _look_at_socket(self) -> None:
-        self._around.loop.after(LOOK_S, self._look_at_socket)
+        self._launch.loop.after(LOOK_S, self._look_at_socket)
         try:
             sock = listen_again(self.path, self._file)
         except (OSError, AgentError):
@@ -100,7 +102,7 @@ class Application:
         self._next += 1
         channel = self._channels[self._next] = Channel(self._next)
         channel.link = Link(
-            self._around.loop, sock,
+            self._launch.loop, sock,
             lambda _link, kind, payload: self._on_request(channel, kind, payload),
             lambda _link, _reason: self._on_gone(channel),
         )  # fmt: skip
@@ -109,7 +111,7 @@ class Application:
     def _on_request(self, channel: Channel, kind: int, payload: bytes) -> None:
         if kind != FILE or len(payload) < REQUEST.size:
             raise WireError("no request for a file")
-        if payload[0] >= GONE:
+        if payload[0] >= GONE and payload[0] != STATE:
             raise WireError("an operation that no rank has")
         if channel.waiting or not self._fits(channel, _cost(payload)):
             channel.waiting.append(payload)
@@ -131,8 +133,8 @@ class Application:
         self._up(number, payload)
 
     def _up(self, number: int, payload: bytes) -> None:
-        head = ROUTE.pack(FILE, _PLACE.size + len(payload), self._around.load.place, number)
-        self._around.send_up(head + payload)
+        head = ROUTE.pack(FILE, _PLACE.size + len(payload), self._launch.load.place, number)
+        self._launch.tree.up.send(head + payload)
 
     def _serve(self) -> None:
         """Send what waits, a request of every channel in turn."""
@@ -155,14 +157,14 @@ class Application:
 
     def pass_up(self, payload: bytes) -> None:
         """A request from below."""
-        self._around.send_up(_HEADER.pack(FILE, len(payload)) + payload)
+        self._launch.tree.up.send(_HEADER.pack(FILE, len(payload)) + payload)
 
     def on_answer(self, payload: bytes) -> None:
         """An answer from the launcher: ours, or for a node below."""
         if len(payload) < _PLACE.size + ANSWER.size:
             raise WireError("no answer to a request for a file")
         place, number = _PLACE.unpack_from(payload)
-        if place != self._around.load.place:
+        if place != self._launch.load.place:
             child = self._child(place)
             if child is not None and child.link is not None:
                 child.link.send_parts(_HEADER.pack(FILE, len(payload)), payload)
@@ -182,7 +184,7 @@ class Application:
 
     def _child(self, place: int) -> Optional[Child]:
         if not self._below:
-            self._below = {at: child for child in self._around.children for at, _ in child.nodes}
+            self._below = {at: child for child in self._launch.tree.children for at, _ in child.nodes}
         child = self._below.get(place)
         return None if child is None or child.over else child
 

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-    from agents.pct.launch.context import Around
+    from agents.pct.launch.context import LaunchContext
 
 PIECE = 256 << 10
 DEPTH = 4  # pieces under way
@@ -24,8 +24,8 @@ DEPTH = 4  # pieces under way
 class Staging:
     """``directory()`` is where files go that were given no other place."""
 
-    def __init__(self, around: Around, files: Application, directory: Callable[[], str]) -> None:
-        self._around, self._files, self._directory = around, files, directory
+    def __init__(self, launch: LaunchContext, files: Application, directory: Callable[[], str]) -> None:
+        self._launch, self._files, self._directory = launch, files, directory
         self._jobs: List[Tuple[int, int]] = []
         self._then: Optional[Callable[[], None]] = None
         self._done: Set[str] = set()
@@ -43,7 +43,7 @@ class Staging:
         self._begin(count, then, self._next_out)
 
     def _begin(self, count: int, then: Callable[[], None], following: Callable[[], None]) -> None:
-        self._jobs = [(number, rank) for number in range(count) for rank in self._around.load.ranks]
+        self._jobs = [(number, rank) for number in range(count) for rank in self._launch.load.ranks]
         self._then = then
         if self._lost:
             self.abandon()
@@ -61,7 +61,7 @@ class Staging:
         self._jobs = []
         then, self._then = self._then, None
         if then is not None:
-            self._around.loop.after(0, then)
+            self._launch.loop.after(0, then)
 
     # in
 
@@ -96,7 +96,7 @@ class Staging:
 
     def _target(self, told: Dict[str, Any]) -> str:
         if told["to"]:
-            return os.path.join(os.fsdecode(self._around.program.cwd), os.fsdecode(to_bytes(told["to"])))
+            return os.path.join(os.fsdecode(self._launch.program.cwd), os.fsdecode(to_bytes(told["to"])))
         return os.path.join(self._directory(), os.fsdecode(to_bytes(told["name"])))
 
     def close(self) -> None:
@@ -109,8 +109,8 @@ class Staging:
         """A stage-in that cannot be: the launch cannot begin."""
         self._failed = True
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        text = f"{self._around.node}: stage-in: {name}{error.strerror}"
-        self._around.fail(LoadFailed(text, "program"))
+        text = f"{self._launch.node}: stage-in: {name}{error.strerror}"
+        self._launch.fail(LoadFailed(text, "program"))
 
     def fetched(self, channel: int) -> None:
         """One file is here."""
@@ -137,7 +137,7 @@ class Staging:
             if code:
                 raise OSError(code, bytes(data).decode("utf-8", "replace") or os.strerror(code))
             told: Dict[str, Any] = json.loads(bytes(data))
-            source = os.path.join(os.fsdecode(self._around.program.cwd), os.fsdecode(to_bytes(told["from"])))
+            source = os.path.join(os.fsdecode(self._launch.program.cwd), os.fsdecode(to_bytes(told["from"])))
             if f"{source}\0{told['to']}" in self._done:
                 self._files.let_go(channel)
                 self._next_out()
@@ -154,7 +154,7 @@ class Staging:
     def out_failed(self, channel: int, error: OSError) -> None:
         """A stage-out that cannot be is told, and the others go on."""
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        text = f"{self._around.node}: stage-out: {name}{error.strerror}".encode("utf-8", "replace")
+        text = f"{self._launch.node}: stage-out: {name}{error.strerror}".encode("utf-8", "replace")
         self._files.ask(channel, 1, STAGE_FAILED, 0, 0, text, lambda *_: self.sent(channel))
 
     def sent(self, channel: int) -> None:

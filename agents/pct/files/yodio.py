@@ -1,4 +1,4 @@
-"""What ranks get of our own files: yodio and yodpdb on their PATH and PYTHONPATH.
+"""What ranks get of our own files: yodio, yodstate and yodpdb on their PATH and PYTHONPATH.
 
 Where the agent is one archive its files have no names in the file system: each launch gets them written out. In system
 mode users may not read the archive: it has been read before.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 
-from agents.pct.node.paths import YODIO
-
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List
 
-_FILES = ("yodio", "yodio.py", "yodpdb.py")
+#: What ranks under ``--io`` find on their PATH and PYTHONPATH.
+YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
+_FILES = ("yodio", "yodio.py", "yodpdb.py", "yodstate", "yodstate.py")
 _read: Dict[str, bytes] = {}
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 
-from agents.pct.node.paths import life_file, replace_file
-
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Tuple
@@ -26,6 +24,11 @@ def boot_id(run: str, state: str, node: str, mesh_boot: str) -> Tuple[str, bool]
             keep(run, node, known)
             return known, False
     return new_boot_id(run, node, mesh_boot), True
+
+
+def life_file(state: str, node: str) -> str:
+    """A copy of what RUN says of the node's life, in case RUN is removed: boot id, kernel's boot id, incarnation."""
+    return os.path.join(state, f"life-{node}")
 
 
 def read_life(path: str) -> Tuple[str, str, int]:
@@ -53,6 +56,13 @@ def new_boot_id(run: str, node: str, mesh_boot: str) -> str:
 
 def _write(run: str, node: str, chosen: str) -> None:
     replace_file(_path(run, node), f"{chosen} {kernel_boot()}\n")
+
+
+def replace_file(path: str, text: str) -> None:
+    """Write a small file, whole or not at all. OSError."""
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
 
 
 def present(run: str, node: str) -> Tuple[str, int]:

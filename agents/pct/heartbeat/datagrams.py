@@ -11,17 +11,18 @@ import time
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, Loop
 from agents.link.resolver import Names
+from agents.pct.heartbeat import rcas
 from agents.pct.heartbeat.lease import Action, Lease, State
-from agents.wire import heartbeat
+from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
+    from agents.link.journal import Journal
     from agents.link.loop import Timer
     from agents.pct.heartbeat.clock import MeshTime
-    from agents.pct.node.log import Log
     from agents.wire.control import Message
 
 INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
@@ -35,30 +36,38 @@ _OUTSTANDING = 8  # beats whose acknowledgement may still come
 _LEASE_LOOK_S = 0.5
 
 
-class DatagramBeats:
-    """Tells an RCA at one of ``rcas`` (``HOST:PORT``) that this node lives.
+class ContactConfig:
+    """What a node's keeper.json says of its RCAs: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
 
-    ``who()`` makes the register_node message, ``keys()`` has the node's beat keys, ``act`` does what the lease asks,
-    ``remember`` gets the places when an RCA names others.
-    """
+    __slots__ = ("key_file", "lease_s", "mesh_boot", "node", "rcas", "run")
+
+    def __init__(self, config: Dict[str, Any], node: str) -> None:
+        self.run, self.node = str(config["run"]), node
+        self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
+        self.rcas = rcas.known(self.run, node, self.mesh_boot, [str(one) for one in config["rca"]])
+        self.key_file = os.path.join(str(config["trust"]), "beat.key")
+        # an RCA waits for down_s; by then the launches here have to be gone
+        self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)
+
+
+class DatagramBeats:
+    """Tells an RCA that this node lives: ``who()`` is its registration, ``act`` does what the lease asks."""
 
     def __init__(
         self,
         loop: Loop,
-        rcas: List[str],
-        keys: Callable[[], List[bytes]],
+        config: ContactConfig,
         who: Callable[[], Message],
         launches: Callable[[], int],
-        lease_s: float,
         act: Callable[[Action], None],
-        log: Log,
+        log: Journal,
         mesh_time: MeshTime,
-        remember: Callable[[List[str]], None],
     ) -> None:
         self._loop, self._who, self._launches, self._act, self._log = loop, who, launches, act, log
-        self._keys, self._mesh_time, self._remember = keys, mesh_time, remember
-        self._rcas = list(rcas)
-        self._rca = rcas[0]  # the one that is beaten to
+        self._config, self._mesh_time = config, mesh_time
+        self._keys = keys.KeyFile(config.key_file).read
+        self._rcas = list(config.rcas)
+        self._rca = config.rcas[0]  # the one that is beaten to
         self._connected: Any = None  # its address
         self._told: List[str] = []  # the places as an RCA named them last
         self._epochs: Dict[str, int] = {}
@@ -70,13 +79,20 @@ class DatagramBeats:
         self._register = True
         self._interval_s = INTERVAL_S
         self._began_at = time.monotonic()
-        self._lease = Lease(self._began_at, lease_s)
+        self._lease = Lease(self._began_at, config.lease_s)
         self._names = Names(loop, self._beat)
         self._family = 0  # of the first that was found
         self._sock: Optional[Socket] = None
         self._timer: Timer = loop.after(0, self._beat)
         self._lease_timer: Timer
         self._await_lapse()
+
+    def _remember(self, places: List[str]) -> None:
+        self._log.write("rcas", places=places)
+        try:
+            rcas.remember(self._config.run, self._config.node, self._config.mesh_boot, places)
+        except OSError:
+            pass  # no room: this PCT knows them all the same
 
     @property
     def accepts_launches(self) -> bool:
@@ -118,11 +134,13 @@ class DatagramBeats:
             flags |= heartbeat.TIMELESS
         if self._unheard > _TRIES:
             flags |= heartbeat.UNHEARD
+        facts = heartbeat.Facts(
+            who["processors"], self._launches(), _load(), _memory_mb(), who["agent"], who["address"],
+            heartbeat.digest_of(self._told),
+        )  # fmt: skip
         told = heartbeat.Beat(
             who["node"], who["boot_id"], who["incarnation"], self._sequence, flags=flags,
-            epoch=self._epochs.get(self._rca, 0), processors=who["processors"], launches=self._launches(),
-            load=_load(), memory_mb=_memory_mb(), agent=who["agent"], address=who["address"],
-            places=heartbeat.digest_of(self._told),
+            epoch=self._epochs.get(self._rca, 0), facts=facts,
         )  # fmt: skip
         sock = self._towards(self._rca)
         if sock is None:

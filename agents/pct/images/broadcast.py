@@ -14,13 +14,14 @@ from agents.pct.errors import LoadFailed
 from agents.pct.images import store as store_of_images
 from agents.pct.images.chunks import STEP, read_piece, step
 from agents.pct.images.digests import Digests
-from agents.pct.images.fetch import STALL_S, Pull, description
+from agents.pct.images.fetch import STALL_S, Pull, Receiver, description
+from agents.pct.images.image import Image
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Action, Event, Sources, State, ancestors, width
 from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store
-from agents.pct.launch.context import Around, Image
+from agents.pct.launch.context import LaunchContext
 from agents.pct.launch.load import runs_in_place
-from agents.pct.node.paths import launch_socket
+from agents.pct.launch.paths import launch_socket
 from agents.wire.control import Message, control, to_bytes
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import IMAGE, frame
@@ -45,8 +46,8 @@ _ROOM_S = 0.1
 class Images:
     """All images of the launch, as this node sees them."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, launch: LaunchContext) -> None:
+        self._launch = launch
         self._store: Optional[Store] = None
         self._images: List[Image] = []
         self._known = self._asked = self._share = self._push = self._failed = self._cleared = False
@@ -64,18 +65,18 @@ class Images:
     def store(self) -> Store:
         """This launch child's place in the RAM disk. ImageError where there is none."""
         if self._store is None:
-            load = self._around.load
+            load = self._launch.load
             self._store = Store(f"{load.mesh}-{load.name}-{load.launcher}", store_of_images.RAM_DISK)
         return self._store
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything that runs here is here; at once when it never was elsewhere."""
-        around = self._around
-        if runs_in_place(around.program, around.load.ranks):
+        launch = self._launch
+        if runs_in_place(launch.program, launch.load.ranks):
             then()
             return
         self._then = then
-        if around.program.cargo["bcast"] == "ask":
+        if launch.program.payload["bcast"] == "ask":
             self.ask()
         self._check()
 
@@ -83,7 +84,7 @@ class Images:
         """This node, or one below it, has another file than the launcher: which is the right one?"""
         if not self._asked and not self._known:
             self._asked = True
-            self._around.send_up(control({"op": "want"}))
+            self._launch.tree.up.send(control({"op": "want"}))
 
     # the announcement
 
@@ -105,7 +106,7 @@ class Images:
         self._decided()
 
     def _claim(self, in_place: bool) -> None:
-        program, ranks = self._around.program, self._around.load.ranks
+        program, ranks = self._launch.program, self._launch.load.ranks
         paths = {os.fsdecode(program.segment_of(rank).path) for rank in ranks}
         names = set()
         for image in self._images:
@@ -113,7 +114,7 @@ class Images:
             image.folder = LIBRARIES if image.library else str(image.number) if image.name in names else ""
             if not image.library:
                 names.add(image.name)
-            if image.wanted or self._around.is_root:  # the root has all: it is everybody's last source
+            if image.wanted or self._launch.tree.is_root:  # the root has all: it is everybody's last source
                 self._decide(image, in_place)
 
     def _decide(self, image: Image, in_place: bool) -> None:
@@ -156,7 +157,7 @@ class Images:
                 self._compare_placed(image)
         else:
             self._progress(image)
-            self._around.loop.after(wait_s, lambda: self._compare_on(image, then))
+            self._launch.loop.after(wait_s, lambda: self._compare_on(image, then))
 
     def _compare_on(self, image: Image, then: Callable[[bool], None]) -> None:
         self._compare_more(image, then)
@@ -181,7 +182,7 @@ class Images:
             return
         try:
             image.arriving = self._want(image, self._share)
-            if image.arriving.state == "theirs" and self._around.is_root:
+            if image.arriving.state == "theirs" and self._launch.tree.is_root:
                 # Whoever writes it here may be waiting for us: the root waits for nobody.
                 image.arriving = self._want(image, False)
             image.pushed = self._push and image.arriving.state == "mine"
@@ -192,7 +193,7 @@ class Images:
                 return
             # A launch that has just ended may be giving back what it had.
             image.full = error
-            self._around.loop.after(_ROOM_S, lambda: self._get_at_last(image))
+            self._launch.loop.after(_ROOM_S, lambda: self._get_at_last(image))
         except ImageError as error:
             self._broken(image, error)
 
@@ -237,7 +238,7 @@ class Images:
             self._run_there(image, path, Event.PLACED)
 
     def _pass_on(self, data: bytes) -> None:
-        for child in self._around.children:
+        for child in self._launch.tree.children:
             if not child.over:
                 child.follow(data)
 
@@ -245,26 +246,28 @@ class Images:
 
     def _handle(self, image: Image, event: Event) -> None:
         for action in image.machine.handle(event):
-            _DO[action](self, image)
+            self._DO[action](self, image)
 
     def _fetch(self, image: Image) -> None:
         if image.pushed:
             return
-        if self._around.is_root:
-            self._around.send_up(control({"op": "want", "number": image.number}))
+        if self._launch.tree.is_root:
+            self._launch.tree.up.send(control({"op": "want", "number": image.number}))
             image.grew_at = time.monotonic()
-            self._around.loop.after(_STARVED_S, lambda: self._look_at_launcher(image))
+            self._launch.loop.after(_STARVED_S, lambda: self._look_at_launcher(image))
             return
         children = width(image.size, len(self._addresses)) if self._addresses else 2
         image.pull = Pull(
-            self._around.loop,
-            Sources(ancestors(self._around.load.place, children)),
+            self._launch.loop,
+            Sources(ancestors(self._launch.load.place, children)),
             self._source,
-            description(image, self._around.load.launcher),
-            lambda: image.received,
-            lambda offset, data: self._write(image, offset, data),
-            lambda lent, offset, count: self._copy(image, lent, offset, count),
-            lambda reason, answered: self._broken(image, image.missing(reason, answered)),
+            description(image, self._launch.load.launcher),
+            Receiver(
+                lambda: image.received,
+                lambda offset, data: self._write(image, offset, data),
+                lambda file, offset, count: self._copy(image, file, offset, count),
+                lambda reason, answered: self._broken(image, image.missing(reason, answered)),
+            ),
             self._step,
         )
 
@@ -274,7 +277,7 @@ class Images:
         if image.machine.state in (State.FETCHING, State.CROWDED):
             if time.monotonic() - image.grew_at > _STARVED_S:
                 self.starve()
-            self._around.loop.after(_STARVED_S / 2, lambda: self._look_at_launcher(image))
+            self._launch.loop.after(_STARVED_S / 2, lambda: self._look_at_launcher(image))
 
     def starve(self) -> None:
         """The launcher sends nothing: whoever waits for a source, here and below, waits on."""
@@ -283,7 +286,7 @@ class Images:
                 image.pull.wait()
             elif image.machine.state is State.WAITING:
                 image.grew_at = time.monotonic()
-        for child in self._around.children:
+        for child in self._launch.tree.children:
             if not child.over:
                 child.send({"op": "ping", "starved": True})
 
@@ -291,12 +294,12 @@ class Images:
         # on another machine its PCT has somebody carry what its launch child gives (agents/pct/remote/image_proxy.py)
         if self._addresses:
             return self._addresses[place]
-        return launch_socket(self._around.run, self._names[place], self._around.load.launcher)
+        return launch_socket(self._launch.run, self._names[place], self._launch.load.launcher)
 
     def _look_later(self, image: Image) -> None:
         image.looks += 1
         delay = min(_LOOK_LATER_S, _LOOK_S * 1.3 ** min(image.looks, 20))
-        self._around.loop.after(delay, lambda: self._look(image))
+        self._launch.loop.after(delay, lambda: self._look(image))
 
     def _look(self, image: Image) -> None:
         if image.machine.state is not State.WAITING or image.arriving is None:
@@ -315,10 +318,10 @@ class Images:
             self._broken(image, error)
 
     def _tell_full(self, image: Image) -> None:
-        if self._around.is_root and image.arriving is None:
+        if self._launch.tree.is_root and image.arriving is None:
             self._look_at_launcher(image)
-        self._around.send_up(
-            control({"op": "no_room", "node": self._around.node, "number": image.number, "message": image.trouble})
+        self._launch.tree.up.send(
+            control({"op": "no_room", "node": self._launch.node, "number": image.number, "message": image.trouble})
         )
 
     def _drop(self, image: Image) -> None:
@@ -340,7 +343,7 @@ class Images:
 
     def _fail(self, image: Image) -> None:
         self._failed = True
-        self._around.fail(LoadFailed(f"{self._around.node}: {image.trouble}", image.fault, hint=image.hint))
+        self._launch.fail(LoadFailed(f"{self._launch.node}: {image.trouble}", image.fault, hint=image.hint))
 
     def _broken(self, image: Image, error: ImageError) -> None:
         image.trouble, image.hint = error.message, error.hint
@@ -356,7 +359,7 @@ class Images:
             return
         self._then = None
         files = {os.fsencode(image.path): os.fsencode(image.file) for image in wanted if not image.library}
-        for segment in self._around.program.segments:
+        for segment in self._launch.program.segments:
             segment.path = files.get(segment.path, segment.path)
         then()
 
@@ -382,10 +385,10 @@ class Images:
         else:
             self._came(image, image.arriving)
 
-    def _copy(self, image: Image, lent: MappedFile, offset: int, count: int) -> int:
+    def _copy(self, image: Image, file: MappedFile, offset: int, count: int) -> int:
         assert image.arriving is not None
         try:
-            found = image.arriving.copy(lent, offset, count)
+            found = image.arriving.copy(file, offset, count)
         except ImageError as error:
             self._broken(image, error)
             return count
@@ -408,7 +411,7 @@ class Images:
         now = image.grew_at = time.monotonic()
         if now - self._reported > _PROGRESS_S:
             self._reported = now
-            self._around.send_up(control({"op": "progress", "node": self._around.node, "bytes": image.received}))
+            self._launch.tree.up.send(control({"op": "progress", "node": self._launch.node, "bytes": image.received}))
 
     def fetch(self, session: Session, request: Message) -> None:
         """Another node wants an image from us."""
@@ -440,7 +443,7 @@ class Images:
             self._servings.add(number, Serving(session, number, image.size, fd, lambda: image.received, grain))
 
     def _comes_later(self, image: Image) -> bool:
-        if image.machine.state in (State.ASKED, State.CROWDED) and self._around.is_root:
+        if image.machine.state in (State.ASKED, State.CROWDED) and self._launch.tree.is_root:
             return True  # there is nobody else to ask
         return image.comparing is not None and image.arriving is None
 
@@ -478,20 +481,21 @@ class Images:
         while self._memory:
             os.close(self._memory.pop())
         # Only now: others may run it when our ranks have ended. The launcher does it too; this is for a killed one.
-        for path in self._elsewhere if self._around.is_root else ():
+        for path in self._elsewhere if self._launch.tree.is_root else ():
             try:
                 os.unlink(path)
                 os.rmdir(os.path.dirname(path))
             except OSError:
                 pass
 
+    _DO = {
+        Action.FETCH: _fetch,
+        Action.LOOK: _look_later,
+        Action.TELL_FULL: _tell_full,
+        Action.DROP: _drop,
+        Action.USE: _use,
+        Action.FAIL: _fail,
+    }
+
 
 _FOUND_OUT = {"here": Event.FOUND, "mine": Event.OURS, "theirs": Event.THEIRS}
-_DO = {
-    Action.FETCH: Images._fetch,
-    Action.LOOK: Images._look_later,
-    Action.TELL_FULL: Images._tell_full,
-    Action.DROP: Images._drop,
-    Action.USE: Images._use,
-    Action.FAIL: Images._fail,
-}

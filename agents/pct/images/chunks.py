@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #
 # Its owner may cut it short at any time, and a touch of a mapped page that is no more ends a process. So the pages of a
 # piece are asked for before they are touched, by a call that fails instead; what is cut in the moment between the two
-# still ends us, which is told as what it is (agents/pct/node/deaths.py). Where the kernel does not know that call
+# still ends us, which is told as what it is (agents/pct/launch/deaths.py). Where the kernel does not know that call
 # (before 5.14), or the file cannot be mapped, pieces are read into memory of our own.
 
 
@@ -198,10 +198,10 @@ class Reader:
             self._parse()
         return bool(data)
 
-    def _follow(self, lent: MappedFile) -> bool:
+    def _follow(self, file: MappedFile) -> bool:
         if not self._copying:
             return self._hear()
-        found = self._on_file(lent, self._at, min(self._here - self._at, self._step))
+        found = self._on_file(file, self._at, min(self._here - self._at, self._step))
         if not found:
             raise WireError("the file of an image is shorter than was told")
         self._at += found

@@ -11,9 +11,9 @@ import time
 
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now
-from agents.link.trust import FETCH
 from agents.pct.images.chunks import STEP, Reader
 from agents.pct.images.states import Sources
+from agents.wire.address import FETCH
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import check_hello, hello
@@ -36,25 +36,29 @@ _AT_ONCE = 16  # reads before the loop serves others
 GATHERED = 16 << 10, 128 << 10
 
 
-class Pull:
-    """Fetches one image. ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and
-    ``on_file(file, offset, count)`` from a file, and says how much it found; ``on_end(reason, answered)``: whether some
-    source lives and has it not."""
+class Receiver:
+    """What becomes of an image that is fetched.
+
+    ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and ``on_file(file, offset, count)`` from a
+    file, and says how much it found; ``on_end(reason, answered)``: whether some source lives and has it not.
+    """
+
+    __slots__ = ("on_end", "on_file", "on_piece", "received")
 
     def __init__(
-        self,
-        loop: Loop,
-        sources: Sources,
-        address: Callable[[int], str],
-        request: Message,
-        received: Callable[[], int],
-        on_piece: OnPiece,
-        on_file: OnFile,
-        on_end: Callable[[str, bool], None],
-        step: int = STEP,
+        self, received: Callable[[], int], on_piece: OnPiece, on_file: OnFile, on_end: Callable[[str, bool], None]
     ) -> None:
-        self._loop, self._sources, self._address, self._request = loop, sources, address, request
-        self._received, self._on_piece, self._on_file, self._on_end = received, on_piece, on_file, on_end
+        self.received, self.on_piece, self.on_file, self.on_end = received, on_piece, on_file, on_end
+
+
+class Pull:
+    """Fetches one image from ``sources``, each reached at ``address(place)``, into ``to``."""
+
+    def __init__(
+        self, loop: Loop, sources: Sources, address: Callable[[int], str], request: Message, to: Receiver,
+        step: int = STEP,
+    ) -> None:  # fmt: skip
+        self._loop, self._sources, self._address, self._request, self._to = loop, sources, address, request, to
         self._step = step
         self._sock: Optional[socket.socket] = None
         self._reader: Optional[Reader] = None
@@ -89,14 +93,14 @@ class Pull:
         if self._over:
             return
         self._drop()
-        if self._received() > self._had >= 0:
+        if self._to.received() > self._had >= 0:
             self._sources.renew()
             self._answered = False
-        self._had = self._received()
+        self._had = self._to.received()
         place = self._sources.next()
         if place < 0:
             self._over = True
-            self._on_end(self._reason or "nobody has it", self._answered)
+            self._to.on_end(self._reason or "nobody has it", self._answered)
             return
         self._moved = time.monotonic()
         self._connect(self._address(place), self._moved + APPEAR_S, self._life)
@@ -106,7 +110,7 @@ class Pull:
             return
         try:
             sock = connect_now(path, FETCH)
-            begin = self._received()
+            begin = self._to.received()
             ask = dict(self._request, op="fetch", id=1, offset=begin)
             words = control(hello("child")) + control(ask)
             if not getattr(sock, "shaking", False):
@@ -172,11 +176,11 @@ class Pull:
     def _take(self, offset: int, data: memoryview) -> None:
         self._moved = time.monotonic()
         self._gather(offset + len(data))
-        self._on_piece(offset, data)
+        self._to.on_piece(offset, data)
 
-    def _take_file(self, lent: MappedFile, offset: int, count: int) -> int:
+    def _take_file(self, file: MappedFile, offset: int, count: int) -> int:
         self._moved = time.monotonic()
-        return self._on_file(lent, offset, count)
+        return self._to.on_file(file, offset, count)
 
     def _gather(self, come: int) -> None:
         # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one

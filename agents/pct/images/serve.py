@@ -1,6 +1,6 @@
 """Images that others fetch from this node: the file itself is handed over, and then how much of it has arrived.
 
-Whoever fetches is on this machine (for another one's node a courier does it, agents/pct/remote/image_proxy.py), so
+Whoever fetches is on this machine (for another one's node an image proxy does it, agents/pct/remote/image_proxy.py), so
 the bytes need not travel through a socket: it reads them out of the RAM disk, which costs one copy instead of two and
 as many wake-ups as there are notices.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
 
-#: Bytes that have to arrive before a courier, whose machine's link shall not rest, has the next notice.
+#: Bytes that have to arrive before an image proxy, whose machine's link shall not rest, has the next notice.
 FAR_GRAIN = 64 << 10
 
 
@@ -35,7 +35,7 @@ class Serving:
     ) -> None:
         self._session, self._number, self._size, self._fd = session, number, size, fd
         self._available, self._grain = available, grain
-        # Behind a courier a link would rest meanwhile: it is told of each quarter more, a node here of twice as much.
+        # Behind an image proxy a link would rest meanwhile: it is told of each quarter more, a node here of half.
         self._share = 4 if grain <= FAR_GRAIN else 2
         self._told = 0
         session.link.on_drained = self.push

@@ -260,7 +260,7 @@ class Arriving:
         self._expect(offset, len(data))
         self._keep(memoryview(data))
 
-    def copy(self, lent: MappedFile, offset: int, count: int) -> int:
+    def copy(self, file: MappedFile, offset: int, count: int) -> int:
         """The next ``count`` bytes, which stand in that file; how many there were. ImageError as in ``write``.
 
         OSError when the file cannot be read.
@@ -268,7 +268,7 @@ class Arriving:
         self._expect(offset, count)
         end = offset + count
         while self.received < end:
-            data = lent.piece(self.received, min(CACHED, end - self.received))
+            data = file.piece(self.received, min(CACHED, end - self.received))
             if not data:
                 break
             self._keep(data)

@@ -1,1 +1,1 @@
-"""The launch child: one process per launch and node, which owns that launch there."""
+"""What every part of a launch on one node shares: its load, its place in the tree, its files in RUN."""

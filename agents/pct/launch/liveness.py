@@ -12,10 +12,9 @@ from agents.pct.errors import LoadFailed
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Tuple
+    from typing import Callable, Dict, Tuple
 
     from agents.link.loop import Loop
-    from agents.pct.launch.tree import Child
 
 
 #: Seconds of a tick in the tree; ticks without a word after which a child is asked, and those after which it is silent.
@@ -96,25 +95,6 @@ class Pulse:
             return Action.NONE
         self.state, action = entry
         return action
-
-
-class Watch:
-    """Over the children of a launch child. ``told(child, back)``: it has been silent for long, or is ``back``."""
-
-    def __init__(self, loop: Loop, children: List[Child], told: Callable[[Child, bool], None]) -> None:
-        self._loop, self._children, self._told = loop, children, told
-        loop.after(TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        open_ = [child for child in self._children if not child.over]
-        for child in open_:
-            action = child.pulse.tick(-1 if child.link is None else child.link.delivered)
-            if action is Action.ASK:
-                child.send({"op": "ping"})
-            elif action is not Action.NONE:
-                self._told(child, action is Action.TELL_BACK)
-        if open_:
-            self._loop.after(TICK_S, self._tick)
 
 
 # Until the processes of a launch on one node are held: a slow node is waited for, one that stands still is not.

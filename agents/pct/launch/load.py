@@ -8,13 +8,11 @@ from agents.pct.errors import LoadFailed
 from agents.wire.control import Message, decode, to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.messages import DOWN, check
+from agents.wire.renames import new_names
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
-
-    from agents.pct.launch.rank_environment import OwnVariables
-    from agents.pct.mpi.server import Parallel
 
 SMALLEST_WINDOW = 64 << 10
 
@@ -38,18 +36,16 @@ class Program:
     """The part of a load that is the same on all nodes."""
 
     __slots__ = (
-        "cargo", "cwd", "env", "hold", "limits", "manner", "own", "parallel", "pmi", "segments", "subgroups", "umask",
+        "cwd", "env", "hold", "limits", "options", "parallel", "payload", "segments", "subgroups", "umask",
     )  # fmt: skip
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
-        self.own: Optional[OwnVariables] = None  # variables that differ from rank to rank, besides their numbers
         self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
-        self.cargo: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch/payload.py)
-        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/server.py)
-        self.pmi: Optional[Parallel] = None
+        self.payload: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch_child/payload.py)
+        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/pmi_server.py)
         self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
-        self.manner: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/launch/options.py)
+        self.options: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/launch/options.py)
 
     def segment_of(self, rank: int) -> Segment:
         """The command line of ``rank``."""
@@ -123,7 +119,7 @@ def read_load(message: Message) -> Load:
 def read_program(payload: bytes) -> Program:
     """A common frame as a Program. LoadFailed when it is none."""
     try:
-        common = decode(payload)
+        common = new_names(decode(payload))
         segments = [
             Segment(
                 int(item["first"]),
@@ -139,9 +135,9 @@ def read_program(payload: bytes) -> Program:
                 segment.env = clean_environment([to_bytes(entry) for entry in item["env"]])
         env = clean_environment([to_bytes(entry) for entry in common["env"]])
         program = Program(segments, env, to_bytes(common["cwd"]), int(common["umask"]), str(common.get("hold", "exec")))
-        program.cargo = dict(common.get("cargo", {}))
+        program.payload = dict(common.get("payload", {}))
         program.subgroups = bool(common.get("subgroups", False))
-        program.manner = dict(common.get("manner", {}))
+        program.options = dict(common.get("run_options", {}))
         program.limits = [(int(number), int(soft)) for number, soft in common.get("limits", ())]
         program.parallel = dict(common.get("parallel", {}))
         return program
@@ -246,14 +242,14 @@ def identity(path: bytes) -> List[int]:
 
 def plain(program: Program, ranks: List[int]) -> bool:
     """Whether nothing travels with this launch: every program of ``ranks`` runs in place, and no files are served."""
-    if not program.cargo:
+    if not program.payload:
         return True
-    return program.cargo.keys() == {"bcast"} and runs_in_place(program, ranks)
+    return program.payload.keys() == {"bcast"} and runs_in_place(program, ranks)
 
 
 def runs_in_place(program: Program, ranks: List[int]) -> bool:
     """Whether every program of ``ranks`` stands here as it does at the launcher, and may run there."""
-    if program.cargo["bcast"] != "ask":
+    if program.payload["bcast"] != "ask":
         return False
     segments = {segment.first: segment for segment in map(program.segment_of, ranks)}
     return all(segment.file == identity(segment.path) for segment in segments.values())

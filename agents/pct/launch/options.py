@@ -1,4 +1,4 @@
-"""How ranks are run when a launch asks for more than the plain way: ``manner`` of the common frame.
+"""How ranks are run when a launch asks for more than the plain way: ``run_options`` of the common frame.
 
 Loaded only where there is one. Everything that can be refused is refused when the load is read, before anything starts.
 """
@@ -11,7 +11,7 @@ import time
 from agents.link.lean import signal
 from agents.linux import prctl
 from agents.pct.errors import LoadFailed
-from agents.pct.launch.load import Load, Program, Segment
+from agents.pct.launch.load import Load, Segment
 from agents.wire.control import to_bytes
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 #: Where a rank can be made to sleep (-sleep); the launcher itself sleeps before GO.
 AFTER_FORK, BEFORE_EXEC, AFTER_EXEC = "fork", "exec", "loaded"
+#: What makes the run-times of other languages tell their own stack; put into the ranks' environment unless set.
+RANK_ENVIRONMENT = {b"PYTHONFAULTHANDLER": b"1", b"RUST_BACKTRACE": b"1", b"GOTRACEBACK": b"crash"}
 _STRACE = ("/usr/bin/strace", "/bin/strace", "/usr/local/bin/strace")
 
 
 class RunOptions:
     """What ``wanted`` asks for, for the ranks of this node. LoadFailed when this node cannot do it."""
 
-    def __init__(self, wanted: "Dict[str, Any]", load: Load, program: Program) -> None:
+    def __init__(self, wanted: "Dict[str, Any]", load: Load) -> None:
         self._load = load
         try:
             self.at_once = int(wanted.get("backtrace", 0))
@@ -46,12 +48,13 @@ class RunOptions:
         except LoadFailed:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise LoadFailed(f"the manner of the load is wrong: {error!r:.80}", "launch") from None
-        if self.at_once:
-            from agents.pct.debug.crash import RANK_ENVIRONMENT
+            raise LoadFailed(f"the run options of the load are wrong: {error!r:.80}", "launch") from None
 
+    def complete(self, env: "Dict[bytes, bytes]") -> None:
+        """Add to the ranks' environment what runtimes need to tell more of a crash; what the user has set stays."""
+        if self.at_once:
             for name, value in RANK_ENVIRONMENT.items():
-                program.env.setdefault(name, value)
+                env.setdefault(name, value)
 
     @property
     def patience_s(self) -> float:

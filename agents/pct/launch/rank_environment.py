@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agents.link.journal import Journal
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Program
-from agents.pct.node.log import Log
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class OwnVariables:
         return [name + b"=" + value for name, value in self.of(rank).items()]
 
 
-def prepare(load: Load, program: Program, devices: "Sequence[int]", log: Log) -> None:
-    """Give ``program`` its variables, and name in the log the lines' roots that are here. LoadFailed."""
-    program.own = OwnVariables(load, program, devices)
+def own_variables(load: Load, program: Program, devices: "Sequence[int]", log: Journal) -> OwnVariables:
+    """The variables of every rank here; the log names the lines' roots that are here. LoadFailed."""
+    own = OwnVariables(load, program, devices)
     if program.subgroups:
         for number, segment in enumerate(program.segments):
             if segment.first in load.ranks:
@@ -79,3 +79,4 @@ def prepare(load: Load, program: Program, devices: "Sequence[int]", log: Log) ->
                     ranks=segment.size,
                     path=path,
                 )
+    return own

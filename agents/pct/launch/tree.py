@@ -1,4 +1,4 @@
-"""The links towards the children in the tree of a launch: connected side by side, none ever waited for."""
+"""The tree of a launch: links towards the children, connected side by side and never waited for, and the way up."""
 
 from __future__ import annotations
 
@@ -9,22 +9,47 @@ from agents.link.lean import socket
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now
-from agents.link.trust import LAUNCH
-from agents.pct.launch.liveness import Pulse
+from agents.pct.launch.liveness import TICK_S, Action, Pulse
 from agents.pct.launch.load import subtree_of
-from agents.pct.stdio.stdin import ChildSink, Sink
+from agents.pct.stdio.stdin import ChildSink
 from agents.pct.stdio.stdout import Returns
+from agents.wire.address import LAUNCH
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, FILE, STDERR, STDIN, STDOUT, frame
-from agents.wire.messages import UP, check, check_hello, hello
+from agents.wire.messages import DOWN, UP, check, check_hello, hello
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set
 
     from agents.link.link import Link
     from agents.link.loop import Loop, Timer
+
+    class ChildEvents(Protocol):
+        """What a launch child hears of its children."""
+
+        def child_said(self, child: "Child", op: str, message: Message) -> None:
+            """One of UP (agents/wire/messages.py)."""
+
+        def child_wrote(self, child: "Child", kind: int, payload: bytes) -> None:
+            """A frame of output of a rank below."""
+
+        def child_lost(self, child: "Child", reason: str, death: Optional[Message] = None) -> None:
+            """A subtree has gone; with ``death`` its PCT lives, and says how its launch child died."""
+
+        def input_taken(self) -> None:
+            """Standard input has been taken."""
+
+    class TreePart(Protocol):
+        """A part of a launch that has messages of its own."""
+
+        def orders(self) -> Mapping[str, Callable[[Message], None]]:
+            """What it does with messages from the parent, by their op."""
+
+        def reports(self) -> Mapping[str, Callable[["Child", Message], None]]:
+            """What it does with messages from children, by their op."""
+
 
 #: A PCT that has just died is back within this many seconds, or its node is of no use now.
 CONNECT_S = 2.0
@@ -44,10 +69,7 @@ class Child:
         load: Message,
         common: bytes,
         window: int,
-        on_message: "Callable[[Child, str, Message], None]",
-        on_output: "Callable[[Child, int, bytes], None]",
-        on_lost: "Callable[[Child, str, Message], None]",
-        on_input_taken: Callable[[Sink], None],
+        events: "ChildEvents",
     ) -> None:
         self.loop = loop
         self.name = str(run[0]["name"])
@@ -62,16 +84,16 @@ class Child:
         self._address, self._launcher = str(run[0]["address"]), int(load["launcher"])
         hello_ = _HELLO
         if not self._address.startswith("/"):
-            from agents.pct.remote.load_check import for_subtree, greeting
+            from agents.wire.credential import for_subtree, greeting
 
             hello_ = control({**hello("parent"), **greeting(load, self.name)})
             load = for_subtree(load, [str(node["name"]) for node in run[1:]])
         self._first = hello_ + control(load) + frame(COMMON, common)
-        self._on_message, self._on_output, self._on_lost = on_message, on_output, on_lost
+        self._events = events
         self._deadline = time.monotonic() + CONNECT_S
         self.link: Optional[Link] = None
         self.returns = Returns(window, lambda count: self.send({"op": "credit", "bytes": count}))
-        self.sink = ChildSink(self._send_input, lambda: self.send({"op": "eof"}), on_input_taken)
+        self.sink = ChildSink(self._send_input, lambda: self.send({"op": "eof"}), events.input_taken)
         self._connect()
 
     def _connect(self) -> None:
@@ -98,7 +120,7 @@ class Child:
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         self.pulse.heard = True
         if kind in (STDOUT, STDERR):
-            self._on_output(self, kind, payload)
+            self._events.child_wrote(self, kind, payload)
             return
         if kind == FILE and self.on_file is not None:
             self.on_file(payload)
@@ -120,7 +142,7 @@ class Child:
         if op == "credit":
             self.sink.grant(message["bytes"])
         elif op != "pong":
-            self._on_message(self, op, message)
+            self._events.child_said(self, op, message)
 
     def _on_end(self, link: Link, reason: str) -> None:
         failure = link.failure
@@ -130,15 +152,15 @@ class Child:
         elif failure is not None or self.over:
             self._lose(reason)
         else:
-            from agents.pct.node.deaths import ask
+            from agents.pct.launch.deaths import ask
 
-            ask(self.loop, self._address, hello("pct"), self._launcher, lambda fate: self._lose(reason, fate))
+            ask(self.loop, self._address, hello("pct"), self._launcher, lambda death: self._lose(reason, death))
 
-    def _lose(self, reason: str, fate: Optional[Message] = None) -> None:
+    def _lose(self, reason: str, death: Optional[Message] = None) -> None:
         if not self.over:
             # from the loop, never from inside the constructor
-            told = fate or {"message": reason}
-            self.loop.after(0, lambda: None if self.over else self._on_lost(self, told["message"], fate or {}))
+            why = str(death["message"]) if death else reason
+            self.loop.after(0, lambda: None if self.over else self._events.child_lost(self, why, death))
 
     def _send_input(self, data: bytes) -> None:
         if self.link is not None:
@@ -172,11 +194,23 @@ class Child:
             self.link.close()
 
 
-def tell_all(children: List[Child], data: bytes, ranks: Optional[List[int]] = None) -> None:
-    """Frames for every child that is not over; with ``ranks``, for those that have one of them below."""
-    for child in children:
-        if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
-            child.send_raw(data)
+class Watch:
+    """Over the children of a launch child. ``told(child, back)``: it has been silent for long, or is ``back``."""
+
+    def __init__(self, loop: Loop, children: List[Child], told: Callable[[Child, bool], None]) -> None:
+        self._loop, self._children, self._told = loop, children, told
+        loop.after(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        open_ = [child for child in self._children if not child.over]
+        for child in open_:
+            action = child.pulse.tick(-1 if child.link is None else child.link.delivered)
+            if action is Action.ASK:
+                child.send({"op": "ping"})
+            elif action is not Action.NONE:
+                self._told(child, action is Action.TELL_BACK)
+        if open_:
+            self._loop.after(TICK_S, self._tick)
 
 
 # What a launch child tells its parent: a greeting first, and ends of ranks gathered for a moment.
@@ -237,3 +271,46 @@ class Upward:
             self._closed = []
         if data or more:
             self.send(data + more)
+
+
+class Tree:
+    """A launch on one node among the others: its parent, its children, and who handles which message of theirs."""
+
+    def __init__(self, up: Upward, is_root: bool) -> None:
+        self.up, self.is_root = up, is_root
+        self.children: List[Child] = []
+        self.orders: Dict[str, Callable[[Message], None]] = {}  # from the parent, by op
+        self.reports: Dict[str, Callable[[Child, Message], None]] = {}  # from children, by op
+
+    def add(self, part: TreePart) -> None:
+        """From now on ``part`` handles its messages."""
+        self.orders.update(part.orders())
+        self.reports.update(part.reports())
+
+    def on_order(self, message: Message) -> None:
+        """Handle a message from the parent. WireError when it makes no sense; without a handler it is ignored."""
+        try:
+            op = check(DOWN, message)
+        except AgentError as error:
+            raise WireError(error.message) from None
+        handler = self.orders.get(op)
+        if handler is not None:
+            handler(message)
+
+    def on_report(self, child: Child, op: str, message: Message) -> None:
+        """Handle a message from a child; without a handler it is ignored."""
+        handler = self.reports.get(op)
+        if handler is not None and not child.over:
+            handler(child, message)
+
+    def send_down(self, data: bytes, ranks: Optional[List[int]] = None) -> None:
+        """Frames for every child that is not over; with ``ranks``, for those that have one of them below."""
+        for child in self.children:
+            if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
+                child.send_raw(data)
+
+    def drop(self) -> None:
+        """Let every child go that is not over."""
+        for child in self.children:
+            if not child.over:
+                child.drop()

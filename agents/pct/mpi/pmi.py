@@ -9,38 +9,16 @@ from __future__ import annotations
 from agents.link.lean import Enum
 from agents.pct.mpi.pmi1 import Pmi1
 from agents.pct.mpi.pmi2 import Pmi2
-from agents.pct.mpi.pmi_syntax import (  # fmt: skip
-    ABORT,
-    APPNUM,
-    FENCE,
-    FINALIZE,
-    FULLINIT,
-    GET,
-    GET_JOB,
-    GET_NODE,
-    INIT,
-    JOBID,
-    KVSNAME,
-    LOOKUP,
-    MAXES,
-    PUBLISH,
-    PUT,
-    PUT_NODE,
-    SPAWN,
-    UNIVERSE,
-    UNPUBLISH,
-    PmiError,
-    Request,
-    Verb,
-)
+from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
-    from agents.pct.mpi.kvs import Exchange
+    from agents.pct.mpi.fences import Exchange
 
     Action = Tuple[Any, ...]
+    _Entry = Tuple[Callable[["Client", Request], "State"], Tuple["State", ...]]
 
 
 MAPPING = "PMI_process_mapping"
@@ -55,6 +33,10 @@ class State(Enum):
     ASKING = "asking"  # waits for an answer from the tree
     FINALISED = "finalised"
     ABORTED = "aborted"
+
+
+S = State
+_ON = (S.INITIALISED,)
 
 
 class Do(Enum):
@@ -103,7 +85,7 @@ class Client:
         return self._actions
 
     def _handle(self, request: Request) -> None:
-        entry = TRANSITIONS.get((self.state, request.verb))
+        entry = self.TRANSITIONS.get((self.state, request.verb))
         if entry is None:
             raise PmiError(f"{request.verb.name.lower()} from a rank that is {self.state.value}")
         state = entry[0](self, request)
@@ -150,9 +132,9 @@ class Client:
         return State.INITIALISED
 
     def _constant(self, request: Request) -> State:
-        values: "Dict[Verb, object]" = {
-            UNIVERSE: self._world.size, APPNUM: self._appnum, KVSNAME: self._world.kvsname, JOBID: self._world.kvsname,
-        }  # fmt: skip
+        world = self._world
+        values: Dict[Verb, object] = {Verb.UNIVERSE: world.size, Verb.APPNUM: self._appnum}
+        values[Verb.KVSNAME] = values[Verb.JOBID] = world.kvsname
         return self._say(request, str(values.get(request.verb, "")))
 
     def _put(self, request: Request) -> State:
@@ -178,7 +160,7 @@ class Client:
         self._pending = request
         name = request.get("key") or request.get("name") or request.get("service")
         what = request.verb.name.lower()
-        if request.verb is GET_NODE and request.get("wait").upper() == "TRUE":
+        if request.verb is Verb.GET_NODE and request.get("wait").upper() == "TRUE":
             what = "await_node"
         self._actions.append((Do.ASK, what, name, request.get("value") or request.get("port")))
         return State.ASKING
@@ -200,37 +182,31 @@ class Client:
         self._actions.append((Do.ABORT, code & 0xFF or 1, (request.get("message") or request.get("msg")).strip()))
         return State.ABORTED
 
-
-S, C = State, Client
-_ON = (S.INITIALISED,)
-if TYPE_CHECKING:
-    _Entry = Tuple[Callable[[Client, Request], State], Tuple[State, ...]]
-
-#: (state, verb): (what is decided, the states it may lead to). Commands come in lock-step; what else comes is a fault.
-TRANSITIONS: "Dict[Tuple[State, Verb], _Entry]" = {
-    (S.SILENT, INIT): (C._init, (S.INITIALISED, S.FINALISED)),
-    (S.SILENT, ABORT): (C._abort, (S.ABORTED,)),
-    (S.FINALISED, INIT): (C._init, (S.INITIALISED, S.FINALISED)),  # a script's second program
-    (S.FINALISED, ABORT): (C._abort, (S.ABORTED,)),
-    (S.INITIALISED, FULLINIT): (C._full_init, _ON),
-    (S.INITIALISED, MAXES): (C._constant, _ON),
-    (S.INITIALISED, UNIVERSE): (C._constant, _ON),
-    (S.INITIALISED, APPNUM): (C._constant, _ON),
-    (S.INITIALISED, KVSNAME): (C._constant, _ON),
-    (S.INITIALISED, JOBID): (C._constant, _ON),
-    (S.INITIALISED, PUT): (C._put, _ON),
-    (S.INITIALISED, GET): (C._get, _ON),
-    (S.INITIALISED, GET_JOB): (C._job_attribute, _ON),
-    (S.INITIALISED, FENCE): (C._fence, (S.FENCED,)),
-    (S.INITIALISED, PUT_NODE): (C._ask, (S.ASKING,)),
-    (S.INITIALISED, GET_NODE): (C._ask, (S.ASKING,)),
-    (S.INITIALISED, PUBLISH): (C._ask, (S.ASKING,)),
-    (S.INITIALISED, UNPUBLISH): (C._ask, (S.ASKING,)),
-    (S.INITIALISED, LOOKUP): (C._ask, (S.ASKING,)),
-    (S.INITIALISED, SPAWN): (C._refuse_spawn, _ON),
-    (S.INITIALISED, ABORT): (C._abort, (S.ABORTED,)),
-    (S.INITIALISED, FINALIZE): (C._finalize, (S.FINALISED,)),
-    (S.FENCED, ABORT): (C._abort, (S.ABORTED,)),
-    (S.ASKING, ABORT): (C._abort, (S.ABORTED,)),
-    (S.ABORTED, ABORT): (C._abort, (S.ABORTED,)),
-}
+    #: (state, verb): (what is decided, the states it may lead to). Commands come in lock-step; all else is a fault.
+    TRANSITIONS: Dict[Tuple[State, Verb], _Entry] = {
+        (S.SILENT, Verb.INIT): (_init, (S.INITIALISED, S.FINALISED)),
+        (S.SILENT, Verb.ABORT): (_abort, (S.ABORTED,)),
+        (S.FINALISED, Verb.INIT): (_init, (S.INITIALISED, S.FINALISED)),  # a script's second program
+        (S.FINALISED, Verb.ABORT): (_abort, (S.ABORTED,)),
+        (S.INITIALISED, Verb.FULLINIT): (_full_init, _ON),
+        (S.INITIALISED, Verb.MAXES): (_constant, _ON),
+        (S.INITIALISED, Verb.UNIVERSE): (_constant, _ON),
+        (S.INITIALISED, Verb.APPNUM): (_constant, _ON),
+        (S.INITIALISED, Verb.KVSNAME): (_constant, _ON),
+        (S.INITIALISED, Verb.JOBID): (_constant, _ON),
+        (S.INITIALISED, Verb.PUT): (_put, _ON),
+        (S.INITIALISED, Verb.GET): (_get, _ON),
+        (S.INITIALISED, Verb.GET_JOB): (_job_attribute, _ON),
+        (S.INITIALISED, Verb.FENCE): (_fence, (S.FENCED,)),
+        (S.INITIALISED, Verb.PUT_NODE): (_ask, (S.ASKING,)),
+        (S.INITIALISED, Verb.GET_NODE): (_ask, (S.ASKING,)),
+        (S.INITIALISED, Verb.PUBLISH): (_ask, (S.ASKING,)),
+        (S.INITIALISED, Verb.UNPUBLISH): (_ask, (S.ASKING,)),
+        (S.INITIALISED, Verb.LOOKUP): (_ask, (S.ASKING,)),
+        (S.INITIALISED, Verb.SPAWN): (_refuse_spawn, _ON),
+        (S.INITIALISED, Verb.ABORT): (_abort, (S.ABORTED,)),
+        (S.INITIALISED, Verb.FINALIZE): (_finalize, (S.FINALISED,)),
+        (S.FENCED, Verb.ABORT): (_abort, (S.ABORTED,)),
+        (S.ASKING, Verb.ABORT): (_abort, (S.ABORTED,)),
+        (S.ABORTED, Verb.ABORT): (_abort, (S.ABORTED,)),
+    }

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from agents.pct.mpi.pmi_syntax import (  # fmt: skip
-    ABORT,
-    APPNUM,
-    FENCE,
-    FINALIZE,
-    GET,
-    INIT,
-    KVSNAME,
-    LOOKUP,
-    MAXES,
-    PUBLISH,
-    PUT,
-    SPAWN,
-    UNIVERSE,
-    UNPUBLISH,
-    PmiError,
-    Request,
-)
+from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -28,9 +11,10 @@ if TYPE_CHECKING:
 LINE_MAX = 80 << 10
 
 _VERBS = {
-    "init": INIT, "get_maxes": MAXES, "get_universe_size": UNIVERSE, "get_appnum": APPNUM, "get_my_kvsname": KVSNAME,
-    "put": PUT, "get": GET, "barrier_in": FENCE, "finalize": FINALIZE, "abort": ABORT, "publish_name": PUBLISH,
-    "unpublish_name": UNPUBLISH, "lookup_name": LOOKUP,
+    "init": Verb.INIT, "get_maxes": Verb.MAXES, "get_universe_size": Verb.UNIVERSE, "get_appnum": Verb.APPNUM,
+    "get_my_kvsname": Verb.KVSNAME, "put": Verb.PUT, "get": Verb.GET, "barrier_in": Verb.FENCE, "abort": Verb.ABORT,
+    "finalize": Verb.FINALIZE, "publish_name": Verb.PUBLISH, "unpublish_name": Verb.UNPUBLISH,
+    "lookup_name": Verb.LOOKUP,
 }  # fmt: skip
 #: Keys whose value is the rest of the line: it may hold blanks.
 _TAILS = {"put": " value=", "publish_name": " port=", "abort": " message="}
@@ -55,7 +39,7 @@ class Pmi1:
             request = self._line(line.decode("latin-1"))
             if request is not None:
                 found.append(request)
-                if request.verb is INIT and request.get("pmi_version") == "2":
+                if request.verb is Verb.INIT and request.get("pmi_version") == "2":
                     self._rest = b"\n".join([*lines[number:], self._rest])  # frames follow
                     break
         return found
@@ -87,7 +71,7 @@ class Pmi1:
         elif line == "endcmd":
             members, self._spawn = self._spawn, None
             last = members.get("totspawns", "1") == members.get("spawnssofar", "1")
-            return Request(SPAWN, members) if last else None
+            return Request(Verb.SPAWN, members) if last else None
         else:
             name, _, value = line.partition("=")
             self._spawn[name] = value
@@ -101,9 +85,9 @@ class Pmi1:
         """The line that answers ``request`` with ``value``, or says why there is none."""
         verb, code = request.verb, "0" if found else "-1"
         told = f" msg={why.replace(' ', '_')}" if why else ""
-        if verb is GET:
+        if verb is Verb.GET:
             line = f"get_result rc={code}{told or ' msg=success'} value={value if found else 'unknown'}"
-        elif verb is LOOKUP:
+        elif verb is Verb.LOOKUP:
             line = f"lookup_result info={'ok' if found else 'fail'} rc={code}{told} port={value}"
         else:
             line = _PLAIN[verb].format(value=value, rc=code, info="ok" if found else "fail") + told
@@ -111,14 +95,14 @@ class Pmi1:
 
 
 _PLAIN = {
-    MAXES: "maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
-    UNIVERSE: "universe_size size={value}",
-    APPNUM: "appnum appnum={value}",
-    KVSNAME: "my_kvsname kvsname={value}",
-    PUT: "put_result rc={rc}",
-    FENCE: "barrier_out rc={rc}",
-    FINALIZE: "finalize_ack rc={rc}",
-    PUBLISH: "publish_result info={info} rc={rc}",
-    UNPUBLISH: "unpublish_result info={info} rc={rc}",
-    SPAWN: "spawn_result rc={rc}",
+    Verb.MAXES: "maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
+    Verb.UNIVERSE: "universe_size size={value}",
+    Verb.APPNUM: "appnum appnum={value}",
+    Verb.KVSNAME: "my_kvsname kvsname={value}",
+    Verb.PUT: "put_result rc={rc}",
+    Verb.FENCE: "barrier_out rc={rc}",
+    Verb.FINALIZE: "finalize_ack rc={rc}",
+    Verb.PUBLISH: "publish_result info={info} rc={rc}",
+    Verb.UNPUBLISH: "unpublish_result info={info} rc={rc}",
+    Verb.SPAWN: "spawn_result rc={rc}",
 }

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from agents.pct.mpi.pmi_syntax import (  # fmt: skip
-    ABORT,
-    FENCE,
-    FINALIZE,
-    FULLINIT,
-    GET,
-    GET_JOB,
-    GET_NODE,
-    JOBID,
-    LOOKUP,
-    PUBLISH,
-    PUT,
-    PUT_NODE,
-    SPAWN,
-    UNPUBLISH,
-    PmiError,
-    Request,
-)
+from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -28,9 +11,10 @@ if TYPE_CHECKING:
 _HEAD, FRAME_MAX = 6, 80 << 10
 
 _VERBS = {
-    "fullinit": FULLINIT, "job-getid": JOBID, "info-getjobattr": GET_JOB, "info-getnodeattr": GET_NODE,
-    "info-putnodeattr": PUT_NODE, "kvs-put": PUT, "kvs-get": GET, "kvs-fence": FENCE, "name-publish": PUBLISH,
-    "name-unpublish": UNPUBLISH, "name-lookup": LOOKUP, "spawn": SPAWN, "abort": ABORT, "finalize": FINALIZE,
+    "fullinit": Verb.FULLINIT, "job-getid": Verb.JOBID, "info-getjobattr": Verb.GET_JOB,
+    "info-getnodeattr": Verb.GET_NODE, "info-putnodeattr": Verb.PUT_NODE, "kvs-put": Verb.PUT, "kvs-get": Verb.GET,
+    "kvs-fence": Verb.FENCE, "name-publish": Verb.PUBLISH, "name-unpublish": Verb.UNPUBLISH,
+    "name-lookup": Verb.LOOKUP, "spawn": Verb.SPAWN, "abort": Verb.ABORT, "finalize": Verb.FINALIZE,
 }  # fmt: skip
 _NAMES = {verb: name for name, verb in _VERBS.items()}
 
@@ -79,13 +63,13 @@ class Pmi2:
         members = {"cmd": f"{_NAMES[verb]}-response"}
         if "thrid" in request.members:
             members["thrid"] = request.members["thrid"]
-        if verb is JOBID:
+        if verb is Verb.JOBID:
             members["jobid"] = value
-        elif verb in (GET, GET_JOB, GET_NODE, LOOKUP):
+        elif verb in (Verb.GET, Verb.GET_JOB, Verb.GET_NODE, Verb.LOOKUP):
             members["found"] = "TRUE" if found else "FALSE"
             if found:
                 members["value"] = value
-            if verb is LOOKUP and found:
+            if verb is Verb.LOOKUP and found:
                 members["port"] = value
         elif not found:
             code = "-1"

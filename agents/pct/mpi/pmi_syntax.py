@@ -17,11 +17,6 @@ class Verb(Enum):
     PUBLISH, UNPUBLISH, LOOKUP, SPAWN, ABORT, FINALIZE = range(13, 19)
 
 
-INIT, FULLINIT, MAXES, UNIVERSE, APPNUM, KVSNAME, JOBID = list(Verb)[:7]
-PUT, GET, FENCE, GET_JOB, GET_NODE, PUT_NODE = list(Verb)[7:13]
-PUBLISH, UNPUBLISH, LOOKUP, SPAWN, ABORT, FINALIZE = list(Verb)[13:]
-
-
 class PmiError(Exception):
     """What a client sent is no PMI; the message says how."""
 

@@ -2,7 +2,7 @@
 
 The server is a process of its own (agents/pmix), one for each launch and machine, whatever PCTs the ranks run under:
 the launch child that has the machine's first rank starts it. What ranks fence is one value in the tree's exchange
-(agents/pct/mpi/kvs.py) for each machine; fence 0 there is no rank's: it says that everybody has connected.
+(agents/pct/mpi/fences.py) for each machine; fence 0 there is no rank's: it says that everybody has connected.
 """
 
 from __future__ import annotations
@@ -21,20 +21,34 @@ from agents.link.sockets import own_directory as own_socket_directory
 from agents.linux import prctl
 from agents.pct.errors import LoadFailed
 from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory
-from agents.pct.mpi.kvs import VALUE_MAX
-from agents.pct.node.paths import pmix_directory
+from agents.pct.launch.paths import pmix_directory
+from agents.pct.mpi.fences import VALUE_MAX
+from agents.pct.mpi.process_mapping import first_rank, host_of
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import PMIX_SAYS, check
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, NoReturn, Optional
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Protocol
 
-    from agents.link.loop import Loop
-    from agents.pct.launch.load import Load, Program
-    from agents.pct.mpi.kvs import Exchange
+    from agents.pct.launch.context import LaunchContext
+    from agents.pct.mpi.fences import Exchange
     from agents.wire.control import Message
+
+    class Pmi(Protocol):
+        """The PMI server of this node (pmi_server.py), as PMIx needs it."""
+
+        @property
+        def exchange(self) -> Exchange: ...
+
+        def settle(self) -> None: ...
+
+        def abort(self, rank: int, status: Optional[int], text: str) -> None: ...
+
+        def ask(self, rank: int, what: str, name: str, value: str) -> None: ...
+
+        def to_child_of(self, message: Message) -> bool: ...
 
 
 # Where Open MPI keeps the memory that its ranks share: a directory of the launch's own in the RAM disk.
@@ -118,28 +132,13 @@ class PmixRank:
         self.asking: "List[int]" = []  # tickets of questions for names, in the order of their answers
 
 
-class Around:
-    """What PMIx needs of its launch child."""
-
-    __slots__ = ("abort", "ask", "clients", "exchange", "is_root", "note", "run", "send_up", "settle", "to_child_of")
-
-    def __init__(
-        self, run: str, is_root: bool, clients: "Dict[int, Any]", exchange: "Callable[[], Exchange]",
-        settle: "Callable[[], None]", send_up: "Callable[[bytes], None]", to_child_of: "Callable[..., bool]",
-        abort: "Callable[[int, Optional[int], str], None]", note: "Callable[[str], None]",
-        ask: "Callable[[int, str, str, str], None]",
-    ) -> None:  # fmt: skip
-        self.ask = ask
-        self.run, self.is_root, self.clients, self.exchange, self.settle = run, is_root, clients, exchange, settle
-        self.send_up, self.to_child_of, self.abort, self.note = send_up, to_child_of, abort, note
-
-
 class Pmix:
-    """One launch child and its machine's server."""
+    """One launch child and its machine's server. ``clients``: for each rank what it has said; ``note``: for people."""
 
-    def __init__(self, loop: "Loop", load: "Load", program: "Program", around: Around) -> None:
-        self._loop, self._load, self._program, self._around = loop, load, program, around
-        told = program.parallel
+    def __init__(self, launch: LaunchContext, pmi: Pmi, clients: Dict[int, Any], note: Callable[[str], None]) -> None:
+        self._launch, self._pmi, self._clients, self._note = launch, pmi, clients, note
+        self._loop, self._load, self._program = launch.loop, launch.load, launch.program
+        load, told = launch.load, launch.program.parallel
         self._hosts: "List[List[int]]" = [list(run) for run in told.get("hosts") or [[0, load.size]]]
         self._library = str(told.get("library", ""))
         self._link: "Optional[Link]" = None
@@ -160,9 +159,9 @@ class Pmix:
     def prepare(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
         """Call ``then`` when the server has said how ranks find it, or ``failed``."""
         self._then, self._failed, self._began = then, failed, time.monotonic()
-        here = _machine_of(self._hosts, self._load.ranks[0])
-        self._leads = _first_rank(self._hosts, here) in self._load.ranks
-        self._directory = pmix_directory(self._around.run, self._load.launcher, here)
+        here = host_of(self._hosts, self._load.ranks[0])
+        self._leads = first_rank(self._hosts, here) in self._load.ranks
+        self._directory = pmix_directory(self._launch.run, self._load.launcher, here)
         try:
             if self._leads:
                 self._start(here)
@@ -227,8 +226,8 @@ class Pmix:
         self._link = None
         if not self._variables:
             self._fail(f"its PMIx server ended: {reason}", "")
-        elif any(self._around.clients[rank].speaking for rank in self._load.ranks if rank in self._around.clients):
-            self._around.abort(self._load.ranks[0], 125, f"the PMIx server on {self._load.name} is gone")
+        elif any(self._clients[rank].speaking for rank in self._load.ranks if rank in self._clients):
+            self._pmi.abort(self._load.ranks[0], 125, f"the PMIx server on {self._load.name} is gone")
 
     def _on_environment(self, message: "Message") -> None:
         own = [one.env for one in self._program.segments if one.env is not None]
@@ -243,29 +242,29 @@ class Pmix:
         self._fail(message["message"], message.get("hint", ""))
 
     def _on_noted(self, message: "Message") -> None:
-        self._around.note(message["message"])
+        self._note(message["message"])
 
     def _on_connected(self, message: "Message") -> None:
         rank = message["rank"]
-        self._around.clients[rank] = PmixRank()
-        self._around.exchange().enter(rank)
-        self._around.settle()
+        self._clients[rank] = PmixRank()
+        self._pmi.exchange.enter(rank)
+        self._pmi.settle()
 
     def _on_finalized(self, message: "Message") -> None:
-        client = self._around.clients.get(message["rank"])
+        client = self._clients.get(message["rank"])
         if client is not None:
             client.speaking = False
         self._notice(message)
 
     def _on_ask(self, message: "Message") -> None:
-        client = self._around.clients.get(message["rank"])
+        client = self._clients.get(message["rank"])
         if client is not None:
             client.asking.append(message["ticket"])
-            self._around.ask(message["rank"], message["what"], message["name"], message["value"])
+            self._pmi.ask(message["rank"], message["what"], message["name"], message["value"])
 
     def answered(self, rank: int, found: bool, value: str) -> None:
         """The tree's root has answered the first of a rank's questions."""
-        client = self._around.clients[rank]
+        client = self._clients[rank]
         if client.asking and self._link is not None:
             ticket = client.asking.pop(0)
             self._link.send({"op": "answer", "ticket": ticket, "found": found, "value": value})
@@ -278,7 +277,7 @@ class Pmix:
     def _on_aborted(self, message: "Message") -> None:
         rank, status = message["rank"], message["status"] or 1
         text = f": {message['message']}" if message["message"] not in ("", "N/A") else ""
-        self._around.abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{text}")
+        self._pmi.abort(rank, status, f"rank {rank} on {self._load.name} called MPI_Abort with {status}{text}")
         self._notice(message)
 
     def _on_fenced(self, message: "Message") -> None:
@@ -294,13 +293,13 @@ class Pmix:
             return
         data = self._pending.pop(0)
         self._fence += 1
-        exchange = self._around.exchange()
+        exchange = self._pmi.exchange
         for number, start in enumerate(range(0, len(data), _CHUNK)):
             part = base64.b64encode(data[start : start + _CHUNK]).decode("ascii")
             exchange.put(f"{self._fence}.{self._load.place}.{number}", part)
         for rank in self._load.ranks:
             exchange.enter(rank)
-        self._around.settle()
+        self._pmi.settle()
 
     # from the tree
 
@@ -322,8 +321,8 @@ class Pmix:
 
     def carry(self, message: "Message", op: str) -> None:
         """A question for a rank's data, or its answer, on its way over the root to where it belongs."""
-        if not self._around.is_root:
-            self._around.send_up(control(dict(message, op=op)))
+        if not self._launch.tree.is_root:
+            self._launch.tree.up.flush(control(dict(message, op=op)))
         elif op == "wanted":
             self.down(dict(message, op="give"))
         else:
@@ -334,7 +333,7 @@ class Pmix:
         asks = message["op"] == "give"
         mine = message["rank"] in self._load.ranks if asks else message["place"] == self._load.place
         if not mine:
-            if self._around.to_child_of(message) or not asks:
+            if self._pmi.to_child_of(message) or not asks:
                 return
             lost = {"place": message["place"], "ticket": message["ticket"], "code": _NOT_FOUND, "data": ""}
             self.carry(lost, "given")
@@ -368,23 +367,6 @@ def _parts(known: "Dict[str, str]", fence: int) -> "List[str]":
         _, place, number = key.split(".")
         found.append((int(place), int(number), known.pop(key)))
     return [part for _, _, part in sorted(found)]
-
-
-def _machine_of(hosts: "List[List[int]]", rank: int) -> int:
-    for machine, count in hosts:
-        if rank < count:
-            return machine
-        rank -= count
-    return hosts[-1][0]
-
-
-def _first_rank(hosts: "List[List[int]]", wanted: int) -> int:
-    first = 0
-    for machine, count in hosts:
-        if machine == wanted:
-            break
-        first += count
-    return first
 
 
 def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":

@@ -1,4 +1,4 @@
-"""Which ranks share a machine, whatever PCTs they run under: told as PMI_process_mapping. Pure."""
+"""Which ranks share a machine, whatever PCTs they run under: ``[[host, ranks], …]`` in rank order. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAPPING_MAX = 1023
 
 
 def mapping(runs: "List[Any]") -> str:
-    """``(vector,(first host,hosts,ranks on each),…)`` of ``[[host, ranks], …]`` in rank order; "" if too long."""
+    """``(vector,(first host,hosts,ranks on each),…)`` as PMI_process_mapping has it; "" if too long."""
     blocks: "List[List[int]]" = []
     for host, ranks in runs:
         last = blocks[-1] if blocks else None
@@ -30,3 +30,13 @@ def host_of(runs: "List[Any]", rank: int) -> int:
             return int(host)
         rank -= ranks
     return -1
+
+
+def first_rank(runs: "List[Any]", wanted: int) -> int:
+    """The first rank of the machine with that number."""
+    first = 0
+    for host, ranks in runs:
+        if host == wanted:
+            break
+        first += ranks
+    return first

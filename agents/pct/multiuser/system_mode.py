@@ -17,16 +17,16 @@ from agents.linux import processes
 from agents.pct.errors import LoadFailed, whose
 from agents.pct.files.yodio import load_all_modules
 from agents.pct.images import store
+from agents.pct.launch.paths import owed_epilog, processor_locks
 from agents.pct.multiuser.identity import RAM_DISK, User, look_up
 from agents.pct.multiuser.processor_lock import ProcessorLock
-from agents.pct.node.paths import owed_epilog, processor_locks
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
+    from agents.link.journal import Journal
     from agents.link.loop import Loop
-    from agents.pct.launch.endpoint import NodeContext
     from agents.pct.launch.load import Load
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -50,12 +50,12 @@ class SystemMode:
 class UserDirectory:
     """One launch's user on this node, and the directory of what it has here: ``run``, 0700, the user's own."""
 
-    def __init__(self, host: "NodeContext", loop: "Loop", load: "Load", uid: int) -> None:
-        self._mode: SystemMode = host.system
-        self._loop, self._log, self._node, self._launcher = loop, host.log, load.name, load.launcher
-        self._owed = owed_epilog(host.run, load.name, load.launcher)
+    def __init__(self, mode: SystemMode, log: "Journal", run: str, loop: "Loop", load: "Load", uid: int) -> None:
+        self._mode = mode
+        self._loop, self._log, self._node, self._launcher = loop, log, load.name, load.launcher
+        self._owed = owed_epilog(run, load.name, load.launcher)
         self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
-        self._held = ProcessorLock(processor_locks(host.run, load.name), load.name, load.nodes[0]["processors"])
+        self._held = ProcessorLock(processor_locks(run, load.name), load.name, load.nodes[0]["processors"])
         self.run = ""
 
     def settle(self) -> None:

@@ -1,1 +1,1 @@
-"""The PCT daemon of one node: its socket, its launch children, their deaths."""
+"""The PCT daemon of one node: its socket, its launch children, its contact with the mesh."""

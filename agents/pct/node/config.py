@@ -1,15 +1,17 @@
-"""PCTs of service nodes (the PCT emulator, row A11): the same protocol, lower priority, limits of their own."""
+"""What a PCT reads from keeper.json (docs/architecture.md)."""
 
 from __future__ import annotations
 
 import os
-import resource
+
+from agents.pct.errors import PctError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, List, Optional
 
-ROLE = "service"
+#: The role of nodes whose PCT runs beside logins and file systems (the PCT emulator, row A11).
+SERVICE = "service"
 #: Added to the nice value of whatever runs there: logins and file systems come first.
 NICE = 10
 
@@ -26,6 +28,68 @@ class Service:
         """Bind this process, a launch child, and all that it starts."""
         os.nice(NICE)
         if self.memory:
+            import resource
+
             hard = resource.getrlimit(resource.RLIMIT_AS)[1]
             least = self.memory if hard == resource.RLIM_INFINITY else min(self.memory, hard)
             resource.setrlimit(resource.RLIMIT_AS, (least, least))
+
+
+class PctConfig:
+    """What keeper.json says that concerns one PCT."""
+
+    __slots__ = (
+        "boot_id",
+        "contact",
+        "failed_s",
+        "gateway",
+        "gpus",
+        "mesh",
+        "node",
+        "processors",
+        "run",
+        "service",
+        "spare_s",
+        "state",
+        "system",
+    )  # fmt: skip
+
+    def __init__(
+        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
+    ) -> None:
+        self.mesh, self.run, self.state = mesh, run, state
+        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
+        self.service: Optional[Service] = None  # what a service node asks of its launches
+        self.gateway: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
+        self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
+        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/node/contact.py)
+        self.failed_s = 30.0  # until a node that failed a load is tried again
+        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
+
+
+def read_config(config: Dict[str, Any], node: str) -> PctConfig:
+    """The part of ``node``. PctError when it is not there."""
+    for entry in config.get("nodes", []):
+        if entry.get("name") == node:
+            found = PctConfig(
+                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
+                list(entry["processors"]), list(entry.get("gpus", [])),
+            )  # fmt: skip
+            if entry.get("role") == SERVICE:
+                found.service = Service(config)
+            if config.get("listen") or entry.get("listen"):
+                from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never loads TLS
+
+                found.gateway = GatewayConfig({**config, **entry}, node)
+            if config.get("system"):
+                from agents.pct.multiuser.system_mode import SystemMode
+
+                found.system = SystemMode(config)
+            if config.get("rca") and not config.get("login"):
+                from agents.pct.heartbeat.datagrams import ContactConfig
+
+                found.contact = ContactConfig(config, node)
+            found.failed_s = float(config.get("failed_s", found.failed_s))
+            found.spare_s = float(config.get("spare_s", found.spare_s))
+            return found
+    raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)

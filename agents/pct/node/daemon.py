@@ -6,6 +6,7 @@ import gc
 import os
 import time
 
+from agents.link.journal import Journal
 from agents.link.lean import signal, socket
 from agents.link.link import Caller
 from agents.link.loop import Loop
@@ -15,23 +16,14 @@ from agents.linux import prctl, processes
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
 from agents.pct.heartbeat.session import Beats
-from agents.pct.launch.endpoint import NodeContext
+from agents.pct.launch.paths import launchers_here, owed_epilog, tombstone
+from agents.pct.launch_child.endpoint import NodeContext
+from agents.pct.launch_child.spares import Spares, prepare, serve_launches
+from agents.pct.node.config import PctConfig, read_config
+from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
 from agents.pct.node.launches import Hosted, Kill
-from agents.pct.node.listener import Door
-from agents.pct.node.log import Log
-from agents.pct.node.paths import (
-    incarnation_file,
-    launchers_here,
-    life_file,
-    owed_epilog,
-    pct_socket,
-    replace_file,
-    tombstone,
-    write_incarnation,
-)
-from agents.pct.node.spares import Spares, prepare, serve_launches
+from agents.pct.node.listener import LaunchListener
 from agents.pct.ranks.process_tracking import ProcessTracking
-from agents.pct.remote.gateway import LocalPct
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
@@ -41,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 AGENT = "0.1.0"
-COURIERS = 64  # at once; each is a process
+MOST_HELPERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
@@ -50,97 +42,21 @@ _END_S = 5.0  # for launches to end before they are killed
 _LATE_LOOKS = 3  # of LOOK_S, for launch children that make their sockets again
 
 
-class PctConfig:
-    """What keeper.json says that concerns one PCT."""
-
-    __slots__ = (
-        "boot_id", "contact", "failed_s", "gpus", "mesh", "node", "outside", "processors", "run", "service", "spare_s",
-        "state", "system",
-    )  # fmt: skip
-
-    def __init__(
-        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
-    ) -> None:
-        self.mesh, self.run, self.state = mesh, run, state
-        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
-        self.service: Any = None  # what a service node asks of its launches (agents/pct/node/config.py)
-        self.outside: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
-        self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
-        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/heartbeat/contact.py)
-        self.failed_s = 30.0  # until a node that failed a load is tried again
-        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
-
-
-def read_config(config: Dict[str, Any], node: str) -> PctConfig:
-    """The part of ``node``. PctError when it is not there."""
-    for entry in config.get("nodes", []):
-        if entry.get("name") == node:
-            found = PctConfig(
-                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
-                list(entry["processors"]), list(entry.get("gpus", [])),
-            )  # fmt: skip
-            if entry.get("role") == "service":
-                from agents.pct.node.config import Service  # few nodes are
-
-                found.service = Service(config)
-            if config.get("listen") or entry.get("listen"):
-                from agents.pct.remote.gateway import OutsideConfig  # a mesh of one machine never loads TLS
-
-                found.outside = OutsideConfig({**config, **entry}, node)
-            if config.get("system"):
-                from agents.pct.multiuser.system_mode import SystemMode
-
-                found.system = SystemMode(config)
-            if config.get("rca") and not config.get("login"):
-                from agents.pct.heartbeat.contact import ContactConfig
-
-                found.contact = ContactConfig(config, node)
-            found.failed_s = float(config.get("failed_s", found.failed_s))
-            found.spare_s = float(config.get("spare_s", found.spare_s))
-            return found
-    raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)
-
-
-def next_incarnation(run: str, state: str, node: str, boot_id: str) -> int:
-    """One more than the node's last PCT had under its boot id. OSError.
-
-    Where the count was removed with RUN, a number that is later than any before: one that counts from 1 again is not
-    heard, whatever runs on its node.
-    """
-    from agents.pct.heartbeat.boot_id import kernel_boot, read_life
-
-    record = life_file(state, node)
-    try:
-        with open(incarnation_file(run, node), encoding="ascii") as file:
-            number = int(file.read()) + 1
-    except (OSError, ValueError):
-        former, _, number = read_life(record)
-        # half: below the number of a life that is given up
-        number = max(number + 1, int(time.time()) // 2) if former == boot_id else 1
-    write_incarnation(run, node, number)
-    try:
-        replace_file(record, f"{boot_id} {kernel_boot()} {number}\n")
-    except OSError:
-        pass  # a full disk; RUN has it
-    return number
-
-
-class Pct(LocalPct):
+class Pct:
     """The daemon of one node."""
 
     def __init__(self, config: PctConfig) -> None:
         self._config = config
         own_directory(config.run)
         self._loop = Loop()
-        self._log = Log(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), node=config.node)
+        self._log = Journal(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), "pct", node=config.node)
         self._address = pct_socket(config.run, config.node)
         self._spares = Spares(self._loop, config.spare_s)
         # one that served in system mode has had another user's file in its memory
-        self._couriers = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
-        self._door = Door(self._loop, self._begin, self._welcome)
-        self._server = Server(
-            self._loop, self._address, "pct", PCT, self._on_request, name=config.node, on_accept=self._door.accept
-        )
+        self._image_proxies = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
+        self._listener = LaunchListener(self._loop, self._begin, self._welcome)
+        self._server = Server(self._loop, self._address, "pct", PCT, self._on_request, name=config.node)
+        self._server.on_accept = self._listener.accept
         begins_anew = False
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
@@ -150,10 +66,10 @@ class Pct(LocalPct):
             )
         self._incarnation = self._next_incarnation()
         self.mesh_time = MeshTime()
-        self._outside: Any = None
-        if config.outside is not None:
-            self._outside = self._open(config)
-            self._address = self._outside.address
+        self._gateway: Any = None
+        if config.gateway is not None:
+            self._gateway = self._open(config)
+            self._address = self._gateway.address
         self._loop.after(_PREPARE_S, self._prepare_all)
         self._tracking = ProcessTracking(config.state, config.node, self._log)
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
@@ -213,22 +129,22 @@ class Pct(LocalPct):
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.remote.gateway import Gateway
 
-        outside = Gateway(self._loop, config.mesh, config.run, config.node, config.outside, self._log, self)
-        self._spares.answer = outside.answer
-        return outside
+        gateway = Gateway(self._loop, config.mesh, config.run, config.node, config.gateway, self._log, self)
+        self._spares.answer = gateway.answer
+        return gateway
 
     def _prepare(self) -> None:
         # at the first launch or before it: what each child would load, and forget, is loaded here once
         if not self._prepared:
             self._prepared = True
             prepare()  # whose keeper has not
-            if self._outside is not None:
-                self._outside.prepare()
+            if self._gateway is not None:
+                self._gateway.prepare()
 
     def _prepare_all(self) -> None:
         self._prepare()
-        if self._outside is not None:
-            self._outside.prepare_images()
+        if self._gateway is not None:
+            self._gateway.prepare_images()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
@@ -238,10 +154,10 @@ class Pct(LocalPct):
             pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
             if pid:
                 self._log.write("epilog", launcher=launcher, behind="a launch child that was killed")
-                self._hosted.add_courier(pid)
+                self._hosted.add_helper(pid)
 
         self._hosted.on_cleared = on_cleared
-        self._hosted.sweep_images = lambda: self._hosted.add_courier(sweep_all())  # each user's, as that user
+        self._hosted.sweep_images = lambda: self._hosted.add_helper(sweep_all())  # each user's, as that user
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config
@@ -251,7 +167,7 @@ class Pct(LocalPct):
 
         if config.contact is None:
             return Beats(self._loop, os.path.join(config.run, "rca.sock"), self._registration, launches)
-        from agents.pct.heartbeat.contact import Contact
+        from agents.pct.node.contact import Contact
 
         contact = Contact(
             self._loop, config.contact, self._hosted, self._log, self._registration, launches, self.mesh_time,
@@ -297,46 +213,53 @@ class Pct(LocalPct):
     # what those from outside need (agents/pct/remote/gateway.py)
 
     def life(self) -> Tuple[str, int]:
+        """Boot id and incarnation, as they are now."""
         return self._config.boot_id, self._incarnation
 
     def now(self) -> Optional[float]:
+        """The mesh's time, where it is known."""
         return self.mesh_time.now()
 
     def hand_over(self, sock: socket.socket) -> bool:
+        """Give the connection of a launch to a launch child that waits; False when there is none."""
         accepts = self._config.system is None and self._beats.accepts_launches
         return bool(accepts) and self._spares.take(sock, "far")
 
-    def begin_far(self, secured: Any, role: str, let_in: Any) -> None:
+    def begin_remote(self, secured: Any, role: str, let_in: Any) -> None:
+        """Begin a launch from another machine."""
         self._fork(secured, role, let_in)
         secured.close()
 
-    def welcome_far(self, secured: Any, limit: int) -> Session:
+    def welcome_remote(self, secured: Any, limit: int) -> Session:
+        """Serve requests of ``limit`` bytes at most."""
         return self._server.welcome(secured, limit)
 
-    def hand_to_courier(self, sock: socket.socket) -> bool:
+    def hand_to_image_proxy(self, sock: socket.socket) -> bool:
+        """Give the connection of a node that wants an image to an image proxy that waits; False when there is none."""
         # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
-        return self._hosted.couriers <= COURIERS // 2 and self._couriers.take(sock, "fetch")
+        return self._hosted.helpers <= MOST_HELPERS // 2 and self._image_proxies.take(sock, "fetch")
 
-    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
-        if self._hosted.couriers >= COURIERS:
-            self._log.write("too many couriers")  # who wants the image asks another node
+    def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None:
+        """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
+        if self._hosted.helpers >= MOST_HELPERS:
+            self._log.write("too many helpers")  # who wants the image asks another node
             return
-        pid, line = self._give_birth(work)
+        pid, line = self._fork_child(work)
         if line is not None:
-            self._hosted.add_carrier(pid)
-            self._couriers.add(line)
+            self._hosted.add_image_proxy(pid)
+            self._image_proxies.add(line)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         self._prepare()
         if not self._beats.accepts_launches:
             self._log.write("refused", reason="clearing")  # the parent sees a node that fails
             return
-        pid, line = self._give_birth(lambda line: self._become_launch(line, sock, role, let_in))
+        pid, line = self._fork_child(lambda line: self._become_launch(line, sock, role, let_in))
         if line is not None:
             self._hosted.add(pid)
             self._spares.add(line)
 
-    def _give_birth(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
+    def _fork_child(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
         # a child that does ``work``: its pid and the line to it; none where the fork is refused, which others see
         try:
             ours, theirs = socket.socketpair()
@@ -362,10 +285,10 @@ class Pct(LocalPct):
         # In a forked child: what is the PCT's alone.
         self._loop.abandon()
         self._spares.forget()
-        self._couriers.forget()
-        self._door.close()
-        if self._outside is not None:
-            self._outside.close()
+        self._image_proxies.forget()
+        self._listener.close()
+        if self._gateway is not None:
+            self._gateway.close()
         self._server.close()
         self._beats.close()
 
@@ -378,11 +301,12 @@ class Pct(LocalPct):
             config.service.begin()
         host = NodeContext(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
         host.track(config.state, self._tracking.life, self._tracking.group_parent)
-        serve_launches(host, line, sock, role, let_in)
+        receive = self._gateway.receive if self._gateway is not None else None
+        serve_launches(host, line, sock, role, let_in, receive)
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
-        if self._outside is not None:
-            self._outside.check(session, op, message)
+        if self._gateway is not None:
+            self._gateway.check(session, op, message)
         if op == "kill_launch":
             self._kill_launch(session, message)
         elif op == "wipe":
@@ -391,8 +315,8 @@ class Pct(LocalPct):
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
             self._failed(session, message)
-        elif op == "fate":
-            self._hosted.tell_fate(session, message)
+        elif op == "death":
+            self._hosted.tell_death(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:
@@ -405,10 +329,10 @@ class Pct(LocalPct):
         session.reply(message, {})
 
     def _renew_files(self, session: Session, message: Message) -> None:
-        if self._outside is None:
+        if self._gateway is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
-        self._outside.renew(message["files"])
-        self._couriers.close()  # those who have the old ones carry what they carry, and no more
+        self._gateway.renew(message["files"])
+        self._image_proxies.close()  # those who have the old ones carry what they carry, and no more
         session.reply(message, {})
 
     def _renew(self) -> None:
@@ -446,10 +370,10 @@ class Pct(LocalPct):
         self._ending = time.monotonic()
         self._log.write("ending", launches=len(self._hosted))
         self._server.close()
-        if self._outside is not None:
-            self._outside.close()
+        if self._gateway is not None:
+            self._gateway.close()
         self._spares.close()
-        self._couriers.close()
+        self._image_proxies.close()
         for pid in self._hosted.pids:
             processes.send_signal(pid, signal.SIGTERM)
         self._wait_for_launches()
@@ -463,7 +387,7 @@ class Pct(LocalPct):
             processes.kill_all(self._hosted.pids)
             for launcher in self._hosted.launchers():
                 self._hosted.clear(launcher)
-        self._hosted.end_carriers()
+        self._hosted.end_image_proxies()
         try:
             os.unlink(pct_socket(self._config.run, self._config.node))
         except OSError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
 from agents.linux import processes
-from agents.pct.launch.payload import WARM
-from agents.pct.node.log import Log
-from agents.pct.node.paths import clear_files, launch_socket, launchers_here
+from agents.pct.launch.paths import clear_files, launch_socket, launchers_here
+from agents.pct.launch_child.payload import WARM
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
 
     from agents.link.server import Session
-    from agents.pct.node.deaths import Deaths
+    from agents.pct.launch.deaths import Deaths
 
 
 # What the PCT does for its launches' images: it sweeps after dead ones, and keeps the modules for living ones.
@@ -45,51 +45,51 @@ def keep_ready() -> None:
     """Load what a launch child with cargo needs: the next ones are forked with it, instead of 15 ms of loading each."""
     import hashlib  # noqa: F401
 
-    import agents.pct.launch.payload_transfer  # noqa: F401
+    import agents.pct.launch_child.payload_transfer  # noqa: F401
 
 
 _STRAY_S = 0.02  # between two looks at strays that do not want to go
 _STUBBORN = 250  # looks
 _LOOKS = 15  # whether a launch child can be reaped that somebody asks for
-_SWEEP_ROUNDS = 250  # and at a courier that sweeps
+_SWEEP_ROUNDS = 250  # and at a helper that sweeps
 
 
 class Hosted:
     """Knows launch children by their pids; which launcher each serves, their sockets in RUN tell."""
 
-    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Log, tracking: ProcessTracking) -> None:
+    def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Journal, tracking: ProcessTracking) -> None:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
         self._tracking = tracking
         self._own: Set[int] = set()
-        self._couriers: Set[int] = set()
-        self._carriers: Set[int] = set()  # of them those that carry images
+        self._helpers: Set[int] = set()
+        self._image_proxies: Set[int] = set()  # of them those that carry images
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
-        self._fates: Optional[Deaths] = None  # loaded when the first launch child dies
+        self._deaths: Optional[Deaths] = None  # loaded when the first launch child dies
         self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
-        #: Begins to remove what dead launch children left in the RAM disk; the courier that does it, or 0: it is done.
+        #: Begins to remove what dead launch children left in the RAM disk; the helper that does it, or 0: it is done.
         self.sweep_images: Callable[[], int] = sweep
 
     def __len__(self) -> int:
         return len(self._own) + len(self._adopted)
 
     @property
-    def fates(self) -> Deaths:
+    def deaths(self) -> Deaths:
         """What became of launch children that died."""
-        if self._fates is None:
-            from agents.pct.node.deaths import Deaths
+        if self._deaths is None:
+            from agents.pct.launch.deaths import Deaths
 
-            self._fates = Deaths(self._run, self._node)
-        return self._fates
+            self._deaths = Deaths(self._run, self._node)
+        return self._deaths
 
-    def tell_fate(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
+    def tell_death(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
         """Answer who lost the link to a launch child; it ends a moment before the process can be reaped."""
         self.reap()
-        fate = self.fates.told(message["launcher"])
-        if fate is None and looks:
-            self._loop.after(_STRAY_S, lambda: self.tell_fate(session, message, looks - 1))
+        death = self.deaths.told(message["launcher"])
+        if death is None and looks:
+            self._loop.after(_STRAY_S, lambda: self.tell_death(session, message, looks - 1))
         else:
-            session.reply(message, fate or {})
+            session.reply(message, death or {})
 
     @property
     def pids(self) -> List[int]:
@@ -101,22 +101,22 @@ class Hosted:
         self._own.add(pid)
 
     @property
-    def couriers(self) -> int:
+    def helpers(self) -> int:
         """How many of them there are."""
-        return len(self._couriers)
+        return len(self._helpers)
 
-    def add_courier(self, pid: int) -> int:
+    def add_helper(self, pid: int) -> int:
         """A child that does something beside the launches; ``pid``."""
-        self._couriers.add(pid)
+        self._helpers.add(pid)
         return pid
 
-    def add_carrier(self, pid: int) -> None:
+    def add_image_proxy(self, pid: int) -> None:
         """A child that serves images to other machines (agents/pct/remote/image_proxy.py)."""
-        self._carriers.add(self.add_courier(pid))
+        self._image_proxies.add(self.add_helper(pid))
 
-    def end_carriers(self) -> None:
+    def end_image_proxies(self) -> None:
         """Nobody fetches any more: they end now, also one that is stopped."""
-        processes.kill_all(self._carriers)
+        processes.kill_all(self._image_proxies)
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
         """A line to the launch child of ``launcher``; None when there is none."""
@@ -213,7 +213,7 @@ class Hosted:
         if launcher in self.launchers():  # it did not tidy up: it died
             self._log.write("launch child died", launcher=launcher, pid=pid)
             self.clear(launcher)
-            self.fates.died([], [launcher])
+            self.deaths.died([], [launcher])
             self.sweep_images()
         else:
             self._tracking.end_dead()
@@ -229,9 +229,9 @@ class Hosted:
                 break
             if pid == 0:
                 break
-            if pid in self._couriers:
-                self._couriers.discard(pid)
-                self._carriers.discard(pid)
+            if pid in self._helpers:
+                self._helpers.discard(pid)
+                self._image_proxies.discard(pid)
             elif pid in self._own:
                 self._own.discard(pid)
                 ended = True
@@ -243,7 +243,7 @@ class Hosted:
             else:
                 stray = True
         if died:
-            self.fates.died(died, self.clear_dead())
+            self.deaths.died(died, self.clear_dead())
             self.sweep_images()
         if ended:
             self._tracking.end_dead()
@@ -252,12 +252,12 @@ class Hosted:
 
     def sweep_images_then(self, then: Callable[[], None]) -> None:
         """The same, and call ``then`` when nothing is left, or a user's directory has had its time."""
-        self._await_courier(self.sweep_images(), _SWEEP_ROUNDS, then)
+        self._await_helper(self.sweep_images(), _SWEEP_ROUNDS, then)
 
-    def _await_courier(self, pid: int, rounds: int, then: Callable[[], None]) -> None:
+    def _await_helper(self, pid: int, rounds: int, then: Callable[[], None]) -> None:
         self.reap()
-        if pid in self._couriers and rounds:
-            self._loop.after(_STRAY_S, lambda: self._await_courier(pid, rounds - 1, then))
+        if pid in self._helpers and rounds:
+            self._loop.after(_STRAY_S, lambda: self._await_helper(pid, rounds - 1, then))
         else:
             then()
 
@@ -307,7 +307,7 @@ class Hosted:
         """Kill our children that are no launch children: a dead launch child left them to us, as subreaper."""
         if self._sweeping and round_ == 0:
             return
-        known = self._own | self._couriers
+        known = self._own | self._helpers
         strays = [pid for pid in processes.children(os.getpid()) if pid not in known]
         self._sweeping = bool(strays) and round_ < _STUBBORN
         if not strays:

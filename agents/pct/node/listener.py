@@ -15,6 +15,7 @@ from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import check_hello, hello
+from agents.wire.roles import LAUNCH_ROLES
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 HELLO_S = 5.0  # for the hello to arrive
 _LONGEST = 1024  # bytes of a hello
 _AGAIN_S = 0.01
-LAUNCH_ROLES = ("launcher", "parent")
 
 
-class Door:
+class LaunchListener:
     """Accepted connections whose role is not known yet."""
 
     def __init__(

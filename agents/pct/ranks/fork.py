@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agents.pct.launch.options import RunOptions
 
-    Birth = Tuple[Any, ...]
+    Plan = Tuple[Any, ...]
 
 _PR_SET_PDEATHSIG, _PR_SET_PTRACER, _PTRACE_TRACEME = 1, 0x59616D61, 0
 
@@ -46,7 +46,7 @@ _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
 
 
-#: Where on the tape the three dup2 and the fcntl are; and where a call's failure belongs, everything else being SETUP.
+#: Where in the syscall list the three dup2 and the fcntl are; where a call's failure belongs (all else: SETUP).
 _FIRST_DUP2 = 2
 _STEPS = {vfork.CHDIR: CHDIR, vfork.EXECVE: EXEC}
 #: Signals with a handler, which a launch child sets before its first rank and never changes: asked for once.
@@ -65,7 +65,7 @@ class Spawner:
     """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
 
     A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
-    where that can be had; a gated one, which waits before its exec, one with a manner, and one whose program is on a
+    where that can be had; a gated one, which waits before its exec, one with run options, and one whose program is on a
     file system of other machines by fork: an exec there may take longer than a launch child may be silent.
     """
 
@@ -90,17 +90,17 @@ class Spawner:
         # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
         self._named = prctl.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
-        self.manner: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
+        self.options: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
         self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
         if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
         self._into: Optional[vfork.IntoGroup] = None
         self._outside = False  # a rank could not be started in the group
-        self._tape = self._plain_tape() if vfork.WALK is not None else None
+        self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
         self.slow: List[int] = []  # programs that are forked: by vfork we would stand still until their exec is done
 
-    def _plain_tape(self) -> vfork.SyscallList:
-        # What _become does, for a rank that is neither gated nor in a manner. No handler of ours may run in it:
+    def _plain_syscalls(self) -> vfork.SyscallList:
+        # What _become does, for a rank that is neither gated nor with run options. No handler of ours may run in it:
         # every signal is blocked around it, and has its default again before the mask is put back.
         if not _handled:
             _handled.extend(vfork.handled_signals())
@@ -137,30 +137,30 @@ class Spawner:
     def into_group(self, group: int) -> None:
         """Ranks start in the control group with this descriptor."""
         self._into = vfork.IntoGroup(group)
-        if self._tape is not None and self._into.user >= 0:
-            self._tape = self._plain_tape()
+        if self._syscalls is not None and self._into.user >= 0:
+            self._syscalls = self._plain_syscalls()
 
     @property
     def grouped(self) -> bool:
         """Whether all ranks were started in the group."""
         return self._into is not None and not self._outside
 
-    def begin_all(self, births: List[Birth]) -> List[int]:
+    def begin_all(self, plans: List[Plan]) -> List[int]:
         """Fork a process for each, that execs under hold: their pids. What the fork refused raises OSError, with
         the pids of those before it as ``pids``.
         """
         pids: List[int] = []
         env, own = self._env, self._own
-        for birth in births:
-            env[own], env[own + 1] = birth[0], birth[1]
-            for place, entry in enumerate(birth[9], own + 2):
+        for plan in plans:
+            env[own], env[own + 1] = plan[0], plan[1]
+            for place, entry in enumerate(plan[9], own + 2):
                 env[place] = entry
-            env[own + 2 + len(birth[9])] = None  # one that has fewer than another gets none of that one's
-            pid = self._start(birth)
+            env[own + 2 + len(plan[9])] = None  # one that has fewer than another gets none of that one's
+            pid = self._start(plan)
             if pid < 0 and self._into is not None and -pid not in (errno.EAGAIN, errno.ENOMEM):
                 self._into, self._outside = None, True  # not allowed here, or the kernel does not know it
-                self._tape = self._plain_tape() if self._tape is not None else None
-                pid = self._start(birth)
+                self._syscalls = self._plain_syscalls() if self._syscalls is not None else None
+                pid = self._start(plan)
             if pid < 0:
                 error = OSError(-pid, os.strerror(-pid))
                 error.pids = pids  # type: ignore[attr-defined]
@@ -168,28 +168,28 @@ class Spawner:
             pids.append(pid)
         return pids
 
-    def _start(self, birth: Birth) -> int:
+    def _start(self, plan: Plan) -> int:
         if self._into is None:
-            return self._by_tape(birth) or self._by_fork(birth)
+            return self._by_vfork(plan) or self._by_fork(plan)
         self._into.borrow()
         try:
-            return self._by_tape(birth) or self._by_fork(birth)
+            return self._by_vfork(plan) or self._by_fork(plan)
         finally:
             self._into.give_back()
 
-    def _by_fork(self, birth: Birth) -> int:
+    def _by_fork(self, plan: Plan) -> int:
         into = self._into
         pid: int = _fork() if into is None else into.fork()
         if pid == 0:
             if into is not None:
                 into.give_back()
-            self._become(birth)
+            self._become(plan)
         return -_get_errno() if pid == -1 and into is None else pid
 
-    def _by_tape(self, birth: Birth) -> int:
+    def _by_vfork(self, plan: Plan) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
-        calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._tape, birth
-        if calls is None or gated or self.manner is not None or _address(path) in self.slow:
+        calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._syscalls, plan
+        if calls is None or gated or self.options is not None or _address(path) in self.slow:
             return 0
         first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
         for at, fd in enumerate((stdin, out, err), first):
@@ -201,13 +201,13 @@ class Spawner:
         pid, failed, number = calls.run(self._into)
         _sigprocmask(signal.SIG_SETMASK, self._mask, None)
         if failed == vfork.PTRACE:
-            self._tape = None  # not allowed here: ranks wait at the gate
+            self._syscalls = None  # not allowed here: ranks wait at the gate
             return 0
         if failed >= 0:
             self._record(rank, _STEPS.get(failed, SETUP), number)
         return pid
 
-    def birth(
+    def plan(
         self,
         rank: int,
         local: int,
@@ -218,14 +218,14 @@ class Spawner:
         err: int,
         more: "Sequence[bytes]" = (),
         kept: int = -1,
-    ) -> Birth:
+    ) -> Plan:
         """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own;
         ``kept``: a descriptor that it keeps over its exec.
         """
         return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more, kept
 
-    def _become(self, birth: Birth) -> NoReturn:
-        _, _, rank, path, argv, gated, stdin, out, err, _, kept = birth
+    def _become(self, plan: Plan) -> NoReturn:
+        _, _, rank, path, argv, gated, stdin, out, err, _, kept = plan
         _set_wakeup_fd(-1)
         if _setsid() < 0 or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
             self._fail(rank, SETUP)
@@ -233,9 +233,9 @@ class Spawner:
             _exit(126)
         if self._named:
             _prctl(ctypes.c_ulong(_PR_SET_PTRACER), ctypes.c_ulong(self._pid), _ZERO, _ZERO, _ZERO)
-        manner = self.manner
-        if manner is not None:
-            manner.born()
+        options = self.options
+        if options is not None:
+            options.born()
         if _dup2(stdin, 0) < 0 or _dup2(out, 1) < 0 or _dup2(err, 2) < 0:
             self._fail(rank, SETUP)
         if kept >= 0:
@@ -245,18 +245,18 @@ class Spawner:
         _umask(self._umask)
         for number, limit in self._limits:
             _setrlimit(number, limit)
-        if manner is not None:
-            self._prepare(manner, rank)
+        if options is not None:
+            self._prepare(options, rank)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
             self._wait_at_gate(rank)
-            if manner is not None:
-                manner.after_gate()
+            if options is not None:
+                options.after_gate()
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
 
-    def _prepare(self, manner: RunOptions, rank: int) -> None:
+    def _prepare(self, options: RunOptions, rank: int) -> None:
         try:
-            manner.before_exec(rank)
+            options.before_exec(rank)
         except OSError as error:
             self._record(rank, SETUP, error.errno or 0)
             _exit(126)

@@ -28,7 +28,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-    from agents.pct.node.log import Log
+    from agents.link.journal import Journal
 
     Process = Tuple[int, int]  # pid and start time
 
@@ -236,7 +236,7 @@ def group_name(record: str) -> str:
 class ProcessTracking:
     """The PCT's side: the records of its node's launch children, and what is left of those that are dead."""
 
-    def __init__(self, state: str, node: str, log: Log) -> None:
+    def __init__(self, state: str, node: str, log: Journal) -> None:
         self._directory, self._node, self._log = os.path.join(state, DIRECTORY), node, log
         self.life = system_life()
         self.group_parent = cgroup.parent_directory()

@@ -20,10 +20,52 @@ from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
-    from agents.pct.debug.crash_queue import Faults
     from agents.pct.launch.options import RunOptions
+    from agents.pct.launch.rank_environment import OwnVariables
+
+    class RankEvents(Protocol):
+        """What becomes of ranks."""
+
+        def held(self, rank: "Rank") -> None:
+            """``rank`` stands before its first instruction."""
+
+        def failed(self, error: LoadFailed) -> None:
+            """A rank cannot begin."""
+
+        def ended(self, rank: "Rank", seconds: float) -> None:
+            """``rank`` has been reaped."""
+
+        def exec_failed(self, rank: "Rank", message: str) -> None:
+            """The exec of a gated rank failed after GO."""
+
+    class FaultWatch(Protocol):
+        """Looks at ranks that die of a signal (agents/pct/debug/crash_queue.py)."""
+
+        def know(self, pid: int) -> None: ...
+
+        def ended(self, tid: int) -> None: ...
+
+        def stopped(self, tid: int, status: int) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    class MpiRanks(Protocol):
+        """What ranks of a parallel program are born with (agents/pct/mpi)."""
+
+        def environment(self) -> Dict[bytes, bytes]:
+            """Variables that are the same for all ranks of this node."""
+
+        def names(self) -> List[bytes]:
+            """Variables that are each rank's own."""
+
+        def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
+            """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
+
+        def forked(self) -> None:
+            """The ranks have their ends."""
+
 
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -46,69 +88,62 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of this node.
-
-    ``on_held(rank)``, ``on_failed(LoadFailed)`` before GO; ``on_ended(rank, seconds)`` after it;
-    ``on_exec_failed(rank, message)`` for a gated rank whose exec fails after GO.
-    """
+    """All ranks of this node. ``own``: variables that differ from rank to rank; ``mpi``: what MPI ranks get besides."""
 
     def __init__(
         self,
         load: Load,
         program: Program,
         env: Dict[bytes, bytes],
-        on_held: Callable[[Rank], None],
-        on_failed: Callable[[LoadFailed], None],
-        on_ended: Callable[[Rank, float], None],
-        on_exec_failed: Callable[[Rank, str], None],
+        events: RankEvents,
+        own: Optional[OwnVariables] = None,
+        mpi: Optional[MpiRanks] = None,
     ) -> None:
         self._load = load
         self._program = program
-        self._on_held, self._on_failed = on_held, on_failed
-        self._on_ended, self._on_exec_failed = on_ended, on_exec_failed
+        self._events = events
         self.by_number: Dict[int, Rank] = {}
         self._by_pid: Dict[int, Rank] = {}
         self.error_fd, self._error_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._gate_reader, self._gate_writer = os.pipe2(os.O_CLOEXEC)
         self._commands: Dict[int, Tuple[Any, bool]] = {}
-        self._manner: Optional[RunOptions] = None
-        self._faults: Optional[Faults] = None
+        self._options: Optional[RunOptions] = None
+        self._faults: Optional[FaultWatch] = None
         self._wait = os.WNOHANG
-        self._own = program.own
-        self._parallel = program.pmi
+        self._own, self._mpi = own, mpi
         names = self._own.names() if self._own is not None else []
-        if self._parallel is not None:
-            names = names + self._parallel.names()
-            env = {**env, **self._parallel.environment()}
+        if self._mpi is not None:
+            names = names + self._mpi.names()
+            env = {**env, **self._mpi.environment()}
         forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
-        self._nursery = Spawner(
+        self._spawner = Spawner(
             {**forwarded, **env}, program.cwd, program.umask,
             self._error_writer, self._gate_reader, self._gate_writer, len(names),
             program.limits,
         )  # fmt: skip
 
-    def in_manner(
-        self, manner: RunOptions, faults: Optional[Faults], after: Callable[[float, Callable[[], None]], Any]
+    def with_options(
+        self, options: RunOptions, faults: Optional[FaultWatch], after: Callable[[float, Callable[[], None]], Any]
     ) -> None:
         """What is asked for beyond the plain way; said before ``begin``."""
-        self._manner, self._faults, self._after = manner, faults, after
-        self._nursery.manner = manner
+        self._options, self._faults, self._after = options, faults, after
+        self._spawner.options = options
         if faults is not None:
             self._wait = os.WNOHANG | _WALL
 
     def in_group(self, group: int) -> None:
         """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
-        self._nursery.into_group(group)
+        self._spawner.into_group(group)
 
     @property
     def grouped(self) -> bool:
         """Whether every rank was started in the control group."""
-        return self._nursery.grouped
+        return self._spawner.grouped
 
     @property
     def slow_to_begin(self) -> bool:
         """Whether the exec of a rank may take long: its program is on a file system of other machines."""
-        return bool(self._nursery.slow)
+        return bool(self._spawner.slow)
 
     def number_of(self, pid: int) -> Optional[int]:
         """The rank that is process ``pid``."""
@@ -120,34 +155,34 @@ class Ranks:
         """Ranks that have not been reaped."""
         return list(self._by_pid.values())
 
-    def begin(self, births: List[Tuple[int, int, int, int, int]]) -> None:
+    def begin(self, plans: List[Tuple[int, int, int, int, int]]) -> None:
         """Fork ranks under hold: number, place among this node's ranks, and the ends that become 0, 1, 2 of each.
 
         LoadFailed when the node cannot.
         """
         prepared = []
-        for number, local, stdin, out, err in births:
+        for number, local, stdin, out, err in plans:
             command, gated = self._command(self._program.segment_of(number))
-            if self._manner is not None:
-                another = self._manner.command(number, self._program.segment_of(number))
+            if self._options is not None:
+                another = self._options.command(number, self._program.segment_of(number))
                 if another is not None:
-                    command = self._nursery.command(another[0], another)
+                    command = self._spawner.command(another[0], another)
             more, kept = self._own.entries(number) if self._own is not None else [], -1
-            if self._parallel is not None:
-                kept, theirs = self._parallel.birth(number, local)
+            if self._mpi is not None:
+                kept, theirs = self._mpi.plan(number, local)
                 more = more + theirs
-            prepared.append(self._nursery.birth(number, local, command, gated, stdin, out, err, more, kept))
+            prepared.append(self._spawner.plan(number, local, command, gated, stdin, out, err, more, kept))
         failure = None
         try:
-            pids = self._nursery.begin_all(prepared)
+            pids = self._spawner.begin_all(prepared)
         except OSError as error:
             pids = getattr(error, "pids", [])
-            failure = _too_many(f"{self._load.name}: cannot fork", births[len(pids)][0], error.errno or 0)
-        if self._parallel is not None:
-            self._parallel.forked()
-        for birth, pid in zip(births, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
-            rank = Rank(birth[0], pid, self._program.segment_of(birth[0]).path)
-            self.by_number[birth[0]] = rank
+            failure = _too_many(f"{self._load.name}: cannot fork", plans[len(pids)][0], error.errno or 0)
+        if self._mpi is not None:
+            self._mpi.forked()
+        for plan, pid in zip(plans, pids):  # noqa: B905  (strict needs Python 3.10; a failed fork leaves fewer)
+            rank = Rank(plan[0], pid, self._program.segment_of(plan[0]).path)
+            self.by_number[plan[0]] = rank
             self._by_pid[pid] = rank
         if failure is not None:
             raise failure
@@ -156,7 +191,7 @@ class Ranks:
         known = self._commands.get(segment.first)
         if known is None:
             gated = self._program.hold == "gate" or has_privilege(segment.path)
-            known = self._nursery.command(segment.path, segment.argv), gated
+            known = self._spawner.command(segment.path, segment.argv), gated
             self._commands[segment.first] = known
         return known
 
@@ -177,14 +212,14 @@ class Ranks:
                 rank.at_gate = True
                 self._hold(rank)
             elif rank.released_at:
-                self._on_exec_failed(rank, _failure(self._load.name, rank, self._program, step, code).message)
+                self._events.exec_failed(rank, _failure(self._load.name, rank, self._program, step, code).message)
             else:
-                self._on_failed(_failure(self._load.name, rank, self._program, step, code))
+                self._events.failed(_failure(self._load.name, rank, self._program, step, code))
 
     def _hold(self, rank: Rank) -> None:
         if not rank.held:
             rank.held = True
-            self._on_held(rank)
+            self._events.held(rank)
 
     def reap(self) -> Tuple[int, bool]:
         """Take every change of a child that is there: (others than ranks that ended, whether any is left)."""
@@ -211,20 +246,20 @@ class Ranks:
 
     def _on_stop(self, rank: Rank, number: int) -> None:
         if number == signal.SIGTRAP and not rank.held:
-            if self._manner is None:
+            if self._options is None:
                 prctl.kill_with_tracer(rank.pid)
                 self._hold(rank)
             else:
-                self._hold_in_manner(rank, self._manner)
+                self._hold_with_options(rank, self._options)
         else:
             prctl.resume(rank.pid, number)  # a signal from outside, before its exec
 
-    def _hold_in_manner(self, rank: Rank, manner: RunOptions) -> None:
-        manner.keep(rank.pid)
+    def _hold_with_options(self, rank: Rank, options: RunOptions) -> None:
+        options.keep(rank.pid)
         if self._faults is not None:
             self._faults.know(rank.pid)
-        if manner.after_exec_s:
-            self._after(manner.after_exec_s, lambda: self._hold(rank) if rank.pid in self._by_pid else None)
+        if options.after_exec_s:
+            self._after(options.after_exec_s, lambda: self._hold(rank) if rank.pid in self._by_pid else None)
         else:
             self._hold(rank)
 
@@ -233,8 +268,8 @@ class Ranks:
         del self._by_pid[rank.pid]
         rank.status = status
         if not rank.held:
-            self._on_failed(_died_unheld(self._load.name, rank.number, status))
-        self._on_ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
+            self._events.failed(_died_unheld(self._load.name, rank.number, status))
+        self._events.ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
 
     def release(self) -> None:
         """GO: every rank runs."""
@@ -245,10 +280,10 @@ class Ranks:
                 gated += 1
             else:
                 try:
-                    if self._manner is None:
+                    if self._options is None:
                         prctl.release(rank.pid)
                     else:
-                        self._manner.release(rank.pid)
+                        self._options.release(rank.pid)
                 except OSError:
                     pass  # killed meanwhile; reaping tells
         if gated:

@@ -5,22 +5,54 @@ from __future__ import annotations
 import os
 
 from agents.link.lean import signal
-from agents.link.loop import READ, Loop, Timer
+from agents.link.loop import READ, Timer
 from agents.linux import processes
 from agents.pct.errors import LoadFailed
-from agents.pct.launch.load import Load, Program, node_environment, stdin_goes
+from agents.pct.launch.liveness import Readiness
+from agents.pct.launch.load import node_environment, stdin_goes
+from agents.pct.ranks.process_tracking import FIRST_LOOK_S, LOOK_S, now
 from agents.pct.ranks.ranks import Rank, Ranks
 from agents.pct.stdio.stdin import Inputs, PipeSink, stdin_file
 from agents.pct.stdio.stdout import Relay, Streams
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Protocol, Tuple
 
-    from agents.pct.debug.crash_queue import Faults
+    from agents.pct.launch.context import LaunchContext
     from agents.pct.launch.options import RunOptions
+    from agents.pct.launch.rank_environment import OwnVariables
+    from agents.pct.ranks.process_tracking import Record
+    from agents.pct.ranks.ranks import FaultWatch, MpiRanks
     from agents.pct.stdio.pty import Terminal
-    from agents.wire.control import Message
+
+    class LaunchEvents(Protocol):
+        """What a launch hears of its ranks on this node, besides what fails it."""
+
+        def rank_held(self, rank: Rank) -> None:
+            """``rank`` stands before its first instruction."""
+
+        def rank_ended(self, rank: Rank, seconds: float) -> None:
+            """``rank`` has been reaped."""
+
+        def rank_closed(self, number: int) -> None:
+            """What rank ``number`` wrote has been sent, and its pipes are closed."""
+
+        def noted(self, message: str) -> None:
+            """Something that people should know."""
+
+        def unrecorded(self, error: OSError) -> None:
+            """The processes of the ranks cannot be recorded."""
+
+        def drained(self) -> None:
+            """Every rank has ended, and its output too or its grace."""
+
+        def processes_gone(self) -> None:
+            """No process is left, or only what cannot be killed (``unclean``)."""
+
+        def swept(self) -> None:
+            """And everything they wrote has been sent."""
+
 
 #: How long a grandchild may hold the pipes of a rank that has ended.
 GRACE_S = 0.5
@@ -30,65 +62,25 @@ _BATCH = 16  # ranks forked before the loop is served again
 _WILD = 20  # rounds of killing after which whatever still multiplies is stopped first
 
 
-class Listener:
-    """What the launch child wants to hear from its node's processes."""
-
-    def rank_held(self, rank: Rank) -> None:
-        """``rank`` stands before its first instruction."""
-        raise NotImplementedError
-
-    def begin_failed(self, error: LoadFailed) -> None:
-        """Something here cannot begin."""
-        raise NotImplementedError
-
-    def rank_ended(self, rank: Rank, seconds: float) -> None:
-        """``rank`` has been reaped."""
-        raise NotImplementedError
-
-    def rank_closed(self, number: int) -> None:
-        """What rank ``number`` wrote has been sent, and its pipes are closed."""
-        raise NotImplementedError
-
-    def noted(self, message: str) -> None:
-        """Something that people should know."""
-        raise NotImplementedError
-
-    def tell(self, message: Message) -> None:
-        """Something that the launcher should know."""
-        raise NotImplementedError
-
-    def drained(self) -> None:
-        """Every rank has ended, and its output too or its grace."""
-        raise NotImplementedError
-
-    def processes_gone(self) -> None:
-        """No process is left, or only what cannot be killed (``unclean``)."""
-        raise NotImplementedError
-
-    def swept(self) -> None:
-        """And everything they wrote has been sent."""
-        raise NotImplementedError
-
-
-class Local:
+class LocalRanks:
     """This node's part of a launch. Made when the load is there; ``begin`` forks."""
 
     def __init__(
-        self, loop: Loop, load: Load, program: Program, rank_map: str, relay: Relay, inputs: Inputs, listener: Listener,
-        manner: Optional[RunOptions] = None,
+        self, launch: LaunchContext, rank_map: str, relay: Relay, inputs: Inputs, events: LaunchEvents,
+        options: Optional[RunOptions] = None, own: Optional[OwnVariables] = None, mpi: Optional[MpiRanks] = None,
     ) -> None:  # fmt: skip
-        self._loop, self._load, self._relay, self._inputs = loop, load, relay, inputs
-        self._tell = listener
+        load, loop = launch.load, launch.loop
+        self._launch, self._loop, self._load, self._relay, self._inputs = launch, loop, load, relay, inputs
+        self._events = events
         # Whoever is alone is mixed with nobody, and what is typed into a terminal comes back letter by letter.
-        alone = load.size == 1 or (manner is not None and manner.pty is not None)
+        alone = load.size == 1 or (options is not None and options.pty is not None)
         self._streams = Streams(loop, relay, self._on_closed, whole_lines=not (alone or load.unbuffered))
-        env = node_environment(load, os.fsencode(rank_map))
-        self.ranks = Ranks(
-            load, program, env, listener.rank_held, listener.begin_failed, self._on_ended, self._on_exec_failed
-        )
+        self.ranks = Ranks(load, launch.program, node_environment(load, os.fsencode(rank_map)), self, own, mpi)
         loop.watch(self.ranks.error_fd, READ, lambda _events: self.ranks.on_records())
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._to_begin = list(enumerate(load.ranks))
+        self._unheld = len(load.ranks)
+        self._readiness: Optional[Readiness] = None
         self._own_stdin: Dict[int, int] = {}
         self._shared_stdin = self._null
         self._graces: Dict[int, Timer] = {}
@@ -97,32 +89,37 @@ class Local:
         self._sweep_timer: Optional[Timer] = None
         self.killed = 0
         self.unclean: List[int] = []
-        self.manner = manner
-        self._faults: Optional[Faults] = None
+        self.options = options
+        self._faults: Optional[FaultWatch] = None
         self.terminal: Optional[Terminal] = None
-        if manner is not None:
-            self._take_manner(manner)
-
-    def _take_manner(self, manner: RunOptions) -> None:
-        if manner.at_once:
-            from agents.pct.debug.crash_queue import Faults
-
-            self._faults = Faults(
-                self._loop, self._load.name, manner.at_once, self.ranks.number_of, self._tell.tell, self._tell.noted
-            )
-        if manner.pty is not None:
+        if options is not None and options.pty is not None:
             from agents.pct.stdio.pty import Terminal
 
-            self.terminal = Terminal(manner.rows, manner.columns)
-        self.ranks.in_manner(manner, self._faults, self._loop.after)
+            self.terminal = Terminal(options.rows, options.columns)
+        self._record: Optional[Record] = None
+        self._first_fork = 0
 
-    def begin(self, is_root: bool, shared_stdin: int = -1, group: int = -1) -> None:
-        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it.
+    def watch_faults(self, faults: FaultWatch) -> None:
+        """``faults`` looks at ranks that die of a signal; said before ``begin``."""
+        self._faults = faults
 
-        ``group``: a descriptor of the control group that they start in.
-        """
-        if group >= 0:
-            self.ranks.in_group(group)
+    def expect(self) -> None:
+        """All is here that the ranks need: from now on a node whose ranks do not come to their exec is at fault."""
+        patience_s = self.options.patience_s if self.options is not None else 0.0
+        # a program that is slow to begin has the deadline of its load
+        waiting = lambda: bool(self._unheld) and not (self._sweeping or self.ranks.slow_to_begin)  # noqa: E731
+        self._readiness = Readiness(self._loop, self._load.name, waiting, self._launch.fail, patience_s)
+
+    def record(self, record: Optional[Record]) -> None:
+        """Where the ranks' processes are recorded; said before ``begin``."""
+        self._record, self._first_fork = record, now()
+
+    def begin(self, is_root: bool, shared_stdin: int = -1) -> None:
+        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it."""
+        if self.options is not None:
+            self.ranks.with_options(self.options, self._faults, self._loop.after)
+        if self._record is not None and self._record.group_fd >= 0:
+            self.ranks.in_group(self._record.group_fd)
         readers = stdin_goes(self._load, is_root)
         if shared_stdin >= 0:
             self._shared_stdin = shared_stdin
@@ -130,15 +127,15 @@ class Local:
             self._shared_stdin = self._input_pipe()
         else:
             self._own_stdin = {rank: self._input_pipe(rank) for rank in readers}
-        if self.manner is not None and self.manner.cpus:
-            self._tell.noted(self.manner.bindings())
+        if self.options is not None and self.options.cpus:
+            self._events.noted(self.options.bindings())
         self._begin_some()
 
     def _input_pipe(self, rank: int = -1) -> int:
-        if self.terminal is not None and self.manner is not None and rank == self.manner.pty:
-            from agents.pct.stdio.pty import TerminalSink
+        if self.terminal is not None and self.options is not None and rank == self.options.pty:
+            from agents.pct.stdio.pty import END
 
-            self._inputs.add(TerminalSink(self._loop, os.dup(self.terminal.master), self._inputs.settle))
+            self._inputs.add(PipeSink(self._loop, os.dup(self.terminal.master), self._inputs.settle, END))
             return os.dup(self.terminal.slave)
         reader, writer = os.pipe()
         self._inputs.add(PipeSink(self._loop, writer, self._inputs.settle))
@@ -149,15 +146,15 @@ class Local:
             return
         batch, self._to_begin = self._to_begin[:_BATCH], self._to_begin[_BATCH:]
         ends: List[int] = []
-        births = []
+        plans = []
         try:
             for local, number in batch:
-                births.append((number, local, *self._ends(number, ends)))
-            self.ranks.begin(births)
+                plans.append((number, local, *self._ends(number, ends)))
+            self.ranks.begin(plans)
         except LoadFailed as error:
-            self._tell.begin_failed(error)
+            self._launch.fail(error)
         except OSError as error:
-            self._tell.begin_failed(LoadFailed(f"{self._load.name}: {error.strerror}", "node"))  # no descriptors left
+            self._launch.fail(LoadFailed(f"{self._load.name}: {error.strerror}", "node"))  # no descriptors left
         finally:
             for fd in ends:
                 os.close(fd)
@@ -169,7 +166,7 @@ class Local:
 
     def _ends(self, number: int, ends: List[int]) -> Tuple[int, int, int]:
         # What becomes 0, 1 and 2 of a rank; what is its alone is added to ``ends``, to be closed here after the fork.
-        if self.terminal is not None and self.manner is not None and number == self.manner.pty:
+        if self.terminal is not None and self.options is not None and number == self.options.pty:
             # What it writes comes out of the terminal alone; its stderr is a pipe that has ended.
             out, out_writer = os.dup(self.terminal.master), self.terminal.slave
             err, err_writer = os.pipe()
@@ -184,7 +181,8 @@ class Local:
         self._streams.add(number, out, err)
         stdin = self._own_stdin.pop(number, -1)
         if "stdin" in self._load.nodes[0]:
-            stdin = stdin_file(self._load, number)
+            at = self._load.ranks.index(number)
+            stdin = stdin_file(self._load.name, self._load.nodes[0]["stdin"], at, number)
         if stdin >= 0:
             ends.append(stdin)
         return self._shared_stdin if stdin < 0 else stdin, out_writer, err_writer
@@ -192,9 +190,31 @@ class Local:
     def release(self) -> None:
         """GO."""
         if self._faults is not None and any(rank.at_gate for rank in self.ranks.living):
-            self._tell.noted("no stacks of ranks here: they get privilege at their exec, or may not be traced")
+            self._events.noted("no stacks of ranks here: they get privilege at their exec, or may not be traced")
+        if self._record is not None and not self.ranks.grouped:
+            self._take_down(self._record)
         self.ranks.release()
         self._check_drained()
+
+    def _take_down(self, record: Record) -> None:
+        """Record the sessions of the ranks, for no control group holds them together."""
+        try:
+            record.leave_group()
+            record.held([rank.pid for rank in self.ranks.living], self._first_fork)
+        except OSError as error:
+            self._events.unrecorded(error)
+            return
+        self._loop.after(FIRST_LOOK_S, lambda: self._look(record, FIRST_LOOK_S))
+
+    def _look(self, record: Record, after_s: float) -> None:
+        if self._drained or self._sweeping:
+            return
+        try:
+            record.look()
+        except OSError as error:
+            self._events.unrecorded(error)
+        next_s = min(2 * after_s, LOOK_S)  # a program starts what it starts in its first moments, mostly
+        self._loop.after(next_s, lambda: self._look(record, next_s))
 
     def reap(self) -> None:
         """A child has changed: take note of it."""
@@ -202,14 +222,29 @@ class Local:
         if self._sweeping and not left:
             self._on_gone()
 
-    def _on_ended(self, rank: Rank, seconds: float) -> None:
-        self._tell.rank_ended(rank, seconds)
+    # from the ranks
+
+    def held(self, rank: Rank) -> None:
+        """``rank`` stands before its first instruction."""
+        self._unheld -= 1
+        if self._readiness is not None:
+            self._readiness.moved()
+        self._events.rank_held(rank)
+
+    def failed(self, error: LoadFailed) -> None:
+        """A rank cannot begin."""
+        self._launch.fail(error)
+
+    def exec_failed(self, _rank: Rank, message: str) -> None:
+        """The exec of a gated rank failed after GO."""
+        self._events.noted(message)
+
+    def ended(self, rank: Rank, seconds: float) -> None:
+        """``rank`` has been reaped."""
+        self._events.rank_ended(rank, seconds)
         if rank.number in self._streams.open_ranks:
             self._graces[rank.number] = self._loop.after(GRACE_S, lambda: self._on_grace_over(rank.number))
         self._check_drained()
-
-    def _on_exec_failed(self, rank: Rank, message: str) -> None:
-        self._tell.noted(message)
 
     def _on_grace_over(self, number: int) -> None:
         self._graces.pop(number, None)
@@ -221,7 +256,7 @@ class Local:
         grace = self._graces.pop(number, None)
         if grace is not None:
             grace.cancel()
-        self._tell.rank_closed(number)
+        self._events.rank_closed(number)
         self._check_drained()
         self._check_swept()
 
@@ -230,7 +265,7 @@ class Local:
             return
         if not self._graces:
             self._drained = True
-            self._tell.drained()
+            self._events.drained()
 
     def sweep(self) -> None:
         """Kill everything of the launch on this node until nothing is left."""
@@ -277,7 +312,7 @@ class Local:
         for timer in self._graces.values():
             timer.cancel()
         self._graces.clear()
-        self._tell.processes_gone()
+        self._events.processes_gone()
         for number in self._streams.open_ranks:
             self._streams.give_up(number)
         self._check_swept()
@@ -285,7 +320,7 @@ class Local:
     def _check_swept(self) -> None:
         if self._gone and not self._swept and not self._streams.open_ranks:
             self._swept = True
-            self._relay.barrier(self._tell.swept)
+            self._relay.barrier(self._events.swept)
 
     def close(self) -> None:
         """Let go of every descriptor, when nothing is left here."""

@@ -3,8 +3,8 @@
 After fork every page that parent or child writes is copied; after vfork(2) they share all memory and the parent stands
 still until the exec, so nothing is. Between the two no code of ours may run, for it would spoil the parent's memory: so
 what the child does is laid out before as a list of system calls, and 76 bytes of machine code walk it
-(docs/decisions/0008-ranks-by-vfork.md). Where they cannot run (another processor, no executable memory) WALK is None,
-and ranks are forked as agents/pct/ranks/fork.py has it.
+(docs/decisions/0008-ranks-by-vfork.md). Where they cannot run (another processor, no executable memory) RUN_SYSCALLS
+is None, and ranks are forked as agents/pct/ranks/fork.py has it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _walker() -> "Optional[Any]":
     return ctypes.PYFUNCTYPE(ctypes.c_long, *arguments)(place)
 
 
-WALK = _walker()
+RUN_SYSCALLS = _walker()
 
 
 class IntoGroup:
@@ -136,9 +136,9 @@ class SyscallList:
 
     def run(self, into: "Optional[IntoGroup]" = None) -> "Tuple[int, int, int]":
         """Pid of a new process (or -errno); the number and errno of the call that failed in it, else -1 and 0."""
-        assert WALK is not None
+        assert RUN_SYSCALLS is not None
         maker, place, size = (VFORK, 0, 0) if into is None else into.shared
-        pid: int = WALK(ctypes.addressof(self._words), maker, place, size)
+        pid: int = RUN_SYSCALLS(ctypes.addressof(self._words), maker, place, size)
         words = self._words
         for at, number in enumerate(self._numbers):
             if words[at * _WORDS] != number:

@@ -6,25 +6,43 @@ import os
 import time
 
 from agents.link import trust as trusts
-from agents.link.trust import SCHEME, Trust
-from agents.pct.node.paths import tombstone
+from agents.link.trust import Trust
+from agents.pct.launch.paths import tombstone
 from agents.pct.remote.admission import Admission
 from agents.pct.remote.listener import Network, allowed, need_believed
 from agents.wire import keys
+from agents.wire.address import SCHEME
 from agents.wire.errors import Refusal
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Protocol, Tuple
 
+    from agents.link.journal import Journal
     from agents.link.loop import Loop
     from agents.link.server import Session
     from agents.link.tls import Secured
-    from agents.pct.node.log import Log
-    from agents.pct.remote.listener import Pass
     from agents.wire.control import Message
-    from agents.wire.credential import Credential
+    from agents.wire.credential import Credential, Pass
+
+    class LocalPct(Protocol):
+        """The PCT, as its port sees it (agents/pct/node/daemon.py)."""
+
+        def life(self) -> Tuple[str, int]: ...
+
+        def now(self) -> Optional[float]: ...
+
+        def hand_over(self, sock: socket.socket) -> bool: ...
+
+        def begin_remote(self, secured: Secured, role: str, let_in: Pass) -> None: ...
+
+        def welcome_remote(self, secured: Secured, limit: int) -> Session: ...
+
+        def hand_to_image_proxy(self, sock: socket.socket) -> bool: ...
+
+        def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None: ...
+
 
 #: Bytes of a request of somebody who has no certificate.
 _LONGEST = 64 << 10
@@ -32,7 +50,7 @@ _LONGEST = 64 << 10
 _MOST_LAUNCHERS = 32
 
 
-class OutsideConfig:
+class GatewayConfig:
     """What a node's keeper.json says of other machines: ``listen`` (ADDR:PORT), ``trust`` (a directory), ``owner``."""
 
     __slots__ = ("address", "clock", "listen", "owner", "trust")
@@ -49,7 +67,7 @@ class OutsideConfig:
 
 
 class Gateway:
-    """The port of ``node``: certificates, admission, and who is brought to the PCT (``inside``) for what."""
+    """The port of ``node``: certificates, admission, and who is brought to the PCT (``pct``) for what."""
 
     def __init__(
         self,
@@ -57,18 +75,18 @@ class Gateway:
         mesh: str,
         run: str,
         node: str,
-        config: OutsideConfig,
-        log: Log,
-        inside: LocalPct,
+        config: GatewayConfig,
+        log: Journal,
+        pct: LocalPct,
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
-        self._inside = inside
+        self._pct = pct
         self._launchers: List[Session] = []  # sessions of those who have no more than a credential
         self._trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trusts.use(self._trust)
         launch_keys = keys.KeyFile(self._file("launch.key")).read
         self._admission = Admission(
-            mesh, node, config.owner, inside.life, launch_keys, config.clock or inside.now,
+            mesh, node, config.owner, pct.life, launch_keys, config.clock or pct.now,
             lambda launcher: os.path.exists(tombstone(run, node, launcher)),
         )  # fmt: skip
         self._network = Network(
@@ -77,11 +95,9 @@ class Gateway:
             self._trust,
             self._admission,
             log,
-            inside.begin_far,
+            pct,
             self._on_request,
             self._on_fetch,
-            inside.hand_over,
-            inside.hand_to_courier,
         )
 
     @property
@@ -91,8 +107,8 @@ class Gateway:
 
     def prepare(self) -> None:
         """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
+        import agents.pct.launch_child.load_check
         import agents.pct.remote.image_proxy
-        import agents.pct.remote.load_check
         import agents.pct.remote.spare_handshake  # noqa: F401
 
         self._trust.client()
@@ -100,13 +116,13 @@ class Gateway:
 
     def prepare_images(self) -> None:
         """Load what a launch needs whose program travels, which on other machines' nodes most do."""
-        import agents.pct.launch.payload_transfer  # noqa: F401
+        import agents.pct.launch_child.payload_transfer  # noqa: F401
 
     def _file(self, name: str) -> str:
         return os.path.join(self._config.trust, name)
 
     def _on_request(self, secured: Secured, credential: Optional[Credential]) -> None:
-        session = self._inside.welcome_far(secured, _LONGEST if credential is not None else 0)
+        session = self._pct.welcome_remote(secured, _LONGEST if credential is not None else 0)
         session.state = credential
         if credential is not None:
             self._launchers = [one for one in self._launchers if one.open][-_MOST_LAUNCHERS:]
@@ -115,10 +131,10 @@ class Gateway:
             self._launchers.append(session)
 
     def _on_fetch(self, secured: Secured, message: Message) -> None:
-        from agents.pct.remote.image_proxy import ImageSource, be_courier
+        from agents.pct.remote.image_proxy import ImageSource, be_image_proxy
 
-        depot = ImageSource(self._run, self._node, self._mesh, self._log)
-        self._inside.fork_courier(lambda line: be_courier(depot, line, secured, message))
+        source = ImageSource(self._run, self._node, self._mesh, self._log)
+        self._pct.fork_image_proxy(lambda line: be_image_proxy(source, line, secured, message))
         secured.close()
 
     def answer(self, question: bytes) -> bytes:
@@ -126,6 +142,12 @@ class Gateway:
         from agents.pct.remote.spare_handshake import answer
 
         return answer(question, self._network.let_in, self._network.failed)
+
+    def receive(self, line: socket.socket, sock: socket.socket) -> "Optional[Tuple[Secured, str, Pass]]":
+        """In a launch child: a launch from another machine; None when it was refused, or went."""
+        from agents.pct.remote.spare_handshake import receive
+
+        return receive(line, sock)
 
     def renew(self, files: Dict[str, Any]) -> None:
         """Other certificates and keys from now on. BadFiles."""
@@ -151,41 +173,3 @@ class Gateway:
     def close(self) -> None:
         """Listen no more."""
         self._network.close()
-
-
-# What a PCT does for those whom it lets in from other machines (agents/pct/remote/gateway.py).
-
-
-class LocalPct:
-    """The PCT, as its port sees it: an interface, whose one implementation is agents/pct/node/daemon.py's Pct.
-
-    Declared here so that the port does not import the daemon, which imports the port.
-    """
-
-    def life(self) -> "Tuple[str, int]":
-        """Boot id and incarnation, as they are now."""
-        raise NotImplementedError
-
-    def now(self) -> Optional[float]:
-        """The mesh's time, where it is known."""
-        raise NotImplementedError
-
-    def hand_over(self, sock: socket.socket) -> bool:
-        """Give the connection of a launch to a launch child that waits; False when there is none."""
-        raise NotImplementedError
-
-    def begin_far(self, secured: Secured, role: str, let_in: Pass) -> None:
-        """Begin a launch."""
-        raise NotImplementedError
-
-    def welcome_far(self, secured: Secured, limit: int) -> Session:
-        """Serve requests of ``limit`` bytes at most."""
-        raise NotImplementedError
-
-    def hand_to_courier(self, sock: socket.socket) -> bool:
-        """Give the connection of a node that wants an image to a courier that waits; False when there is none."""
-        raise NotImplementedError
-
-    def fork_courier(self, work: Callable[[socket.socket], NoReturn]) -> None:
-        """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
-        raise NotImplementedError

@@ -2,8 +2,9 @@
 
 The fetcher came to the PCT's port, and TLS cannot be handed to a process that lives already; so a fork of the PCT,
 which has it, is handed the file by the launch child and carries its bytes as they arrive. The PCT stays out of the way
-of gigabytes. A courier that is done waits a few seconds for the next fetcher, whose connection it is handed before its
-first byte, as launch children do for launches (agents/pct/node/spares.py): a fork costs as much as a fourth of 16 MB.
+of gigabytes. An image proxy that is done waits a few seconds for the next fetcher, whose connection it is handed before
+its first byte, as launch children do for launches (agents/pct/launch_child/spares.py): a fork costs as much as a
+fourth of 16 MB.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from agents.link.tls import Secured
 from agents.link.trust import ours
 from agents.linux import prctl
 from agents.pct.images.chunks import HEAD, PIECE, Reader, head
-from agents.pct.node.paths import launch_socket
-from agents.pct.node.spares import handed
+from agents.pct.launch.paths import launch_socket
+from agents.pct.launch_child.spares import handed
 from agents.pct.remote.listener import PATIENCE_S, need_believed, wanted
 from agents.pct.remote.spare_handshake import next_message, refuse, wait
 from agents.wire.control import control, encode
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn, Tuple
 
+    from agents.link.journal import Journal
     from agents.pct.images.chunks import MappedFile
-    from agents.pct.node.log import Log
     from agents.wire.control import Message
 
 #: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
@@ -79,8 +80,8 @@ class ImageProxy:
     def _say(self, message: bytes) -> None:
         self._send(frame(CONTROL, message))
 
-    def _pass_on_file(self, lent: MappedFile, offset: int, count: int) -> int:
-        data = lent.piece(offset, min(count, PIECE))
+    def _pass_on_file(self, file: MappedFile, offset: int, count: int) -> int:
+        data = file.piece(offset, min(count, PIECE))
         if data:
             self._pass_on(offset, data)
         return len(data)
@@ -111,33 +112,33 @@ class ImageSource:
 
     __slots__ = ("log", "mesh", "node", "run")
 
-    def __init__(self, run: str, node: str, mesh: str, log: Log) -> None:
+    def __init__(self, run: str, node: str, mesh: str, log: Journal) -> None:
         self.run, self.node, self.mesh, self.log = run, node, mesh, log
 
 
-def be_courier(depot: ImageSource, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
+def be_image_proxy(images: ImageSource, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
     """In a forked process: carry, and then for others as long as the PCT keeps us; ``line`` leads to it."""
     prctl.set_name(b"redmesh-courier")
     prctl.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
     while True:
         try:
             with secured:
-                carry(depot, secured, request)
+                carry(images, secured, request)
         except (OSError, AgentError):
             pass  # who fetches asks the next
         gc.collect()  # its file is let go of
-        secured, request = _next(depot, line)
+        secured, request = _next(images, line)
 
 
-def carry(depot: ImageSource, secured: Secured, request: Message) -> None:
+def carry(images: ImageSource, secured: Secured, request: Message) -> None:
     """Ask the launch child that is meant, and pass on what comes. OSError, AgentError."""
-    source = _reach(launch_socket(depot.run, depot.node, request["launcher"]))
-    courier = ImageProxy(secured, source, request)
+    source = _reach(launch_socket(images.run, images.node, request["launcher"]))
+    proxy = ImageProxy(secured, source, request)
     try:
         source.sendall(control(hello("child")) + control(request))
-        courier.carry()
+        proxy.carry()
     finally:
-        courier.close()
+        proxy.close()
 
 
 def _reach(path: str) -> socket.socket:
@@ -151,7 +152,7 @@ def _reach(path: str) -> socket.socket:
             time.sleep(_AGAIN_S)  # a process that does nothing else
 
 
-def _next(depot: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]":
+def _next(images: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]":
     while True:
         sock, _ = handed(line)
         try:
@@ -162,17 +163,17 @@ def _next(depot: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]":
             sock.close()
             continue
         try:
-            return secured, _received(depot, secured, time.monotonic() + PATIENCE_S)
+            return secured, _received(images, secured, time.monotonic() + PATIENCE_S)
         except AgentError as refusal:
             reason, names = getattr(refusal, "reason", "protocol"), sorted(secured.peer.names)
-            depot.log.write("refused", reason=reason, peer=who, names=names, message=refusal.message)
+            images.log.write("refused", reason=reason, peer=who, names=names, message=refusal.message)
             refuse(secured, refusal)
         except OSError as error:
-            depot.log.write("refused", reason="handshake", peer=who, error=error.strerror or str(error))
+            images.log.write("refused", reason="handshake", peer=who, error=error.strerror or str(error))
         secured.close()
 
 
-def _received(depot: ImageSource, secured: Secured, until: float) -> Message:
+def _received(images: ImageSource, secured: Secured, until: float) -> Message:
     # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/remote/spare_handshake.py)
     wait(secured, secured.shake, until)
     greeting, rest = next_message(secured, b"", until)
@@ -180,4 +181,4 @@ def _received(depot: ImageSource, secured: Secured, until: float) -> Message:
         raise Refusal("wrong_role", "who says that it fetches an image is a launch child of another node")
     request, _ = next_message(secured, rest, until)
     need_believed(secured, ours())
-    return wanted(request, secured.peer.names, depot.mesh)
+    return wanted(request, secured.peer.names, images.mesh)

@@ -1,7 +1,7 @@
-"""The PCT's door towards other machines: TLS, then a hello, then a launch, a request or an image that is wanted.
+"""The PCT's port for other machines: TLS, then a hello, then a launch, a request or an image that is wanted.
 
-Everything here is bounded, for anybody may knock: so many visitors at once, so many seconds and so many bytes each; who
-stands longest, of the address that has most visitors, makes room for the next.
+Everything here is bounded, for anybody may connect: so many pending connections at once, so many seconds and bytes
+each. The oldest connection of the address that has most of them makes room for the next.
 """
 
 from __future__ import annotations
@@ -12,45 +12,41 @@ from agents.link import tcp
 from agents.link.acceptor import Acceptor
 from agents.link.lean import socket
 from agents.link.loop import READ, Loop
-from agents.link.trust import FETCH, LAUNCH
-from agents.pct.node.listener import LAUNCH_ROLES
 from agents.pct.remote.listener_states import TRANSITIONS, Action, Event, State
+from agents.wire.address import FETCH, LAUNCH
 from agents.wire.control import control, decode
-from agents.wire.credential import Credential
+from agents.wire.credential import Credential, Pass
 from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import PCT, check, check_hello, hello
-from agents.wire.roles import LAUNCHER, name_of, need, roles_of
+from agents.wire.roles import LAUNCH_ROLES, LAUNCHER, name_of, need, roles_of
 from agents.wire.roles import PCT as MAY
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, FrozenSet, List, Optional
+    from typing import Any, Callable, Dict, FrozenSet, List, Optional, Protocol
 
     from agents.link import tls
+    from agents.link.journal import Journal
     from agents.link.trust import Trust
-    from agents.pct.node.log import Log
     from agents.pct.remote.admission import Admission
     from agents.wire.control import Message
 
-#: Seconds for handshake, hello and what follows; visitors at once; bytes of each message.
+    class LaunchTaker(Protocol):
+        """The PCT, as far as launches and images go."""
+
+        def hand_over(self, sock: socket.socket) -> bool: ...
+
+        def begin_remote(self, secured: tls.Secured, role: str, let_in: Pass) -> None: ...
+
+        def hand_to_image_proxy(self, sock: socket.socket) -> bool: ...
+
+
+#: Seconds for handshake, hello and what follows; pending connections at once; bytes of each message.
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
 _LINGER_S = 1.0  # for a refusal to be read
 _GULP = 64 << 10
 _HELLO = 4096  # bytes of TLS's own hello that are looked at
-
-
-class Pass:
-    """What a launch that came in was let in with.
-
-    ``parent``: the node above us, "" where it is the launcher. ``lapses_at``: when the credential runs out, by our
-    monotonic clock.
-    """
-
-    __slots__ = ("credential", "lapses_at", "parent")
-
-    def __init__(self, credential: Credential, parent: str, lapses_at: float) -> None:
-        self.credential, self.parent, self.lapses_at = credential, parent, lapses_at
 
 
 class PendingConnection:
@@ -69,7 +65,7 @@ class PendingConnection:
 
 
 class Network:
-    """Listens at ``place`` (host, port). What is let in goes to ``on_launch``, ``on_request``, ``on_fetch``."""
+    """Listens at ``place`` (host, port). What is let in goes to ``pct``, to ``on_request``, ``on_fetch``."""
 
     def __init__(
         self,
@@ -77,82 +73,81 @@ class Network:
         place: "tuple[str, int]",
         trust: Trust,
         admission: Admission,
-        log: Log,
-        on_launch: Callable[[tls.Secured, str, Pass], None],
+        log: Journal,
+        pct: LaunchTaker,
         on_request: Callable[[tls.Secured, Optional[Credential]], None],
         on_fetch: Callable[[tls.Secured, Message], None],
-        hand_over: Callable[[socket.socket], bool],
-        hand_to_courier: Callable[[socket.socket], bool],
     ) -> None:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
-        self._on_launch, self._on_request, self._on_fetch = on_launch, on_request, on_fetch
-        self._waits = {LAUNCH: hand_over, FETCH: hand_to_courier}  # False when nobody waits for such a connection
-        self._visitors: Dict[int, PendingConnection] = {}
+        self._pct, self._on_request, self._on_fetch = pct, on_request, on_fetch
+        # each False when nobody waits for such a connection
+        self._waits = {LAUNCH: pct.hand_over, FETCH: pct.hand_to_image_proxy}
+        self._pending: Dict[int, PendingConnection] = {}
         self._leaving: List[tls.Secured] = []  # refused, and reading why
         self._sock = tcp.listen(*place)
         self._acceptor = Acceptor(loop, self._sock, self._receive, log.exhausted)
 
     def __len__(self) -> int:
-        return len(self._visitors)
+        return len(self._pending)
 
     def _receive(self, sock: socket.socket, place: Any) -> None:
         address = str(place[0])
-        if len(self._visitors) >= MOST:
+        if len(self._pending) >= MOST:
             self._make_room()
         try:
             sock.setblocking(False)
             tcp.tune(sock)
             from agents.link import tls  # the mesh is to hear of us first
 
-            visitor = PendingConnection(sock, tls.Secured(sock, self._trust, server=True), address)
+            pending = PendingConnection(sock, tls.Secured(sock, self._trust, server=True), address)
         except (OSError, AgentError) as error:
             self._log.write("cannot serve", peer=address, error=getattr(error, "message", None) or str(error))
             sock.close()
             return
         fd = sock.fileno()
-        self._visitors[fd] = visitor
-        visitor.on_timer = self._loop.after(PATIENCE_S, lambda: self._handle(visitor, Event.LATE))
-        self._loop.watch(fd, READ, lambda _events: self._go_on(visitor))
+        self._pending[fd] = pending
+        pending.on_timer = self._loop.after(PATIENCE_S, lambda: self._handle(pending, Event.LATE))
+        self._loop.watch(fd, READ, lambda _events: self._go_on(pending))
 
     def _make_room(self) -> None:
         # First of all those that have not said a word: they cost whoever fills this room nothing.
-        visitors = [one for one in self._visitors.values() if not one.secured.begun] or self._visitors.values()
-        self._handle(tcp.to_make_room({visitor: visitor.address for visitor in visitors}), Event.LATE)
+        waiting = [one for one in self._pending.values() if not one.secured.begun] or self._pending.values()
+        self._handle(tcp.to_make_room({pending: pending.address for pending in waiting}), Event.LATE)
 
-    # one visitor
+    # one pending
 
-    def _handle(self, visitor: PendingConnection, event: Event) -> None:
-        step = TRANSITIONS.get((visitor.state, event))
+    def _handle(self, pending: PendingConnection, event: Event) -> None:
+        step = TRANSITIONS.get((pending.state, event))
         if step is None:
             return
-        action, visitor.state = step
+        action, pending.state = step
         if event is Event.LATE:
-            self._log.write("refused", reason="too_slow", peer=visitor.address)
-        if visitor.state is State.OVER:
-            visitor.on_timer.cancel()
-            self._loop.unwatch(visitor.secured.fileno())
-            self._visitors.pop(visitor.secured.fileno(), None)
-        _DO[action](self, visitor)
+            self._log.write("refused", reason="too_slow", peer=pending.address)
+        if pending.state is State.OVER:
+            pending.on_timer.cancel()
+            self._loop.unwatch(pending.secured.fileno())
+            self._pending.pop(pending.secured.fileno(), None)
+        self._DO[action](self, pending)
 
-    def _go_on(self, visitor: PendingConnection) -> None:
+    def _go_on(self, pending: PendingConnection) -> None:
         try:
-            if visitor.state is State.SHAKING:
-                if not visitor.secured.begun and self._hand_over(visitor.sock):
-                    self._handle(visitor, Event.HANDED)
+            if pending.state is State.SHAKING:
+                if not pending.secured.begun and self._hand_over(pending.sock):
+                    self._handle(pending, Event.HANDED)
                     return
-                visitor.secured.shake()
-                self._handle(visitor, Event.SHAKEN)
+                pending.secured.shake()
+                self._handle(pending, Event.SHAKEN)
             else:
-                self._read(visitor)
+                self._read(pending)
         except BlockingIOError:
-            if visitor.state is not State.OVER:
-                self._loop.watch(visitor.secured.fileno(), visitor.secured.wants, lambda _events: self._go_on(visitor))
+            if pending.state is not State.OVER:
+                self._loop.watch(pending.secured.fileno(), pending.secured.wants, lambda _events: self._go_on(pending))
         except (Refusal, WireError) as refusal:
-            self._refused(visitor, refusal)
+            self._refused(pending, refusal)
         except OSError as error:
-            if visitor.state is State.SHAKING:
-                self._log.write("refused", reason="handshake", peer=visitor.address, error=error.strerror or str(error))
-            self._handle(visitor, Event.GONE)
+            if pending.state is State.SHAKING:
+                self._log.write("refused", reason="handshake", peer=pending.address, error=error.strerror or str(error))
+            self._handle(pending, Event.GONE)
 
     def _hand_over(self, sock: socket.socket) -> bool:
         said = sock.recv(_HELLO, socket.MSG_PEEK)
@@ -178,79 +173,79 @@ class Network:
         credential = self._admission.admit(text, mac)
         return Pass(credential, parent, time.monotonic() + self._admission.left_s(credential))
 
-    def _refused(self, visitor: PendingConnection, refusal: AgentError) -> None:
+    def _refused(self, pending: PendingConnection, refusal: AgentError) -> None:
         reason = getattr(refusal, "reason", "protocol")
-        names = sorted(visitor.secured.peer.names)
-        self._log.write("refused", reason=reason, peer=visitor.address, names=names, message=refusal.message)
-        visitor.message = {"re": 0, "error": refusal.as_message()}
-        self._handle(visitor, Event.REFUSED)
+        names = sorted(pending.secured.peer.names)
+        self._log.write("refused", reason=reason, peer=pending.address, names=names, message=refusal.message)
+        pending.message = {"re": 0, "error": refusal.as_message()}
+        self._handle(pending, Event.REFUSED)
 
-    def _read(self, visitor: PendingConnection) -> None:
-        while visitor.state in (State.GREETING, State.ASKING):
-            message = self._message(visitor)
+    def _read(self, pending: PendingConnection) -> None:
+        while pending.state in (State.GREETING, State.ASKING):
+            message = self._message(pending)
             if message is None:
-                data = visitor.secured.recv(LONGEST)
+                data = pending.secured.recv(LONGEST)
                 if not data:
-                    self._handle(visitor, Event.GONE)
+                    self._handle(pending, Event.GONE)
                     return
-                visitor.buffer += data
-            elif visitor.state is State.GREETING:
-                self._greeted(visitor, message)
+                pending.buffer += data
+            elif pending.state is State.GREETING:
+                self._greeted(pending, message)
             else:
-                self._asked(visitor, message)
+                self._asked(pending, message)
 
-    def _message(self, visitor: PendingConnection) -> "Optional[Message]":
+    def _message(self, pending: PendingConnection) -> "Optional[Message]":
         # the next message, when it is whole; its bytes stay in the buffer until somebody takes them
-        return first_message(visitor.buffer)
+        return first_message(pending.buffer)
 
-    def _take(self, visitor: PendingConnection) -> None:
-        length = int.from_bytes(visitor.buffer[1:HEADER_SIZE], "big")
-        visitor.buffer = visitor.buffer[HEADER_SIZE + length :]
+    def _take(self, pending: PendingConnection) -> None:
+        length = int.from_bytes(pending.buffer[1:HEADER_SIZE], "big")
+        pending.buffer = pending.buffer[HEADER_SIZE + length :]
 
-    def _greeted(self, visitor: PendingConnection, message: Message) -> None:
+    def _greeted(self, pending: PendingConnection, message: Message) -> None:
         role = check_hello(message)
-        names, mesh = visitor.secured.peer.names, self._trust.mesh
+        names, mesh = pending.secured.peer.names, self._trust.mesh
         text, mac = str(message.get("credential", "")), str(message.get("mac", ""))
-        need_believed(visitor.secured, self._trust)
+        need_believed(pending.secured, self._trust)
         if role in LAUNCH_ROLES:
-            visitor.way = self._let_in(role, names, text, mac)
-            self._take(visitor)
-            self._handle(visitor, Event.LAUNCHES)
+            pending.way = self._let_in(role, names, text, mac)
+            self._take(pending)
+            self._handle(pending, Event.LAUNCHES)
         elif role == "child":
             need(MAY, "fetch", roles_of(names, mesh))
-            self._take(visitor)
-            self._handle(visitor, Event.FETCHES)
+            self._take(pending)
+            self._handle(pending, Event.FETCHES)
         else:
             roles = roles_of(names, mesh)
             if roles:
                 need(MAY, "ask", roles)  # a broken node is not even listened to
             else:
-                visitor.way = self._admission.recognise(text, mac)
-            self._handle(visitor, Event.ASKS)
+                pending.way = self._admission.recognise(text, mac)
+            self._handle(pending, Event.ASKS)
 
-    def _asked(self, visitor: PendingConnection, message: Message) -> None:
-        need_believed(visitor.secured, self._trust)
-        visitor.message = wanted(message, visitor.secured.peer.names, self._trust.mesh)
-        self._take(visitor)
-        self._handle(visitor, Event.ASKED)
+    def _asked(self, pending: PendingConnection, message: Message) -> None:
+        need_believed(pending.secured, self._trust)
+        pending.message = wanted(message, pending.secured.peer.names, self._trust.mesh)
+        self._take(pending)
+        self._handle(pending, Event.ASKED)
 
     # what the table says
 
-    def _begin(self, visitor: PendingConnection) -> None:
-        visitor.secured.unread(visitor.buffer)
-        self._on_launch(visitor.secured, "parent" if visitor.way.parent else "launcher", visitor.way)
+    def _begin(self, pending: PendingConnection) -> None:
+        pending.secured.unread(pending.buffer)
+        self._pct.begin_remote(pending.secured, "parent" if pending.way.parent else "launcher", pending.way)
 
-    def _serve(self, visitor: PendingConnection) -> None:
-        visitor.secured.unread(visitor.buffer)
-        self._on_request(visitor.secured, visitor.way)
+    def _serve(self, pending: PendingConnection) -> None:
+        pending.secured.unread(pending.buffer)
+        self._on_request(pending.secured, pending.way)
 
-    def _carry(self, visitor: PendingConnection) -> None:
-        self._on_fetch(visitor.secured, visitor.message)
+    def _carry(self, pending: PendingConnection) -> None:
+        self._on_fetch(pending.secured, pending.message)
 
-    def _refuse(self, visitor: PendingConnection) -> None:
-        secured = visitor.secured
+    def _refuse(self, pending: PendingConnection) -> None:
+        secured = pending.secured
         try:
-            secured.sendall(control(hello("pct")) + control(visitor.message))
+            secured.sendall(control(hello("pct")) + control(pending.message))
         except OSError:
             secured.close()
             return
@@ -276,29 +271,28 @@ class Network:
             self._loop.unwatch(secured.fileno())
             secured.close()
 
-    def _drop(self, visitor: PendingConnection) -> None:
-        visitor.secured.close()
+    def _drop(self, pending: PendingConnection) -> None:
+        pending.secured.close()
 
     def close(self) -> None:
         """Let everybody go, and listen no more."""
-        for visitor in list(self._visitors.values()):
-            self._loop.unwatch(visitor.secured.fileno())
-            visitor.secured.close()
-        self._visitors.clear()
+        for pending in list(self._pending.values()):
+            self._loop.unwatch(pending.secured.fileno())
+            pending.secured.close()
+        self._pending.clear()
         for secured in list(self._leaving):
             self._leave(secured)
         self._acceptor.close()
         self._sock.close()
 
-
-_DO = {
-    Action.READ: lambda network, visitor: network._go_on(visitor),
-    Action.BEGIN: Network._begin,
-    Action.SERVE: Network._serve,
-    Action.CARRY: Network._carry,
-    Action.REFUSE: Network._refuse,
-    Action.DROP: Network._drop,
-}
+    _DO = {
+        Action.READ: _go_on,
+        Action.BEGIN: _begin,
+        Action.SERVE: _serve,
+        Action.CARRY: _carry,
+        Action.REFUSE: _refuse,
+        Action.DROP: _drop,
+    }
 
 
 def first_message(data: bytes) -> Optional[Message]:

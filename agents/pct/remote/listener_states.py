@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a visitor stands."""
+    """Where a pending stands."""
 
     SHAKING = "shaking"
     GREETING = "greeting"  # its hello is awaited

@@ -13,9 +13,10 @@ import time
 
 from agents.link import tcp, tls
 from agents.link.trust import ours
-from agents.pct.remote.listener import LONGEST, PATIENCE_S, Pass, first_message
+from agents.pct.launch_child.spares import ASK, END
+from agents.pct.remote.listener import LONGEST, PATIENCE_S, first_message
 from agents.wire.control import control, decode, encode
-from agents.wire.credential import read
+from agents.wire.credential import Pass, read
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import HEADER_SIZE
 from agents.wire.messages import check_hello, hello
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from agents.wire.control import Message
 
-#: What a spare launch child is told with the descriptor, instead of a role; a question of its begins and ends so.
-FAR, ASK, END = b"far", b"?", b"\n"
 _LINGER_S = 0.5
 
 

@@ -7,17 +7,8 @@ import os
 import struct
 import termios
 
-from agents.pct.stdio.stdin import PipeSink
-
-_END = b"\x04"  # what ends the input of a program that reads a terminal line by line
-
-
-class TerminalSink(PipeSink):
-    """What is typed for the rank. Its end is a character: a terminal has no other."""
-
-    def end(self) -> None:
-        self.give(_END)
-        super().end()
+#: What ends the input of a program that reads a terminal line by line.
+END = b"\x04"
 
 
 class Terminal:

@@ -14,17 +14,24 @@ import time
 
 from agents.link.lean import Enum, deque
 from agents.link.loop import WRITE, Loop
-from agents.pct.stdio.stdin import Sink
 from agents.wire.control import Message, to_bytes, to_text
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Deque, Dict, Iterable, List, Optional, Set, Tuple, Union
+    from typing import Callable, Deque, Dict, Iterable, List, Optional, Protocol, Sequence, Set, Tuple, Union
 
     from agents.link.loop import Loop, Timer
-    from agents.pct.launch.load import Load
-    from agents.pct.launch.tree import Child
     from agents.pct.stdio.stdin import Inputs
+
+    class Subtree(Protocol):
+        """The link to a child and the nodes below it, as its launch child knows it."""
+
+        over: bool
+        nodes: List[Tuple[int, List[int]]]
+
+        def has(self, place: int) -> bool: ...
+
+        def send(self, message: Message) -> None: ...
 
 
 # A pipe that the ranks of one node share as their standard input, whose unread bytes can be taken back.
@@ -165,7 +172,6 @@ _POLLS_S = 0.02
 #: Between two looks at most. Who sleeps in a poll or reads a pipe of his own seems to wait and takes nothing: when all
 #: have been tried in vain, looks become rarer, for nobody may ever read.
 _LONGEST_S = 1.0
-DOWN_OPS, UP_OPS = ("look", "deal"), ("waits", "dealt")
 
 
 class State(Enum):
@@ -211,20 +217,22 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
 }
 
 
-def tell(children: List[Child], message: Message, node: Optional[int]) -> None:
+def tell(children: Sequence[Subtree], message: Message, node: Optional[int]) -> None:
     """A message for all children, or for the one that has ``node`` below it."""
     for child in children:
         if not child.over and (node is None or child.has(node)):
             child.send(message)
 
 
-class InputDistributor(Sink):
-    """The root's. ``here`` is its own mouth; ``taken`` counts what has been read, anywhere."""
+class InputDistributor:
+    """The root's. ``here`` is its own node's pipe; ``taken`` counts what has been read, anywhere."""
 
-    def __init__(self, loop: Loop, children: List[Child], on_taken: Callable[[Sink], None]) -> None:
-        super().__init__(on_taken)
+    def __init__(self, loop: Loop, children: Sequence[Subtree], on_taken: Callable[[], None]) -> None:
         self.state = State.HERE
-        self.mouth = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
+        self._on_taken = on_taken
+        self.taken = 0
+        self.gone = self._ending = False
+        self.pipe = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
         self._children = children
         self._pending = b""  # while it is away: what has come and was not dealt
         self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
@@ -233,24 +241,29 @@ class InputDistributor(Sink):
         self._pause_s = self._not_before = 0.0
 
     def give(self, data: bytes) -> None:
+        """More bytes for whoever reads first."""
         if self.state is State.HERE:
-            self.mouth.give(data)
+            self.pipe.give(data)
         elif self.state is State.AWAY:
             self._pending += data
             if not self._piece:
                 self._deal()
 
-    def push(self) -> None:
+    def end(self) -> None:
+        """No more bytes will come."""
+        self._ending = True
         self._settle()
 
     def drop(self) -> None:
+        """Nobody reads any more."""
         if not self.gone:
-            self.mouth.end()
-            super().drop()
+            self.pipe.end()
+            self.gone = True
+            self._on_taken()
 
     def waits(self, node: int) -> None:
         """Somebody on that node would read."""
-        if self.state is State.HERE and not self.mouth.empty:
+        if self.state is State.HERE and not self.pipe.empty:
             if node in self._refused:
                 self._all_refused = True
                 return
@@ -258,9 +271,9 @@ class InputDistributor(Sink):
             self._holder = node
             self._handle(Event.WAITS)
 
-    def on_message(self, op: str, message: Message) -> None:
-        """One of ``UP_OPS``."""
-        if op == "waits":
+    def on_message(self, message: Message) -> None:
+        """``reader_waits`` or ``input_rest``."""
+        if message["op"] == "reader_waits":
             self.waits(message["node"])
         else:
             self.dealt(message["node"], to_bytes(message["data"]))
@@ -288,11 +301,11 @@ class InputDistributor(Sink):
             self._refused.clear()
             self._all_refused, self._pause_s, self._not_before = False, 0.0, 0.0
             self.taken += count
-            self._on_taken(self)
+            self._on_taken()
         self._settle()
 
     def _settle(self) -> None:
-        here = self.state is State.HERE and self.mouth.empty
+        here = self.state is State.HERE and self.pipe.empty
         away = self.state is State.AWAY and not self._piece and not self._pending
         if self._ending and (here or away):
             self._handle(Event.EXHAUSTED)
@@ -301,7 +314,7 @@ class InputDistributor(Sink):
         entry = TRANSITIONS.get((self.state, event))
         if entry is not None:
             self.state, action = entry
-            _DO[action](self)
+            self._DO[action](self)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -311,11 +324,11 @@ class InputDistributor(Sink):
             self._refused.clear()
             self._all_refused, self._pause_s = False, min(_LONGEST_S, 2 * self._pause_s or STALL_S)
         self._not_before = now + self._pause_s
-        self._tell({"op": "look"}, None)
+        self._tell({"op": "seek_reader"}, None)
 
     def _fetch_and_deal(self) -> None:
-        held = self.mouth.held
-        self._pending = self.mouth.take_back()
+        held = self.pipe.held
+        self._pending = self.pipe.take_back()
         self._read(held - len(self._pending))
         if not self._piece:
             self._deal()
@@ -324,14 +337,14 @@ class InputDistributor(Sink):
         piece, self._pending = self._pending[:PIECE], self._pending[PIECE:]
         self._piece = len(piece)
         if piece:
-            self._tell({"op": "deal", "node": self._holder, "data": to_text(piece)}, self._holder)
+            self._tell({"op": "input_piece", "node": self._holder, "data": to_text(piece)}, self._holder)
         else:
             self._settle()
 
     def _keep(self) -> None:
         pending, self._pending, self._holder = self._pending, b"", -1
         if pending:
-            self.mouth.give(pending)
+            self.pipe.give(pending)
         self._settle()
 
     def _end(self) -> None:
@@ -341,50 +354,48 @@ class InputDistributor(Sink):
     def _tell(self, message: Message, node: Optional[int]) -> None:
         tell(self._children, message, node)
 
-
-_DO: Dict[Action, Callable[[InputDistributor], None]] = {
-    A.LOOK: InputDistributor._look,
-    A.FETCH_AND_DEAL: InputDistributor._fetch_and_deal,
-    A.DEAL: InputDistributor._deal,
-    A.KEEP: InputDistributor._keep,
-    A.END: InputDistributor._end,
-}
+    _DO = {A.LOOK: _look, A.FETCH_AND_DEAL: _fetch_and_deal, A.DEAL: _deal, A.KEEP: _keep, A.END: _end}
 
 
-class InputConsumer(Sink):
+class InputConsumer:
     """Another node's: it has a piece only when it was dealt one. ``up(message)`` goes up the tree."""
 
     def __init__(
-        self, loop: Loop, place: int, children: List[Child], up: Callable[[Message], None],
-        on_taken: Callable[[Sink], None],
+        self, loop: Loop, place: int, children: Sequence[Subtree], up: Callable[[Message], None],
+        on_taken: Callable[[], None],
     ) -> None:  # fmt: skip
-        super().__init__(on_taken)
+        self._on_taken = on_taken
+        self.taken = 0
+        self.gone = False
         self._loop, self._place, self._children, self._up = loop, place, children, up
-        self.mouth = CountedPipe(loop, self._read, self._return)
+        self.pipe = CountedPipe(loop, self._read, self._return)
 
     def give(self, data: bytes) -> None:
-        self.mouth.give(data)
+        """A piece for the ranks here."""
+        self.pipe.give(data)
 
     def end(self) -> None:
+        """No more bytes will come."""
         tell(self._children, {"op": "eof"}, None)
         self.drop()
 
-    def push(self) -> None:
-        pass
-
     def drop(self) -> None:
+        """Nobody here reads any more."""
         if not self.gone:
-            self.mouth.end()
-            super().drop()
+            self.pipe.end()
+            self.gone = True
+            self._on_taken()
 
-    def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
-        """One of ``DOWN_OPS``, which may be for this node."""
-        if op == "look":
+    def on_order(self, message: Message, pids: Callable[[], List[int]]) -> None:
+        """``seek_reader`` or ``input_piece``, which may be for this node."""
+        if message["op"] == "seek_reader":
             tell(self._children, message, None)
             surely = 0 if self.gone else reads(pids())
             if surely:
                 # who merely polls lets those go first who read
-                self._loop.after(0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "waits", "node": self._place}))
+                self._loop.after(
+                    0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "reader_waits", "node": self._place})
+                )
         elif message["node"] != self._place:
             tell(self._children, message, message["node"])
         elif self.gone:
@@ -399,50 +410,57 @@ class InputConsumer(Sink):
             self.drop()
 
     def _read(self, _count: int) -> None:
-        if self.mouth.empty:
+        if self.pipe.empty:
             self._answer("")
 
     def _return(self) -> None:
-        rest = self.mouth.take_back()
+        rest = self.pipe.take_back()
         if rest:
             self._answer(to_text(rest))
 
     def _answer(self, rest: str) -> None:
-        self._up({"op": "dealt", "node": self._place, "data": rest})
+        self._up({"op": "input_rest", "node": self._place, "data": rest})
 
 
 class Sharing:
-    """A launch child's part in it; nothing at all on one node, or when somebody else reads than whoever comes first."""
+    """A launch child's part in it; nothing at all on one node, or when somebody else reads than whoever comes first.
 
-    def __init__(self, inputs: Inputs, children: List[Child], up: Callable[[Message], None]) -> None:
-        self._inputs, self._children, self._up = inputs, children, up
+    ``up(message)`` goes up the tree; ``pids()`` is every process of a rank here.
+    """
+
+    def __init__(
+        self, inputs: Inputs, children: Sequence[Subtree], up: Callable[[Message], None], pids: Callable[[], List[int]]
+    ) -> None:
+        self._inputs, self._children, self._up, self._pids = inputs, children, up, pids
         self._made: Union[InputDistributor, InputConsumer, None] = None
 
-    def begin(self, loop: Loop, load: Load, is_root: bool) -> int:
-        """The end of a pipe that all ranks here get as their standard input; -1 when they have none in common."""
-        if load.input != "shared" or load.nnodes == 1:
-            return -1
+    def begin(self, loop: Loop, place: int, is_root: bool) -> int:
+        """The end of a pipe that all ranks here, on the ``place``-th node, get as their standard input."""
         settle = self._inputs.settle
         if is_root:
             self._made = InputDistributor(loop, self._children, settle)
         else:
-            self._made = InputConsumer(loop, load.place, self._children, self._up, settle)
+            self._made = InputConsumer(loop, place, self._children, self._up, settle)
         self._inputs.add(self._made)
-        return self._made.mouth.reader
+        return self._made.pipe.reader
 
-    def on_order(self, op: str, message: Message, pids: Callable[[], List[int]]) -> None:
-        """One of ``DOWN_OPS``; ``pids()``: every process of a rank here."""
+    def orders(self) -> Dict[str, Callable[[Message], None]]:
+        return {"seek_reader": self._on_order, "input_piece": self._on_order}
+
+    def reports(self) -> Dict[str, Callable[[Subtree, Message], None]]:
+        return {"reader_waits": self._on_report, "input_rest": self._on_report}
+
+    def _on_order(self, message: Message) -> None:
         if isinstance(self._made, InputConsumer):
-            self._made.on_order(op, message, pids)
+            self._made.on_order(message, self._pids)
 
-    def on_child_message(self, op: str, message: Message) -> None:
-        """One of ``UP_OPS``: the root's to use, the others' to pass on."""
+    def _on_report(self, _child: Subtree, message: Message) -> None:
         if isinstance(self._made, InputDistributor):
-            self._made.on_message(op, message)
+            self._made.on_message(message)
         else:
             self._up(message)
 
-    def gone(self, child: Child) -> None:
+    def gone(self, child: Subtree) -> None:
         """Nobody below that child reads any more."""
         if isinstance(self._made, InputDistributor):
             self._made.lost([place for place, _ in child.nodes])

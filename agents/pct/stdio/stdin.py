@@ -9,116 +9,161 @@ import stat
 from agents.link.lean import deque
 from agents.link.loop import WRITE, Loop
 from agents.pct.errors import LoadFailed
-from agents.pct.launch.load import Load
 from agents.wire.control import to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.frames import MAX_DATA
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Deque, List
+    from typing import Any, Callable, Deque, List, Protocol
+
+    class Sink(Protocol):
+        """A reader of standard input: ``taken`` bytes since the beginning; ``gone``, it takes no more."""
+
+        taken: int
+        gone: bool
+
+        def give(self, data: bytes) -> None: ...
+
+        def end(self) -> None: ...
+
+        def drop(self) -> None: ...
+
 
 CREDIT = 256 << 10  # what a link begins with, in bytes (docs/protocol.md)
 
 
-class Sink:
-    """Somebody who takes standard input: bytes wait here until it does."""
+class InputQueue:
+    """Bytes of standard input that wait until their reader takes them."""
 
-    def __init__(self, on_taken: "Callable[[Sink], None]") -> None:
-        self._queue: Deque[memoryview] = deque()
-        self._on_taken = on_taken
-        self.taken = 0  # bytes taken since the beginning
+    def __init__(self) -> None:
+        self._parts: Deque[memoryview] = deque()
+        self.ending = False  # no more bytes will come
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def head(self) -> memoryview:
+        """The bytes that are next."""
+        return self._parts[0]
+
+    def add(self, data: bytes) -> None:
+        """More bytes."""
+        self._parts.append(memoryview(data))
+
+    def take(self, count: int) -> None:
+        """The first ``count`` bytes of the head have been taken."""
+        head = self._parts[0]
+        if count == len(head):
+            self._parts.popleft()
+        else:
+            self._parts[0] = head[count:]
+
+    def clear(self) -> None:
+        """Nobody takes anything any more."""
+        self._parts.clear()
+
+
+class PipeSink:
+    """The standard input of a rank, or of all ranks of the root's node, behind the descriptor ``fd``.
+
+    ``end_mark`` ends the input where closing ``fd`` does not: a terminal has a character for it.
+    """
+
+    def __init__(self, loop: Loop, fd: int, on_taken: Callable[[], None], end_mark: bytes = b"") -> None:
+        os.set_blocking(fd, False)
+        self._loop, self._fd, self._on_taken, self._end_mark = loop, fd, on_taken, end_mark
+        self._queue = InputQueue()
+        self.taken = 0
         self.gone = False
-        self._ending = False
 
     def give(self, data: bytes) -> None:
-        """More bytes for it."""
+        """More bytes for the reader."""
         if not self.gone:
-            self._queue.append(memoryview(data))
-            self.push()
+            self._queue.add(data)
+            self._push()
 
     def end(self) -> None:
         """No more bytes will come."""
-        self._ending = True
-        self.push()
+        if self._end_mark:
+            self.give(self._end_mark)
+        self._queue.ending = True
+        self._push()
 
-    def push(self) -> None:
-        """Hand over what it takes now: each kind of reader in its own way."""
-        raise NotImplementedError
-
-    def _took(self, count: int) -> None:
-        self.taken += count
-        head = self._queue[0]
-        if count == len(head):
-            self._queue.popleft()
-        else:
-            self._queue[0] = head[count:]
-        self._on_taken(self)
-
-    def drop(self) -> None:
-        """It takes nothing any more; what it was meant to get counts as taken."""
-        self.gone = True
-        self._queue.clear()
-        self._on_taken(self)
-
-
-class PipeSink(Sink):
-    """The standard input of a rank, or of all ranks of the root's node."""
-
-    def __init__(self, loop: Loop, fd: int, on_taken: Callable[[Sink], None]) -> None:
-        super().__init__(on_taken)
-        os.set_blocking(fd, False)
-        self._loop = loop
-        self._fd = fd
-
-    def push(self) -> None:
+    def _push(self) -> None:
         while self._queue and not self.gone:
             try:
-                self._took(os.write(self._fd, self._queue[0]))
+                count = os.write(self._fd, self._queue.head)
             except BlockingIOError:
                 self._loop.watch(self._fd, WRITE, self._on_writable)
                 return
             except OSError:  # every reader has gone
                 self.drop()
-        if self._ending:
+                break
+            self._queue.take(count)
+            self.taken += count
+            self._on_taken()
+        if self._queue.ending:
             self.drop()
 
     def _on_writable(self, _events: int) -> None:
         self._loop.unwatch(self._fd)
-        self.push()
+        self._push()
 
     def drop(self) -> None:
+        """The reader takes nothing any more; what it was meant to get counts as taken."""
         if not self.gone:
             self._loop.unwatch(self._fd)
             os.close(self._fd)
-            super().drop()
+            self.gone = True
+            self._queue.clear()
+            self._on_taken()
 
 
-class ChildSink(Sink):
+class ChildSink:
     """The subtree below one child, on its credit. ``send(data)`` makes a frame of it, ``finish()`` says eof."""
 
-    def __init__(
-        self, send: Callable[[bytes], None], finish: Callable[[], None], on_taken: Callable[[Sink], None]
-    ) -> None:
-        super().__init__(on_taken)
-        self._send = send
-        self._finish = finish
+    def __init__(self, send: Callable[[bytes], None], finish: Callable[[], None], on_taken: Callable[[], None]) -> None:
+        self._send, self._finish, self._on_taken = send, finish, on_taken
+        self._queue = InputQueue()
         self._credit = CREDIT
+        self.taken = 0
+        self.gone = False
+
+    def give(self, data: bytes) -> None:
+        """More bytes for the subtree."""
+        if not self.gone:
+            self._queue.add(data)
+            self._push()
+
+    def end(self) -> None:
+        """No more bytes will come."""
+        self._queue.ending = True
+        self._push()
 
     def grant(self, count: int) -> None:
         """The child has taken so many bytes more."""
         self._credit += count
-        self.push()
+        self._push()
 
-    def push(self) -> None:
+    def _push(self) -> None:
         while self._queue and self._credit > 0 and not self.gone:
-            part = self._queue[0][: min(self._credit, MAX_DATA)]
+            part = self._queue.head[: min(self._credit, MAX_DATA)]
             self._credit -= len(part)
             self._send(bytes(part))
-            self._took(len(part))
-        if self._ending and not self._queue and not self.gone:
+            self._queue.take(len(part))
+            self.taken += len(part)
+            self._on_taken()
+        if self._queue.ending and not self._queue and not self.gone:
             self._finish()
             self.drop()
+
+    def drop(self) -> None:
+        """The subtree takes nothing any more; what it was meant to get counts as taken."""
+        self.gone = True
+        self._queue.clear()
+        self._on_taken()
 
 
 class Inputs:
@@ -155,7 +200,7 @@ class Inputs:
             if not sink.gone:
                 sink.drop()
 
-    def settle(self, _sink: object = None) -> None:
+    def settle(self) -> None:
         """Give back the credit of what everybody has taken."""
         taken = min((sink.taken for sink in self._sinks if not sink.gone), default=self._came)
         if taken > self._granted:
@@ -163,15 +208,12 @@ class Inputs:
             self._grant(count)
 
 
-def stdin_file(load: Load, rank: int) -> int:
-    """The file on this node that ``rank`` has as its standard input, opened. LoadFailed."""
-    names = load.nodes[0]["stdin"]
+def stdin_file(node: str, names: Any, at: int, rank: int) -> int:
+    """Open the file on ``node`` that ``rank`` has as its standard input: ``names[at]``. LoadFailed."""
     try:
-        name = to_bytes(names[load.ranks.index(rank)])
+        name = to_bytes(names[at])
     except (AgentError, TypeError, IndexError):
-        raise LoadFailed(
-            f"{load.name}: the load names no standard input for rank {rank}", "launch", rank=rank
-        ) from None
+        raise LoadFailed(f"{node}: the load names no standard input for rank {rank}", "launch", rank=rank) from None
     try:
         # a pipe that nobody writes must not hold us up; the rank gets it blocking, as a shell would give it
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -182,5 +224,5 @@ def stdin_file(load: Load, rank: int) -> int:
     except OSError as error:
         shown = name.decode("utf-8", "replace")
         raise LoadFailed(
-            f"{load.name}: standard input of rank {rank}: {shown}: {error.strerror}", "program", rank=rank
+            f"{node}: standard input of rank {rank}: {shown}: {error.strerror}", "program", rank=rank
         ) from None

@@ -7,7 +7,7 @@ from typing import Any
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.rca.config import Config
-from agents.rca.datagrams import FarNodes
+from agents.rca.datagrams import RemoteNodes
 from agents.rca.logins.peers import Action, Peer, Peers
 from agents.rca.nodes import State
 from agents.rca.outbox import Outbox
@@ -22,11 +22,11 @@ Reply = dict[str, Any]
 Ask = Callable[[Reply, Callable[[Reply], None]], None]
 
 
-class Company:
+class Members:
     """``ask(message, then)`` asks a CPA; ``tell_all()`` tells it of every node that is heard here, once more."""
 
     def __init__(
-        self, loop: Loop, config: Config, far: FarNodes, outbox: Outbox, journal: Journal, ask: Ask,
+        self, loop: Loop, config: Config, far: RemoteNodes, outbox: Outbox, journal: Journal, ask: Ask,
         tell_all: Callable[[], None],
     ) -> None:  # fmt: skip
         self._config, self._far, self._outbox, self._journal = config, far, outbox, journal
@@ -37,7 +37,7 @@ class Company:
     def learn(self, reply: Reply) -> None:
         """Take what *nodes_out* says of the mesh and its login processors."""
         if (reply["boot_id"], reply["nodes"]) != self._far.knows:
-            self._ask({"op": "far_nodes", "login": self._config.login}, self._far.learn)
+            self._ask({"op": "remote_nodes", "login": self._config.login}, self._far.learn)
         logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
         place, state = logins.pop(self._config.login, ("", State.UP.value))
         if (place, state) != (self._config.listen, State.UP.value):

@@ -12,10 +12,10 @@ from enum import Enum
 
 from agents.link.loop import READ, Loop
 from agents.link.resolver import Names
+from agents.rca.datagrams import ASK_S
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
-ASK_S = 1.0
 LATE_S = 1.0  # a question this late means that we ourselves did not run
 
 
@@ -141,7 +141,8 @@ class Peers:
         for number, peer in enumerate(self.peers.values()):
             sequence = int(now * 1e6) + number
             self._asked[sequence] = peer.name
-            question = heartbeat.Beat(self._name, self._life, 0, sequence, kind=heartbeat.RCA, address=peer.name)
+            facts = heartbeat.Facts(address=peer.name)
+            question = heartbeat.Beat(self._name, self._life, 0, sequence, kind=heartbeat.RCA, facts=facts)
             try:
                 place = self._names.address(peer.place, self._family)
                 if place is not None:  # else it is being looked up, and asked the next time
@@ -173,15 +174,3 @@ class Peers:
         self._names.close()
         self._loop.unwatch(self._sock.fileno())
         self._sock.close()
-
-
-def answer(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
-    """What the RCA of login processor ``own`` answers to another one's question. WireError when it is none to it.
-
-    Else whoever sits on the way, or has come by the address of another, could have us answer in its place.
-    """
-    asks = [keys.rca_key(master, heartbeat.node_of(datagram)) for master in masters]
-    told, which = heartbeat.read_beat(datagram, asks)
-    if told.kind != heartbeat.RCA or told.address != own:
-        raise WireError("no question to this RCA")
-    return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)

@@ -19,7 +19,7 @@ from agents.link.server import refused
 from agents.link.sockets import connect_now, listen, peer
 from agents.link.user_limits import Busy, Intake, Users
 from agents.rca.config import Config
-from agents.rca.logins.routes import Ways
+from agents.rca.logins.routes import Routes
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
@@ -36,9 +36,9 @@ class Passage:
     """One client and its connection to a CPA: the first that says hello is told all that the client said."""
 
     def __init__(
-        self, loop: Loop, sock: Socket, number: int, ways: Ways, journal: Journal, users: Users | None = None
+        self, loop: Loop, sock: Socket, number: int, ways: Routes, journal: Journal, users: Users | None = None
     ) -> None:
-        self._loop, self._ways, self._journal, self._who = loop, ways, journal, peer(sock)
+        self._loop, self._routes, self._journal, self._who = loop, ways, journal, peer(sock)
         self._left = ways.order(number, time.monotonic())
         self._address = ""
         self._greeted = False
@@ -89,7 +89,7 @@ class Passage:
 
     def _failed(self, reason: str) -> None:
         self._journal.write("cpa_gone", address=self._address, reason=reason)
-        self._ways.failed(self._address, time.monotonic())
+        self._routes.failed(self._address, time.monotonic())
 
     def _silent(self, far: Link) -> None:
         if self._far is far and self._said is not None:
@@ -139,7 +139,7 @@ class Passage:
     def _on_far(self, _link: Link, kind: int, payload: bytes) -> None:
         if self._said is not None:
             self._said = None
-            self._ways.works(self._address)
+            self._routes.works(self._address)
             if self._timer is not None:
                 self._timer.cancel()
             self._near.resume()
@@ -169,13 +169,13 @@ class Relay:
         loop: Loop,
         path: str,
         number: int,
-        ways: Ways,
+        ways: Routes,
         journal: Journal,
         users: Users | None = None,
         *,
         public: bool,
     ) -> None:
-        self._loop, self._number, self._ways, self._journal, self._path = loop, number, ways, journal, path
+        self._loop, self._number, self._routes, self._journal, self._path = loop, number, ways, journal, path
         self._users = users
         self._sock = listen(path)
         if public:
@@ -183,7 +183,7 @@ class Relay:
         self._acceptor = Acceptor(loop, self._sock, self._on_accept, journal.exhausted)
 
     def _on_accept(self, sock: Socket, _address: object) -> None:
-        Passage(self._loop, sock, self._number, self._ways, self._journal, self._users)
+        Passage(self._loop, sock, self._number, self._routes, self._journal, self._users)
 
     def close(self) -> None:
         """No more clients; those that are here go with us."""
@@ -200,15 +200,15 @@ class Relays:
 
     def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None) -> None:
         trust.use_login(config.mesh, config.state)
-        self._ways = Ways(config.cpas_afar, config.login, config.cpa_port, config.run)
+        self._routes = Routes(config.cpas_afar, config.login, config.cpa_port, config.run)
         self._relays = [
-            Relay(loop, config.cpa_socket(number), number, self._ways, journal, users, public=config.public)
+            Relay(loop, config.cpa_socket(number), number, self._routes, journal, users, public=config.public)
             for number in range(len(config.cpas_afar))
         ]
 
     def learn(self, logins: Iterable[tuple[str, str, str]]) -> None:
         """Which login processors there are, as *nodes_out* has them."""
-        self._ways.learn(logins)
+        self._routes.learn(logins)
 
     def close(self) -> None:
         """No more clients."""

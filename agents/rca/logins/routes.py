@@ -8,7 +8,7 @@ that an RCA that is started again while the first login processor is gone finds 
 import os
 from collections.abc import Iterable, Sequence
 
-from agents.link.trust import parse
+from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import split_address
 
@@ -18,7 +18,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 _UDP = "udp://"
 
 
-class Ways:
+class Routes:
     """The addresses. ``own`` is this login processor, ``port`` where others' CPAs listen (0: nobody knows).
 
     ``now`` is monotonic seconds, always the caller's.

@@ -11,6 +11,10 @@ from console.settings import Settings, load
 Command = Callable[[Settings, argparse.Namespace], int]
 
 
+#: Options that are keys of the configuration.
+_SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "None":  # type: ignore[override]
         print(f"mesh: {message} (mesh --help)", file=sys.stderr)
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    given = {key: getattr(options, key, None) for key in ("processors", "nodes", "cpas", "service_nodes", "database")}
+    given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
     command: Command = options.command
     return command(settings, options)
@@ -58,11 +62,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--config", metavar="FILE", help="the configuration file to read")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
+    _add_managers(commands)
     _add_hosts(commands)
     _add_trust(commands)
     _add_logins(commands)
     _add_looks(commands)
     _add_inspection(commands)
+    _add_jobs(commands)
     _add_partitions(commands)
     _add_administration(commands)
     _add_database(commands)
@@ -88,6 +94,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
     up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
     up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
+    up.add_argument("--manager", metavar="NAME", help="the batch system whose job is used, or none (docs/managers.md)")
     up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
     up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
     up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
@@ -108,7 +115,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
-    down.set_defaults(command=_lazily("up", "down"))
+    down.set_defaults(command=_lazily("down", "down"))
     for one in (up, down, simulate):
         one.add_argument("--json", action="store_true", help="for programs: what became of each host")
 
@@ -116,7 +123,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
     init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
-    init.set_defaults(command=_lazily("nodes", "init"))
+    init.set_defaults(command=_lazily("init", "init"))
     nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
     which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     show = which.add_parser("list", help="those there are, and how their nodes are")
@@ -134,7 +141,7 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     doctor.set_defaults(command=_lazily("doctor", "examine"))
     told = "bring this version to a mesh that is up; what runs runs on"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
-    upgrade.set_defaults(command=_lazily("up_hosts", "upgrade"))
+    upgrade.set_defaults(command=_lazily("upgrade", "upgrade"))
     for one in (show, doctor, upgrade):
         one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
@@ -177,7 +184,7 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     status.set_defaults(command=_lazily("status", "status"))
     history = commands.add_parser("history", help="launches that have ended", description="Ended launches.")
     history.add_argument("-n", "--last", metavar="N", type=_how_many, default=20, help="how many (default: 20)")
-    history.set_defaults(command=_lazily("status", "history"))
+    history.set_defaults(command=_lazily("history", "history"))
     for one in (status, history):
         one.add_argument("--json", action="store_true", help="for programs")
     console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
@@ -185,7 +192,7 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
     console.add_argument("--replay", metavar="FILE", help="what mesh record wrote, in the place of the database")
     console.add_argument("--speed", metavar="X", type=float, default=1.0, help="how fast it is shown (default: 1)")
-    console.set_defaults(command=_lazily("status", "console"))
+    console.set_defaults(command=_lazily("console", "console"))
     record = commands.add_parser("record", help="write down all that changes", description="Record the mesh.")
     record.add_argument("file", metavar="FILE", help="a new file; - for standard output")
     record.add_argument("--every", metavar="S", type=_seconds, default=0.25, help="how often to look (default: 0.25)")
@@ -250,23 +257,33 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     mode = commands.add_parser("mode", help="whom processors serve", description="Set the allocation mode.")
     mode.add_argument("mode", choices=("batch", "interactive", "reserved"))
     mode.add_argument("list", metavar="LIST", help="processors or nodes, like 0..15,n3")
-    mode.set_defaults(command=_lazily("partition", "mode"))
+    mode.set_defaults(command=_lazily("reserve", "mode"))
     reserve = commands.add_parser("reserve", help="keep processors for one user", description="Reserve.")
     reserve.add_argument("user")
     reserve.add_argument("list", metavar="LIST")
     reserve.add_argument("--reason", metavar="TEXT", default="", help="why, for the event")
-    reserve.set_defaults(command=_lazily("partition", "reserve"))
+    reserve.set_defaults(command=_lazily("reserve", "reserve"))
     unreserve = commands.add_parser("unreserve", help="undo it", description="Undo a reservation.")
     unreserve.add_argument("list", metavar="LIST")
-    unreserve.set_defaults(command=_lazily("partition", "reserve"), user=None, reason="")
+    unreserve.set_defaults(command=_lazily("reserve", "reserve"), user=None, reason="")
     about = "take nodes out of service; what runs there runs on"
     drain = commands.add_parser("drain", help=about, description=f"{about.capitalize()}.")
     drain.add_argument("list", metavar="NODES", help="like n[0-3],n7")
     drain.add_argument("--reason", metavar="TEXT", default="", help="why; everybody is shown it")
-    drain.set_defaults(command=_lazily("partition", "drain"))
+    drain.set_defaults(command=_lazily("drain", "drain"))
     resume = commands.add_parser("resume", help="put them back", description="Put nodes back into service.")
     resume.add_argument("list", metavar="NODES", help="like n[0-3],n7")
-    resume.set_defaults(command=_lazily("partition", "resume"))
+    resume.set_defaults(command=_lazily("drain", "resume"))
+
+
+def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "the batch system whose job this is"
+    manager = commands.add_parser("manager", help=told, description=f"{told.capitalize()} (docs/managers.md).")
+    which = manager.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    for name, about in (("list", "the managers there are, and which one is detected"), ("check", "try what it offers")):
+        one = which.add_parser(name, help=about)
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(command=_lazily("manager", f"{name}_managers" if name == "list" else name))
 
 
 def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -326,6 +343,42 @@ def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
     replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
     replay.add_argument("--json", action="store_true", help="for programs")
     replay.set_defaults(command=_lazily("replay", "replay"))
+
+
+def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "what the state objects of jobs and of launches under yod -state say"
+    jobs = commands.add_parser("job", help=told, description=f"{told.capitalize()} (docs/state-object.md).")
+    which = jobs.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
+    made = {
+        name: which.add_parser(name, help=about)
+        for name, about in (
+            ("list", "the jobs there are"),
+            ("show", "what a job is, and how far"),
+            ("log", "its log"),
+            ("tasks", "its tasks, or ranks"),
+            ("watch", "how far it is, until it ends"),
+            ("sql", "ask its object in SQL"),
+            ("fetch", "copy its object whole"),
+            ("serve", "status over HTTP, on loopback alone"),
+            ("purge", "delete the objects of jobs that have ended"),
+        )
+    }
+    for name, one in made.items():
+        if name == "purge":
+            one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
+            one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        elif name == "serve":
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
+            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
+        elif name != "list":
+            one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
+        if name not in ("purge", "fetch", "watch", "serve"):
+            one.add_argument("--json", action="store_true", help="for programs")
+        command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
+        one.set_defaults(command=_lazily("job", command))
+    made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
+    made["sql"].add_argument("query", metavar="QUERY")
+    made["fetch"].add_argument("file", metavar="FILE")
 
 
 def _lazily(module: str, name: str) -> Command:

@@ -143,7 +143,7 @@ def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
     """Write into the database that a mesh is gone whose state directory is lost, so that no ``mesh down`` can."""
-    from console.deploy.mesh import schema
+    from console.deploy.personal import schema
 
     if options.mesh == settings.mesh and lifecycle.is_up(settings):
         raise ConsoleError(f"mesh {options.mesh} is up here: nothing was changed", "mesh down")

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from console.cli.mesh.host_progress import Lines, Silent, progress
-from console.deploy.hosts import checks
-from console.deploy.hosts.worker_pool import Report
+from console.deploy.mesh import checks
 from console.deploy.personal.logind import Danger, dangers
+from console.deploy.ssh.worker_pool import Report
 from console.settings import Settings
 from redmesh.sanitise import clean
 from redmesh.text import counted

@@ -10,7 +10,7 @@ from redmesh.sanitise import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from console.deploy.hosts.worker_pool import HostTask, Report
+    from console.deploy.ssh.worker_pool import HostTask, Report
 
 #: Hosts at work that the table shows; of the others it says how many there are.
 _SHOWN = 12

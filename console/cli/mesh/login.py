@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from console.deploy.trust import logins
+from console.deploy.mesh import logins
 from console.deploy.trust.authority import write_private
 from console.settings import Settings
 
@@ -29,7 +29,7 @@ def join(settings: Settings, options: argparse.Namespace) -> int:
 
 def revoke(settings: Settings, options: argparse.Namespace) -> int:
     """Have a login processor be none any more; status 1 when something of it is left."""
-    from console.deploy.trust import revocation
+    from console.deploy.mesh import revocation
 
     def say(line: str) -> None:
         print(line, file=sys.stderr if options.json else sys.stdout, flush=True)

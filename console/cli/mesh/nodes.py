@@ -1,4 +1,4 @@
-"""``mesh init`` and ``mesh nodes``: the hosts in the configuration."""
+"""``mesh nodes``: the hosts in the configuration."""
 
 import argparse
 import json
@@ -11,13 +11,6 @@ from console.deploy.hosts import inventory
 from console.deploy.hosts.description import Host, read_hosts, selected
 from console.settings import Settings
 from db.errors import StoreError
-
-
-def init(settings: Settings, options: argparse.Namespace) -> int:
-    """Write a configuration file with comments."""
-    inventory.init(options.file)
-    print(f"{options.file} is written: say which hosts there are, then mesh doctor, then mesh up")
-    return 0
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:

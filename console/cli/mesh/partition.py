@@ -1,4 +1,4 @@
-"""What the batch system and administrators tell a mesh: partitions, allocation modes, reservations."""
+"""``mesh partition``: what the batch system tells a mesh."""
 
 import argparse
 import os
@@ -54,44 +54,6 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
     )
     os.unlink(path)
     return 0
-
-
-def mode(settings: Settings, options: argparse.Namespace) -> int:
-    """Set whom processors serve."""
-    ask_cpa(settings, {"op": "set_mode", "wanted": parse_list(options.list), "mode": options.mode})
-    return 0
-
-
-def reserve(settings: Settings, options: argparse.Namespace) -> int:
-    """Keep processors for one user; for nobody where the user is None."""
-    request = {"op": "reserve", "wanted": parse_list(options.list), "user": options.user}
-    ask_cpa(settings, {**request, "reason": options.reason} if options.reason else request)
-    return 0
-
-
-def drain(settings: Settings, options: argparse.Namespace) -> int:
-    """Take nodes out of service: what runs there runs on, nothing new begins."""
-    names = _nodes(options.list)
-    ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
-    return 0
-
-
-def resume(settings: Settings, options: argparse.Namespace) -> int:
-    """Put nodes back that were taken out."""
-    names = _nodes(options.list)
-    back = ask_cpa(settings, {"op": "resume", "nodes": names})["nodes"]
-    for name in names:
-        if name not in back:
-            print(f"mesh: {name} was in service", file=sys.stderr)
-    return 0
-
-
-def _nodes(text: str) -> list[str]:
-    wanted = parse_list(text)
-    if wanted["processors"]:
-        raise UsageError("nodes are taken out and put back whole", "their names, like n[0-3]")
-    names: list[str] = wanted["nodes"]
-    return names
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:

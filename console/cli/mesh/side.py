@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Any
 
-from agents.link.trust import SCHEME
+from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal.plan import cpa_url

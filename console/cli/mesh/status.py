@@ -1,21 +1,17 @@
-"""``mesh status``, ``mesh history`` and ``mesh console``."""
+"""``mesh status``."""
 
 import argparse
 import glob
 import json
 import os
-import shutil
-import sys
-import time
 from typing import Any
 
 from agents.link.client import Client, Unreachable
-from console.cli.map.drawing import elapsed, legend, table
+from console.cli.map.drawing import legend
 from console.cli.map.rows import counts
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another
-from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
 from db.store.url import without_password
@@ -175,55 +171,3 @@ def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
 
 def _full(free: int) -> str:
     return f"ITS DISK IS FULL ({free >> 10} KiB left): logs, spools and a database there cannot grow; make room"
-
-
-def history(settings: Settings, options: argparse.Namespace) -> int:
-    """Launches that have ended, the last one last."""
-    with open_viewer(settings.database, settings.login) as viewer:
-        rows = viewer.history(options.last)[::-1]
-    if options.json:
-        print(json.dumps([_as_dict(row) for row in rows]))
-        return 0
-    if not rows:
-        print("no launch has ended yet")
-        return 0
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
-    head = ("launcher", "ended", "user", "size", "elapsed", "status", "command")
-    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5))))
-    return 0
-
-
-def _line(row: Any) -> tuple[str, ...]:
-    status = "?" if row.exit_status is None else str(row.exit_status)
-    told = clean(row.command) + (f"  ({clean(row.reason)})" if row.reason else "")
-    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.ended_at))
-    ran = elapsed(row.ended_at - (row.started_at or row.created_at))
-    return str(row.id), ended, clean(row.user), str(row.size), ran, status, told
-
-
-def _as_dict(row: Any) -> dict[str, Any]:
-    shown = row._asdict()
-    for inner in ("changed", "ranks", "resources"):
-        shown.pop(inner)
-    return dict(shown, abnormal=bool(row.abnormal))
-
-
-def console(settings: Settings, options: argparse.Namespace) -> int:
-    """The console on the whole screen."""
-    served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
-    if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
-    import gc
-
-    gc.disable()  # until the first picture: nothing of what is made so far is garbage, and looking costs a fifth
-    from console.tui.app import ConsoleApp, run
-
-    make: Any = ConsoleApp
-    if options.replay:
-        from functools import partial
-
-        from console.tui.sources.replay import Player
-        from console.tui.sources.replay_app import ReplayApp
-
-        make = partial(ReplayApp, player=Player(options.replay, options.speed))
-    return int(run(settings, read_only=options.read_only, theme=options.theme or "", make=make) or 0)

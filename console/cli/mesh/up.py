@@ -1,18 +1,18 @@
-"""``mesh up`` and ``mesh down``."""
+"""``mesh up``: of this machine alone, or of hosts over SSH."""
 
 import argparse
 import json
-import os
+import signal
 import sys
 from typing import Any
 
-from agents.wire.errors import AgentError
-from console.deploy.mesh.schema import Census, census
 from console.deploy.personal import lifecycle
-from console.deploy.personal.plan import Size, cpa_url
+from console.deploy.personal.plan import Size, cpa_url, size_of
+from console.deploy.personal.schema import Census, census
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db.errors import StoreError
+from redmesh.text import counted
 
 #: Differences between the topology and the nodes that ``mesh up`` tells.
 DIFFERENCES = 3
@@ -25,21 +25,19 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
             "--system needs the key `system` in a configuration that everybody reads",
             'system = "/var/lib/redmesh" in /etc/redmesh/mesh.toml (docs/system.md)',
         )
-    if (settings.hosts or settings.system) and not options.simulate:
-        from console.cli.mesh import up_hosts  # paramiko is not loaded for a mesh of this machine
-
-        return up_hosts.up(settings, options)
+    if (settings.hosts or settings.system or settings.allocation) and not options.simulate:
+        return _up_hosts(settings, options)
     simulation = None
     if options.simulate:
-        from console.deploy.mesh.simulated import read
+        from console.deploy.personal.simulated import read
 
         simulation = read(options.simulate, boards=options.boards, each=options.each)
     done = lifecycle.up(settings, auto=options.auto, simulation=simulation)
     if options.auto:
         return 0  # yod speaks for itself
-    there, told = count(settings, done.size)
+    there, told = _count(settings, done.size)
     if options.json:
-        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": [], **as_row(there)}))
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": [], **_as_row(there)}))
     elif done.started:
         print(f"mesh up: {told} ({done.took_s:.1f} s)")
     elif done.adopted:
@@ -51,7 +49,41 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
     return 1 if there is None or there.down else 0
 
 
-def count(settings: Settings, size: Size) -> tuple[Census | None, str]:
+def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
+    """Bring hosts up; status 1 when one of them could not be had."""
+    # paramiko is not loaded for a mesh of this machine
+    from console.cli.mesh.host_progress import as_rows, progress
+    from console.deploy.mesh import lifecycle as hosts
+
+    for word in ("processors", "nodes", "service_nodes"):
+        if getattr(options, word) is not None:
+            told = f"--{word.replace('_', '-')} is for a mesh of this machine alone"
+            raise UsageError(told, f"the hosts are described in {settings.where.get('hosts', 'the configuration')}")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with progress(options.json or options.auto) as report:
+            done = hosts.up(settings, report, options.only, options.label, accept_new=options.accept_new)
+    except hosts.NoHost as failed:
+        if not options.json:
+            raise
+        print(json.dumps({"mesh": settings.mesh, "up": False, "hosts": as_rows(failed.errands)}))
+        return failed.exit_status
+    assert done.config is not None
+    if options.auto:
+        return 0 if done.started or not done.failed else 1  # yod speaks for itself
+    there, size = _count(settings, size_of(done.config))
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands), **_as_row(there)}))
+    else:
+        missing = (
+            f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
+        )
+        print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
+    return 1 if done.failed or there is None or there.down else 0
+
+
+def _count(settings: Settings, size: Size) -> tuple[Census | None, str]:
     """What of the machine is up according to the database, and that for people; None where the database is away."""
     try:
         there = census(cpa_url(settings))
@@ -61,7 +93,7 @@ def count(settings: Settings, size: Size) -> tuple[Census | None, str]:
     return there, f"{there}{size.with_cpas}"
 
 
-def as_row(there: Census | None) -> dict[str, Any]:
+def _as_row(there: Census | None) -> dict[str, Any]:
     """The same for programs; nulls where the database is away."""
     if there is None:
         return dict.fromkeys(("processors", "processors_up", "nodes", "nodes_up", "out"))
@@ -78,25 +110,3 @@ def _tell_differences(settings: Settings) -> None:
         print(f"mesh: [topology]: {line}", file=sys.stderr)
     if len(found) > DIFFERENCES:
         print("mesh: more of that: mesh topology check", file=sys.stderr)
-
-
-def down(settings: Settings, options: argparse.Namespace) -> int:
-    """End the mesh; with launches on it only by --force or a yes."""
-    if settings.hosts or os.path.exists(f"{settings.state_dir}/hosts.json"):
-        from console.cli.mesh import up_hosts
-
-        return up_hosts.down(settings, options)
-    try:
-        was_up = lifecycle.down(settings, force=options.force)
-    except AgentError as error:
-        if error.code != "busy" or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise
-        print(f"{error.message}. End what runs too? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            return 1
-        was_up = lifecycle.down(settings, force=True)
-    if options.json:
-        print(json.dumps({"mesh": settings.mesh, "was_up": was_up, "hosts": []}))
-    else:
-        print("mesh down" if was_up else "no mesh is up")
-    return 0

@@ -24,42 +24,41 @@ class Word:
     """One option.
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
-    ``twin``: the GNU long form, without dashes; the name itself when empty. ``letter``: a short form that is no
-    prefix of the name. ``original``: a word of the first yod or pingd. ``also``: another launcher's words for it, which
-    may have one dash too, then in full.
+    ``twins``: the GNU long form, without dashes, then other launchers' words for it, which may have one dash too, then
+    in full; the name itself when empty. ``letter``: a short form that is no prefix of the name. ``original``: a word
+    of the first yod or pingd.
     """
 
-    __slots__ = ("also", "group", "help", "kind", "letter", "metavar", "name", "original", "twin")
+    __slots__ = ("group", "help", "kind", "letter", "longs", "metavar", "name", "original")
 
     def __init__(
         self,
         name: str,
         kind: str,
         help: str,
-        twin: str = "",
+        twins: str = "",
         letter: str = "",
         metavar: str = "",
         original: bool = False,
         group: str = "Options",
-        also: tuple[str, ...] = (),
     ) -> None:
-        self.name, self.kind, self.help, self.twin = name, kind, help, twin
-        self.letter, self.metavar, self.original, self.group, self.also = letter, metavar, original, group, also
+        self.name, self.kind, self.help, self.longs = name, kind, help, tuple(twins.split()) or (name,)
+        self.letter, self.metavar, self.original, self.group = letter, metavar, original, group
 
     @property
     def long(self) -> str:
-        return self.twin or self.name
+        """The GNU long form."""
+        return self.longs[0]
 
     @property
-    def longs(self) -> tuple[str, ...]:
-        """Every long form, its own first."""
-        return (self.long, *self.also)
+    def also(self) -> tuple[str, ...]:
+        """Other launchers' words for it."""
+        return self.longs[1:]
 
     def as_flag(self) -> Word:
         """The same word without a value."""
-        return Word(
-            self.name, "flag", self.help, self.twin, self.letter, self.metavar, self.original, self.group, self.also
-        )
+        longs = " ".join(self.longs)
+        return Word(self.name, "flag", self.help, longs, self.letter, self.metavar, self.original, self.group)
 
 
 class Parsed:

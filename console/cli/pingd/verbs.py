@@ -4,10 +4,10 @@ import sys
 
 from console.cli.pingd.selection import Selection
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
 from console.launch.options.lists import fold
 from console.settings import Settings
 from db.views.viewer import Picture, open_viewer
+from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.text import counted
 

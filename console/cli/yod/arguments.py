@@ -12,16 +12,16 @@ _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
 )  # fmt: skip
 _FILES, _HOW = "Programs and files that travel", "How the ranks are run"
 #: Words about what travels; what they mean is loaded only where one is given.
-CARRIED = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
+TRANSFER = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
 WORDS = (
     Word(
-        "sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size", "n", "N", True, _WHERE,
-        ("ntasks", "np"),
+        "sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size ntasks np", "n", "N",
+        True, _WHERE,
     ),
     Word(
-        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "", "w", "L",
-        True, _WHERE, ("nodelist",),
+        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "list nodelist",
+        "w", "L", True, _WHERE,
     ),
     Word(
         "service", "flag", "on service processors, which are in no pool; also in a line of a load file", group=_WHERE,
@@ -29,12 +29,12 @@ WORDS = (
     Word("exclude", "text", "not these processors or nodes", letter="x", metavar="L", group=_WHERE),
     Word(
         "hostfile", "text", "nodes from a file: a line `node`, `node slots=N` or `node:N`, N ranks there at most",
-        metavar="FILE", group=_WHERE, also=("machinefile",),
+        "hostfile machinefile", metavar="FILE", group=_WHERE,
     ),
     Word("nodes", "int", "spread the ranks evenly over exactly so many nodes", metavar="N", group=_WHERE),
     Word(
         "tasks-per-node", "int", "ranks on each node: all of them with -nodes, at most so many without",
-        metavar="N", group=_WHERE, also=("ntasks-per-node", "ppn"),
+        "tasks-per-node ntasks-per-node ppn", metavar="N", group=_WHERE,
     ),
     Word("cpus-per-task", "int", "processors for each rank, all on one node", letter="c", metavar="N", group=_WHERE),
     Word(
@@ -59,7 +59,7 @@ WORDS = (
     Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
     Word("interactive", "flag", "the opposite of -batch; the default", original=True),
     Word(
-        "kill", "flag", "a rank that exits badly ends the whole job", "", "K", "", True, also=("kill-on-bad-exit",),
+        "kill", "flag", "a rank that exits badly ends the whole job", "kill kill-on-bad-exit", "K", "", True,
     ),
     Word(
         "time", "text", "end the job after so long: minutes, M:S, H:M:S, D-H:M:S, or a number with s, m, h or d"
@@ -195,7 +195,14 @@ WORDS = (
         "stage-out", "texts", "copy SRC on the nodes to DST here when the ranks have ended; may be given again",
         metavar="SRC:DST", group=_FILES,
     ),
+    Word(
+        "state", "flag", "keep what happens in a state object, a file that `mesh job` and sqlite3 read; ranks write to"
+        " it with yodstate", group=_LOOK,
+    ),
+    Word("keep", "flag", "never delete that state object", group=_LOOK),
+    Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
+    Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
     Word("help", "flag", "print this", original=True, group="Others"),
@@ -223,14 +230,17 @@ EXTRAS = frozenset(
         "service",
         "mpi",
         "rendezvous",
+        "state",
+        "keep",
+        "purge",
     ]
 )
 #: Words about how the ranks are run (console/launch/options/run.py).
-MANNER = frozenset(
+RUN = frozenset(
     ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
     + ("pty", "pty-rank", "cpu-bind", "proctable")
 )
 #: Words about the time while and after the processes run (console/launch/options/output.py); -signal only as SIG@T.
-CONDUCT = frozenset(
+OUTPUT = frozenset(
     ("time", "wait", "stdin", "output", "error", "gather", "file", "D", "d", "timing", "signal", "spool", "spool-limit")
 )

@@ -1,4 +1,4 @@
-"""``yod``: launch a parallel program, and be its terminal. Words and meanings: yod_words.py, docs/yod.md."""
+"""``yod``: launch a parallel program, and be its terminal. Words and meanings: arguments.py, docs/yod.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from console.cli.exits import leave_interrupts, open_standard_descriptors, refused, take_interrupts
 from console.cli.options.parser import complain, help_text, parse
-from console.cli.yod.arguments import ABOUT, CARRIED, CONDUCT, EXTRAS, MANNER, USAGE, WORDS
+from console.cli.yod.arguments import ABOUT, EXTRAS, OUTPUT, RUN, TRANSFER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
 from redmesh.version import VERSION
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import Any
 
-    from console.launch.engine import Engine
+    from console.launch.features.feature import Feature
     from console.launch.options.request import Program, Request
     from console.settings import Settings
 
 
 _NULL_DEVICE = os.makedev(1, 3)
-#: Words that are a Request's own, which has them or not.
-_FLAGS = ("overcommit", "batch", "kill", "label", "json", "quiet", "verbose")
+#: Words that StdioOptions have or not.
+_PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     from console.settings import load
 
-    settings = load({"fanout": given.get("fanout")}, config=given.get("config", ""))
+    settings = load({"fanout": given.get("fanout"), "manager": given.get("manager")}, config=given.get("config", ""))
     if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
         return _signal(settings, given["signal"], rest)
     if "release" in given:
@@ -103,7 +103,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
     """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError."""
-    from console.launch.options.request import Request
+    from console.launch.options.request import ProgramOptions, Request
 
     _refuse_nonsense(given, rest)
     wanted, size = None, given.get("sz")
@@ -118,26 +118,25 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
         wanted = wanted if "overcommit" in given else None
     elif size is None and "list" not in given:
         size = 1
-    partition = _partition()
     umask = os.umask(0o022)
     os.umask(umask)
-    request = Request(
-        program,
-        [os.fsencode(argument) for argument in rest],
-        environ=os.environb,
-        cwd=_current_directory(),
-        umask=umask,
-        size=size,
-        wanted=wanted,
-        cpus_per_task=given.get("cpus-per-task", 1),
-        distribution=given.get("distribution", "block"),
-        fanout=fanout,
-        wait_s=given.get("wait-for-nodes", 0.0),
-        partition=partition,
-        cookie=_cookie(partition),
-        **_carried(given),
-        **_flags(given),
-    )
+    arguments = [os.fsencode(argument) for argument in rest]
+    request = Request(ProgramOptions(program, arguments, os.environb, _current_directory(), umask))
+    where, stdio = request.where, request.stdio
+    where.size, where.wanted, where.overcommit = size, wanted, "overcommit" in given
+    where.cpus_per_task = given.get("cpus-per-task", 1)
+    where.distribution = given.get("distribution", "block")
+    where.wait_s = given.get("wait-for-nodes", 0.0)
+    where.partition = _partition()
+    where.cookie = _cookie(where.partition)
+    for word in _PRINTING:
+        setattr(stdio, word, word in given)
+    request.kill = "kill" in given
+    request.transfer.fanout = fanout
+    if not TRANSFER.isdisjoint(given):
+        from console.launch.options.transfer import read
+
+        read(given, request.transfer)
     _refine(request, given, programs)
     return request
 
@@ -148,15 +147,15 @@ def _refine(request: Request, given: dict[str, Any], programs: list[Program] | N
         from console.cli.yod.extra_options import extend
 
         extend(request, given, programs)
-    if not CONDUCT.isdisjoint(given):
+    if not OUTPUT.isdisjoint(given):
         from console.launch.options.output import read
 
-        request.conduct = read(given, request)
-    if not MANNER.isdisjoint(given):
-        from console.launch.options.run import read as read_manner
+        request.output = read(given)
+    if not RUN.isdisjoint(given):
+        from console.launch.options.run import read as read_run
 
-        request.manner = read_manner(given, request.size, request.cwd)
-    request.input = _input(given.get("input") or _who_reads(given, request), request.size)
+        request.run = read_run(given, request.where.size, request.program.cwd)
+    request.stdio.input = _input(given.get("input") or _who_reads(given, request), request.where.size)
 
 
 def _programs(
@@ -166,7 +165,7 @@ def _programs(
     from console.launch.options.program import find
 
     try:
-        return find(rest[0], os.environb if "io" not in given else _with_yodio()), None
+        return find(rest[0], os.environb if "io" not in given and "state" not in given else _with_yodio()), None
     except ConsoleError as error:
         if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
@@ -183,18 +182,6 @@ def _with_yodio() -> dict[bytes, bytes]:
     from console.launch.options.transfer import with_yodio
 
     return with_yodio(os.environb)
-
-
-def _carried(given: dict[str, Any]) -> dict[str, Any]:
-    if CARRIED.isdisjoint(given):
-        return {}
-    from console.launch.options.transfer import carried
-
-    return carried(given)
-
-
-def _flags(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: name in given for name in _FLAGS}
 
 
 def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
@@ -214,10 +201,10 @@ def _current_directory() -> bytes:
 
 
 def _who_reads(given: dict[str, Any], request: Request) -> str:
-    if request.manner is not None and request.manner.pty is not None:
-        return str(request.manner.pty)
-    if request.conduct is not None and request.conduct.stdin is not None:
-        return "none" if request.conduct.stdin_each is not None else "all"
+    if request.run is not None and request.run.pty is not None:
+        return str(request.run.pty)
+    if request.output is not None and request.output.stdin is not None:
+        return "none" if request.output.stdin_each is not None else "all"
     # /dev/null has nothing to share: no pipe, no message
     return "none" if "detach" in given or os.fstat(0).st_rdev == _NULL_DEVICE else "shared"
 
@@ -276,10 +263,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.daemons.cpa import ALLOCATE_S, Authority
     from console.launch.daemons.rca import Registration
 
-    if request.conduct is not None:
-        request.conduct.begin()
-    if request.bcast == "always":
-        from console.launch.options.transfer import read_large
+    if request.output is not None:
+        request.output.begin()
+    if request.transfer.bcast == "always":
+        from console.launch.transfer.images import read_large
 
         read_large(request)
     pid = os.getpid()
@@ -289,40 +276,44 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     rca = Registration(loop, f"{run}/rca.sock", pid, began, login=settings.login)
     cpa = Authority(loop, run, pid, sock)
     allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
-    patience_s = ALLOCATE_S + request.wait_s
-    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), patience_s, patient=request.wait_s > 0)
+    wait_s = request.where.wait_s
+    cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + wait_s, patient=wait_s > 0)
     # the CPA works while we load the rest
+    from console.launch.daemons.allocation import Daemons
     from console.launch.engine import Engine
     from console.launch.stdio.frontend import Front, JsonFront
 
     _choose_mpi(settings, request)
-    make: Any = JsonFront if request.json else Front
+    make: Any = JsonFront if request.stdio.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
-    kind, make = _fitted(request, Engine, make)
-    engine = kind(
-        loop,
-        request,
-        run=run,
-        rca=rca,
-        cpa=cpa,
-        allocation=allocation,
-        state_dir=settings.state_dir,
-        make_front=make,
-        on_running=on_running,
-    )
+    features: list[Feature] = []
+    if request.run is not None or request.output is not None:
+        from console.launch.features.selection import features_of
+
+        features = features_of(request)
+    if request.output is not None:
+        from console.launch.features.files import front_maker
+
+        make = front_maker(make, request.output)
+    daemons = Daemons(run, settings.state_dir, rca, cpa)
+    engine = Engine(loop, request, daemons, allocation, make, on_running, features)
+    if request.state is not None:
+        from console.launch.features.state import run_recorded
+
+        return run_recorded(engine, engine.run, loop, request, settings)
     return engine.run()
 
 
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
     """RUN of the mesh, and a connection to the CPA to ask: the one named, or any; a personal mesh is started."""
-    if request.cpa or request.cpa_pid:
+    if request.where.cpa or request.where.cpa_pid:
         from console.launch.daemons.connect import reach_named
 
         return reach_named(settings, request)
     from console.launch.daemons.connect import reach
 
-    silent = request.quiet or request.batch
+    silent = request.stdio.quiet or request.stdio.batch
     return reach(settings, pid, lambda text: None if silent else print(f"yod: {text}", file=sys.stderr, flush=True))
 
 
@@ -330,22 +321,8 @@ def _choose_mpi(settings: Settings, request: Request) -> None:
     from console.launch.options.mpi import choose
 
     wrong = choose(request, settings.mpi)
-    if wrong and not request.quiet and request.size != 1:
+    if wrong and not request.stdio.quiet and request.where.size != 1:
         print(f"yod: {wrong}", file=sys.stderr, flush=True)
-
-
-def _fitted(request: Request, kind: type[Engine], make: Any) -> tuple[type[Engine], Any]:
-    """The engine, and what makes its front, for options that change how a launch is conducted or attended."""
-    if request.conduct is not None:
-        from console.launch.features.limits import ConductedEngine as kind
-        from console.launch.features.limits import front_maker
-
-        make = front_maker(make, request.conduct)
-    if request.manner is not None:
-        from console.launch.features.hooks import attended
-
-        kind = attended(kind)
-    return kind, make
 
 
 def _spooled(
@@ -356,14 +333,14 @@ def _spooled(
     from console.launch.events.spool import LIMIT, SpoolFront
 
     limit, drops = LIMIT, False
-    if request.conduct is not None:
-        limit, drops = request.conduct.spool_limit or LIMIT, request.conduct.spool_drops
+    if request.output is not None:
+        limit, drops = request.output.spool_limit or LIMIT, request.output.spool_drops
     hello = {
         "command": request.command,
-        "size": request.size,
+        "size": request.where.size,
         "user": user(),
         "state": "allocating",
-        "input": request.input != "none",
+        "input": request.stdio.input != "none",
     }
     fronts: list[SpoolFront] = []
 
@@ -380,15 +357,15 @@ def _spooled(
 
 def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
     from console.launch.attach.client import Attached
-    from console.launch.options.request import Request
+    from console.launch.options.request import ProgramOptions, Request
     from console.launch.stdio.frontend import Front, JsonFront
 
     if rest:
         raise UsageError("--attach takes a launcher's id and no program")
-    request = Request(
-        b"", [], environ={}, cwd=b"", umask=0, label="label" in given, json="json" in given, quiet="quiet" in given
-    )
-    make = JsonFront if request.json else Front
+    request = Request(ProgramOptions(b"", [], {}, b"", 0))
+    for word in ("label", "json", "quiet"):
+        setattr(request.stdio, word, word in given)
+    make = JsonFront if request.stdio.json else Front
     gc.enable()
     _stay(settings, given["reattach"])
     return Attached(settings.run_dir, settings.state_dir, given["reattach"], request, make).run()
@@ -424,7 +401,7 @@ def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
 
 
 def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
-    from console.launch.stdio.stdin import feed
+    from console.launch.attach.client import feed
 
     if rest:
         raise UsageError("-feed takes a launcher's id and no program")

@@ -18,33 +18,37 @@ if TYPE_CHECKING:
 def extend(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
     """Put what ``given`` asks for besides the usual into ``request``. UsageError, ConsoleError."""
     _refuse_pairs(given)
-    request.segments = programs
+    request.program.segments = programs
     if "YODRETRYCOUNT" in os.environ:
-        request.retries = retries(os.environ["YODRETRYCOUNT"])
-    request.cpa, request.cpa_pid = given.get("nid", ""), given.get("pid", 0)
+        request.where.retries = retries(os.environ["YODRETRYCOUNT"])
+    request.where.cpa, request.where.cpa_pid = given.get("nid", ""), given.get("pid", 0)
     if "exclude" in given:
         from console.launch.options.lists import parse_list
 
-        request.exclude = parse_list(given["exclude"])
-    if "service" in given and (programs is None or request.overcommit):  # else each line has it
+        request.where.exclude = parse_list(given["exclude"])
+    if "service" in given and (programs is None or request.where.overcommit):  # else each line has it
         from console.launch.options.load_file import SERVICE
 
-        request.wanted = dict(SERVICE)
+        request.where.wanted = dict(SERVICE)
     if "hostfile" in given:
         _hosts(request, given["hostfile"], sized="sz" in given)
     if "nodes" in given or "tasks-per-node" in given:
         _spread(request, given)
     if "placement" in given or "shape" in given:
         _place(request, given)
-    request.mpi, request.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
-    request.gpus_per_task = given.get("gpus-per-task", 0)
-    request.unbuffered = "N" in given or "NOBUF" in given
+    request.mpi.kind, request.mpi.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
+    request.where.gpus_per_task = given.get("gpus-per-task", 0)
+    request.stdio.unbuffered = "N" in given or "NOBUF" in given
     if "export" in given:
         _export(request, given["export"])
     if "chdir" in given:
-        request.cwd = os.path.join(request.cwd, os.fsencode(given["chdir"]))
+        request.program.cwd = os.path.join(request.program.cwd, os.fsencode(given["chdir"]))
     if "umask" in given:
-        request.umask = _mask(given["umask"])
+        request.program.umask = _mask(given["umask"])
+    if not {"state", "keep", "purge"}.isdisjoint(given):
+        from console.launch.features.state import options
+
+        request.state = options(given)
 
 
 def _refuse_pairs(given: dict[str, Any]) -> None:
@@ -75,21 +79,21 @@ def _hosts(request: Request, path: str, *, sized: bool) -> None:
     from console.launch.options.hostfile import read
 
     hosts = read(path)
-    request.wanted = {"processors": [], "nodes": list(hosts)}
-    request.most = {name: ranks for name, ranks in hosts.items() if ranks is not None}
+    request.where.wanted = {"processors": [], "nodes": list(hosts)}
+    request.where.most = {name: ranks for name, ranks in hosts.items() if ranks is not None}
     if not sized:
-        request.size = sum(request.most.values()) if len(request.most) == len(hosts) else None
+        request.where.size = sum(request.where.most.values()) if len(request.where.most) == len(hosts) else None
 
 
 def _spread(request: Request, given: dict[str, Any]) -> None:
     """Nodes and ranks from what is given of -nodes, -tasks-per-node and -sz."""
     nodes, each = given.get("nodes"), given.get("tasks-per-node")
     size: int | None = given.get("sz")
-    if request.segments is not None:
+    if request.program.segments is not None:
         raise UsageError("a load file's lines say where its programs go: without -nodes and -tasks-per-node")
     if size is None:
         if nodes is None:
-            if request.wanted is None:
+            if request.where.wanted is None:
                 raise UsageError("-tasks-per-node needs to know how many: with -nodes or -sz")
             raise UsageError("-tasks-per-node with a list needs -nodes or -sz")
         size = nodes * (each or 1)
@@ -100,19 +104,19 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
         raise UsageError(f"{counted(size, 'rank')} cannot reach {nodes} nodes", "every node gets at least one")
     elif each is not None and size > nodes * each:
         raise UsageError(f"{size} ranks are more than {each} on each of {counted(nodes, 'node')}")
-    request.size, request.nodes = size, nodes
+    request.where.size, request.where.nodes = size, nodes
 
 
 def _place(request: Request, given: dict[str, Any]) -> None:
     """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
-    request.placement = f"block:{given['shape']}" if "shape" in given else given["placement"]
+    request.where.placement = f"block:{given['shape']}" if "shape" in given else given["placement"]
     sides = given.get("shape", "").split("x")
-    fixed = "sz" in given or request.nodes is not None or request.segments is not None
+    fixed = "sz" in given or request.where.nodes is not None or request.program.segments is not None
     if not fixed and all(side.isascii() and side.isdigit() and 0 < len(side) < 5 for side in sides):
         room = 1
         for side in sides:
             room *= int(side)
-        request.size = max(1, room)
+        request.where.size = max(1, room)
 
 
 def _export(request: Request, text: str) -> None:
@@ -120,11 +124,11 @@ def _export(request: Request, text: str) -> None:
     from redmesh.sanitise import clean
 
     rules = parse(text)
-    missing = rules.missing(request.environ)
-    if missing and not (request.quiet or request.batch):
+    missing = rules.missing(request.program.environ)
+    if missing and not (request.stdio.quiet or request.stdio.batch):
         names = clean(os.fsdecode(b", ".join(missing)))
         print(f"yod: --export: not set here, so not handed on: {names}", file=sys.stderr)
-    request.environ, request.exported = rules.apply(request.environ), True
+    request.program.environ, request.program.exported = rules.apply(request.program.environ), True
 
 
 def _mask(text: str) -> int:

@@ -7,6 +7,7 @@ import sys
 
 from console.errors import ConsoleError
 from console.launch.options.lists import fold
+from console.launch.options.request import forwarded
 from redmesh.sanitise import clean
 from redmesh.text import counted
 from redmesh.version import VERSION
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.wire.errors import AgentError
-    from console.launch.options.request import Program, Request
+    from console.launch.options.request import Program, ProgramOptions, Request
     from console.launch.plan import Plan
     from console.settings import Settings
 
@@ -43,34 +44,29 @@ _ANSWER_S = 12.0
 def show(settings: Settings, request: Request) -> int:
     """Print how the program would be loaded. Nobody is asked."""
     rows = [("yod", f"Redmesh {VERSION}, CPAs in {clean(settings.run_dir)}")]
-    for one in request.segments or ():
+    for one in request.program.segments or ():
         ranks = counted(one.size, "rank") if one.size else "as many ranks as there is room for"
         rows.append((f"line {one.line}", f"{ranks}{_where(one.wanted)}: {_program(one)}"))
-    if request.segments is None:
-        rows.append(("program", _program(request)))
-    lists = "the list has" if request.segments is None else "the lines have"
-    size = f"as many as {lists} room for" if request.size is None else str(request.size)
-    each = f", {counted(request.cpus_per_task, 'processor')} each" if request.cpus_per_task > 1 else ""
-    gpus = f", {counted(request.gpus_per_task, 'GPU')} each" if request.gpus_per_task else ""
-    spread = f", over {counted(request.nodes, 'node')}" if request.nodes else ""
-    rows.append(("ranks", f"{size}{each}{gpus}{spread}, {request.distribution}{_where(request.wanted)}"))
-    rows.append(("loaded", f"{_BCAST[request.bcast]}; {request.fanout} children a node in the tree"))
-    environ = request.environ if request.exported else _forwarded(request)
-    mask = f"{request.umask:03o}"
-    rows.append(("ranks get", f"{len(environ)} variables, directory {clean(os.fsdecode(request.cwd))}, umask {mask}"))
-    rows.append(("retries", f"{request.retries} when a load fails because of a node"))
+    if request.program.segments is None:
+        rows.append(("program", _program(request.program)))
+    lists = "the list has" if request.program.segments is None else "the lines have"
+    size = f"as many as {lists} room for" if request.where.size is None else str(request.where.size)
+    each = f", {counted(request.where.cpus_per_task, 'processor')} each" if request.where.cpus_per_task > 1 else ""
+    gpus = f", {counted(request.where.gpus_per_task, 'GPU')} each" if request.where.gpus_per_task else ""
+    spread = f", over {counted(request.where.nodes, 'node')}" if request.where.nodes else ""
+    rows.append(("ranks", f"{size}{each}{gpus}{spread}, {request.where.distribution}{_where(request.where.wanted)}"))
+    rows.append(("loaded", f"{_BCAST[request.transfer.bcast]}; {request.transfer.fanout} children a node in the tree"))
+    program = request.program
+    count = len(program.environ if program.exported else forwarded(program.environ))
+    cwd = clean(os.fsdecode(program.cwd))
+    rows.append(("ranks get", f"{count} variables, directory {cwd}, umask {program.umask:03o}"))
+    rows.append(("retries", f"{request.where.retries} when a load fails because of a node"))
     for name, text in rows:
         print(f"{name + ':':<11}{text}")
     return 0
 
 
-def _forwarded(request: Request) -> list[tuple[bytes, bytes]]:
-    from console.launch.plan import forwarded
-
-    return forwarded(request.environ)
-
-
-def _program(one: Program | Request) -> str:
+def _program(one: Program | ProgramOptions) -> str:
     size = os.stat(one.path).st_size
     shown = f"{size / 1024:.0f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
     try:
@@ -96,7 +92,7 @@ def dry_run(settings: Settings, request: Request) -> int:
 
     reply = _ask(settings, request)
     plan = place_request(reply, request)
-    if request.json:
+    if request.stdio.json:
         from agents.wire.control import encode
 
         sys.stdout.write(encode(_as_event(plan, request)).decode() + "\n")
@@ -112,8 +108,8 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     from console.launch.daemons.connect import login_name, reach
     from console.launch.daemons.cpa import Authority
 
-    status = (lambda _text: None) if request.quiet else (lambda text: print(f"yod: {text}", file=sys.stderr))
-    if request.cpa or request.cpa_pid:
+    status = (lambda _text: None) if request.stdio.quiet else (lambda text: print(f"yod: {text}", file=sys.stderr))
+    if request.where.cpa or request.where.cpa_pid:
         from console.launch.daemons.connect import reach_named
 
         run, sock = reach_named(settings, request)
@@ -145,7 +141,7 @@ def _runs(plan: Plan, request: Request) -> list[tuple[int, int, int]]:
     """Neighbouring ranks on one node, of one line of a load file: first, last, index of the node."""
     starts: set[int] = set()
     first = 0
-    for one in request.segments or ():
+    for one in request.program.segments or ():
         starts.add(first)
         first += one.size
     runs: list[tuple[int, int, int]] = []
@@ -161,13 +157,13 @@ def _rows(plan: Plan, request: Request) -> list[str]:
     rows = []
     for first, last, at in _runs(plan, request):
         node = plan.nodes[at]
-        ids = _processors(plan, at, first, last, request.cpus_per_task)
+        ids = _processors(plan, at, first, last, request.where.cpus_per_task)
         shown = f"rank {first}" if first == last else f"rank {first}-{last}"
         row = f"{shown} on {node.name}: processor{'s' if len(ids) > 1 else ''} {fold(ids)}"
-        if request.gpus_per_task:
+        if request.where.gpus_per_task:
             begin, end = node.ranks.index(first), node.ranks.index(last) + 1
             row += f", GPU {fold([device for devices in node.gpus[begin:end] for device in devices])}"
-        for one in (request.segments or ())[_line_of(request, first) :][:1]:
+        for one in (request.program.segments or ())[_line_of(request, first) :][:1]:
             row += f" (line {one.line})"
         rows.append(row)
     return rows
@@ -175,7 +171,7 @@ def _rows(plan: Plan, request: Request) -> list[str]:
 
 def _line_of(request: Request, rank: int) -> int:
     end = 0
-    for number, one in enumerate(request.segments or ()):
+    for number, one in enumerate(request.program.segments or ()):
         end += one.size
         if rank < end:
             return number
@@ -193,6 +189,6 @@ def _as_event(plan: Plan, request: Request) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     for node in plan.nodes:
         nodes.append({"name": node.name, "processors": node.processors, "ranks": node.ranks})
-        if request.gpus_per_task:
+        if request.where.gpus_per_task:
             nodes[-1]["gpus"] = node.gpus
     return {"event": "dry run", "size": plan.size, "nodes": nodes}

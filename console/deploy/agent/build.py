@@ -29,7 +29,9 @@ _AT_HOME = ("cpa", "rca", "simulated")
 #: Every entry's time: the first that a zip can hold.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 #: The modules of ``redmesh`` that every layer shares. Agents need no others of that package.
-GROUND_FLOOR = ("__init__.py", "idset.py", "sanitise.py", "text.py", "version.py")
+GROUND_FLOOR = (
+    "__init__.py", "filesystem.py", "idset.py", "managers.py", "sanitise.py", "state.py", "text.py", "version.py",
+)  # fmt: skip
 _ENTRY = "__main__.py"
 _COMPILE_S = 60.0
 _PYC_HEADER = 16  # bytes before the byte-code
@@ -91,7 +93,7 @@ def sources() -> Iterator[tuple[str, bytes]]:
         inside = os.path.relpath(folder, os.path.dirname(root))
         folders[:] = sorted(one for one in folders if one != "__pycache__" and (folder != root or one not in _AT_HOME))
         for name in sorted(names):
-            if name.endswith(".py") or name == "yodio":
+            if name.endswith(".py") or name in ("yodio", "yodstate"):
                 with open(os.path.join(folder, name), "rb") as file:
                     yield f"{inside}/{name}", file.read()
 

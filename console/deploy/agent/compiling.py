@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import marshal
 import os
 import sys
 
@@ -17,9 +18,13 @@ import sys
 AT_START = (
     "agents.keeper.__main__",
     "agents.pct.remote.gateway",
-    "agents.pct.heartbeat.contact",
+    "agents.pct.node.contact",
     "agents.pct.heartbeat.boot_id",
 )
+
+
+#: The flags of a .pyc that is hash-based and unchecked (PEP 552).
+_UNCHECKED = (1).to_bytes(4, "little")
 
 
 def without_docstrings(tree: ast.Module) -> ast.Module:
@@ -34,13 +39,11 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
 
 def compiled(path: str, name: str) -> bytes:
     """What stands in the .pyc of a module: hash-based, and never checked, for no source is beside it."""
-    import importlib._bootstrap_external as external
-
     with open(path, "rb") as file:
         source = file.read()
     code = compile(without_docstrings(ast.parse(source)), name, "exec", dont_inherit=True)
     digest = importlib.util.source_hash(source)
-    return bytes(external._code_to_hash_pyc(code, digest, False))  # type: ignore[attr-defined]
+    return importlib.util.MAGIC_NUMBER + _UNCHECKED + digest + marshal.dumps(code)
 
 
 def main(directory: str) -> None:

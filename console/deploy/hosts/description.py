@@ -66,6 +66,10 @@ class Host(NamedTuple):
 
 def read_hosts(settings: Settings) -> list[Host]:
     """The hosts of the configuration, in its order. ConfigurationError that names file and line."""
+    if settings.allocation:
+        from console.deploy.hosts.allocation import job_hosts  # few meshes are a job's
+
+        return [Host(node, node, processors=slots) for node, _name, slots in job_hosts(settings)]
     hosts: list[Host] = []
     taken: dict[str, str] = {}
     for number, table in enumerate(settings.host_tables):

@@ -15,17 +15,20 @@ from console.deploy.agent import build
 from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import HostTask, Report, WorkerPool, crew
-from console.deploy.mesh import plan
-from console.deploy.mesh.schema import extend
+from console.deploy.managed import steps
+from console.deploy.managed.job_process import job_process
+from console.deploy.mesh import login_hosts, plan
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
+from console.deploy.personal.schema import extend
 from console.deploy.ssh.connection import HostFailed
-from console.deploy.trust import login_hosts
+from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.trust.authority import authority
 from console.errors import ConsoleError
 from console.settings import Settings
+from db.store.store import open_store
+from db.views.deployment_reads import registered
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
@@ -53,11 +56,6 @@ class LaunchesRun(ConsoleError):
     code = "busy"
 
 
-def is_far(settings: Settings) -> bool:
-    """Whether ``mesh up`` and ``mesh down`` concern other machines: described, or left from before."""
-    return bool(settings.hosts) or bool(HostStateFile(settings.state_dir).has_ours())
-
-
 def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
     """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
     begun = time.monotonic()
@@ -69,9 +67,14 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     if not chosen:
         raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
     lifecycle.make_directories(settings)
-    with lifecycle.locked(settings), crew(settings, report, accept_new=accept_new) as workers:
+    with (
+        lifecycle.locked(settings),
+        crew(settings, report, accept_new=accept_new, starter=_starter(settings)) as workers,
+    ):
         config = _living(settings)
         ledger = HostStateFile(settings.state_dir)
+        if config is not None and settings.allocation:
+            chosen = _not_up(settings, chosen)
         errands = workers.errands(chosen)
         workers.each(errands, workers.look)
         all_of_them, (errands, logins) = errands, login_hosts.parted(errands)
@@ -97,6 +100,18 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
                 _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
         return Outcome(all_of_them, config, started, time.monotonic() - begun)
+
+
+def _starter(settings: Settings) -> steps.Steps | None:
+    """What starts our processes on the hosts of a batch system's job; None: SSH does."""
+    return steps.Steps(settings) if settings.allocation else None
+
+
+def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
+    """Those of a job's hosts that are not up: the manager starts nothing on the others."""
+    with open_store(cpa_url(settings)) as store:
+        up_there = set(registered(store))
+    return [host for host in hosts if host.name not in up_there]
 
 
 def _living(settings: Settings) -> dict[str, Any] | None:
@@ -153,8 +168,10 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], l
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes = plan.plan_nodes(hosts, answered, ledger, settings)
     ours = plan.login_place(settings, list(answered.values()))
-    listen = plan.joined((ours, settings.agent_port))
+    listen = plan.joined((ours, plan.login_port(settings, ours)))
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
+    if settings.allocation:
+        config["ends_with"] = list(job_process())
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
     lifecycle.write_config(settings, config)
@@ -271,7 +288,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
     """End the mesh on every host, leave nothing there, and end the login processor's daemons. LaunchesRun."""
     begun = time.monotonic()
     lifecycle.make_directories(settings)
-    with lifecycle.locked(settings), crew(settings, report) as workers:
+    with lifecycle.locked(settings), crew(settings, report, starter=_starter(settings)) as workers:
         config, _ = lifecycle.found_config(settings)
         if lifecycle.is_up(settings) and not force:
             _refuse_while_launches_run(settings)
@@ -288,12 +305,22 @@ def _stop_all(
 
     ``only``: of these hosts.
     """
+    if workers.settings.allocation or workers.settings.job:
+        return _stop_job(workers, ledger)
     there = [host for host in ledger.has_ours() if only is None or host.name in only]
     errands = workers.errands(_as_described(workers.settings, there))
     workers.each(errands, workers.look)
     workers.each(errands, lambda errand: _stop(errand, keep_agent))
     ledger.clear(errand.name for errand in errands if errand.state is State.DONE)
     return errands
+
+
+def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
+    """End the manager's clients: our process on each host ends its node, and leaves nothing there."""
+    if steps.end(workers.settings):
+        raise ConsoleError("the manager's clients do not end", "cancel the job")
+    ledger.clear(host.name for host in ledger.has_ours())
+    return []
 
 
 def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:

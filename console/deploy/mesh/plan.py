@@ -9,9 +9,9 @@ from typing import Any
 from agents.wire.messages import PROTOCOL
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_state_file import HostStateFile
-from console.deploy.hosts.worker_pool import HostTask
 from console.deploy.personal.plan import MOST_PROCESSORS, Size, keeper_config
 from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.worker_pool import HostTask
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 
@@ -25,6 +25,8 @@ def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
     address = host.agent_address or _from_connection(errand, 2)
     if not address:
         raise HostFailed("address", "its sshd does not say by which address it was reached", "agent_address, mesh.toml")
+    if settings.allocation:  # jobs share a host: its free port was looked for there
+        return address, int(str(errand.facts.get("connection", "0")).split()[-1])
     return address, host.agent_port or settings.agent_port
 
 
@@ -66,6 +68,15 @@ def route_to(address: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return ""
+
+
+def login_port(settings: Settings, address: str) -> int:
+    """The UDP port of the RCA: the configured one; in a job one that is free, for jobs share hosts."""
+    if not settings.allocation:
+        return settings.agent_port
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 def joined(place: tuple[str, int]) -> str:
@@ -201,4 +212,5 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         "listen": joined(agent_place(errand, settings)),
         "rca": login["rca"],
         "trust": f"{facts['state']}/trust",
+        **({"ends_with": "parent"} if settings.allocation else {}),
     }

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from console.deploy.hosts.host_states import Event, State
-from console.deploy.hosts.worker_pool import HostTask
 from console.deploy.personal.logs import readable
 from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.worker_pool import HostTask
 from db.store.store import Store, open_store
+from db.views.deployment_reads import registered
 
 #: Seconds that nodes get to register once their agents run: so many, and so much more for each.
 REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
@@ -41,12 +42,6 @@ def await_them(
     addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
     for name, errand in waiting.items():
         errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
-
-
-def registered(store: Store) -> list[str]:
-    """Nodes whose PCT is there."""
-    rows = store.read("SELECT name FROM node WHERE role <> 'login' AND state <> 'down' AND boot_id <> ''")
-    return [str(row[0]) for row in rows]
 
 
 def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:

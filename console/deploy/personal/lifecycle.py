@@ -27,10 +27,10 @@ from console.deploy.personal.program_snapshot import keep
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
-from redmesh.start_command import without_relative
+from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
-    from console.deploy.mesh.simulated import Simulation
+    from console.deploy.personal.simulated import Simulation
     from db.machine.nodes import NodeSpec
 
 #: What a new keeper may take until every node is up: this, and as much more for each node.
@@ -63,7 +63,7 @@ class MeshFailed(ConsoleError):
 def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None" = None) -> Up:
     """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up.
 
-    ``simulation``: a machine whose nodes are simulated (console/deploy/mesh/simulated.py).
+    ``simulation``: a machine whose nodes are simulated (console/deploy/personal/simulated.py).
     """
     begun = time.monotonic()
     size = wanted_size(settings)
@@ -276,7 +276,7 @@ def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
 
 
 def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
-    from console.deploy.mesh.schema import define
+    from console.deploy.personal.schema import define
 
     url = cpa_url(settings)
     if config["database_file"] and config["database_file"] != settings.cpa_database_file:
@@ -285,7 +285,7 @@ def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[Nod
 
 
 def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dict[str, Any]:
-    from console.deploy.mesh.simulated import config_of, write_shares
+    from console.deploy.personal.simulated import config_of, write_shares
 
     config = config_of(settings, simulation, boot_id)
     define_mesh(settings, config, simulation.nodes)
@@ -323,10 +323,10 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
-    _keep_program(config, environ, anew)
+    command = start_command("keeper", _kept_program(config, anew))
     with open(f"{state}/log/keeper.stderr", "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "agents.keeper", "--config", f"{state}/keeper.json"],
+            [*command, "--config", f"{state}/keeper.json"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -336,15 +336,14 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
         )
 
 
-def _keep_program(config: dict[str, Any], environ: dict[str, str], anew: bool) -> None:
-    """Have the daemons run this version of the program, whatever becomes of the installed one while they do."""
+def _kept_program(config: dict[str, Any], anew: bool) -> str:
+    """Where the daemons find their program: in a copy, which no change of the installed one reaches, if possible."""
     if config.get("users"):
-        return  # in system mode root runs what root has installed; its PCTs load all of it when they begin
+        return ROOT  # in system mode root runs what root has installed; its PCTs load all of it when they begin
     try:
-        kept = keep(config["state"], alone=anew)
+        return keep(config["state"], alone=anew)
     except OSError:
-        return  # a disk that is full: they run the installed one
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (kept, environ.get("PYTHONPATH", ""))))
+        return ROOT  # the disk is full: the daemons run the installed program
 
 
 def daemons(config: dict[str, Any]) -> dict[str, int]:
@@ -408,7 +407,8 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
 
 def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
     """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
-    from console.deploy.mesh.schema import absent, watch
+    from console.deploy.personal.schema import watch
+    from db.views.deployment_reads import absent
 
     deadline = time.monotonic() + patience_s
     try:
@@ -421,7 +421,8 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
 
 def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
     """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
-    from console.deploy.mesh.schema import absent, watch
+    from console.deploy.personal.schema import watch
+    from db.views.deployment_reads import absent
 
     nodes = size_of(config).nodes
     patience_s = UP_S + UP_EACH_S * nodes
@@ -514,7 +515,7 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
 
 
 def tell_database(settings: Settings, config: dict[str, Any]) -> None:
-    from console.deploy.mesh.schema import close_down
+    from console.deploy.personal.schema import close_down
 
     if config.get("granted"):
         return  # the mesh goes on without this login processor

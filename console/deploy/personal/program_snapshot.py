@@ -15,6 +15,7 @@ import agents
 import db
 import redmesh
 import simulated
+from redmesh.start_command import ROOMS
 
 #: What is kept under a state directory, and how many letters name a version.
 PLACE = "program"
@@ -91,9 +92,9 @@ def _files() -> Iterator[tuple[str, str, os.stat_result]]:
 def _inside(folder: str, name: str) -> Iterator[tuple[str, str, os.stat_result]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir():
+            if entry.is_dir() and entry.path != ROOMS:  # the snapshot has all packages in one directory
                 yield from _inside(entry.path, f"{name}/{entry.name}")
-            elif not entry.name.endswith((".so", ".tmp")):
+            elif entry.is_file() and not entry.name.endswith((".so", ".tmp")):
                 yield f"{name}/{entry.name}", entry.path, entry.stat()
 
 

@@ -16,17 +16,17 @@ from redmesh.sanitise import clean
 
 OLDEST = (3, 9)
 #: Names a Python may have, besides ``python3``, which is tried first: some systems' own is too old.
-_NAMES = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
+PYTHONS = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
 #: What start-up files of an account may print before our answers.
 _MOST_NOISE = 1 << 20
 
 # No quotes of its own kind, no newline and no exclamation mark in either: the account's shell may be any.
-_FIRST = (
+FIRST = (
     "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e;w=sys.argv[1];"
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
     'exec(compile(c,"redmesh","exec") if k==b"source" else __import__("marshal").loads(c));serve(w,i)'
 )
-_FIND = (
+FIND_PYTHON = (
     'w=$1;b=$2;shift 2;for p in "$@";do case $p in "~/"*)p=$HOME/${p#"~/"};;esac;'
     'command -v "$p" >/dev/null 2>&1||continue;"$p" -I -S -c "$b" "$w";r=$?;'
     'case $r in 2|97|126|127)t="$t $p";;*)exit $r;;esac;done;echo;echo "$w none$t";exit 96'
@@ -41,8 +41,8 @@ class Remote:
         self._python = host.python
         self._word = secrets.token_hex(8)
         self._noise, self._unread = 0, b""
-        names = (host.python,) if host.python else _NAMES
-        line = command_line(["sh", "-c", _FIND, "redmesh", self._word, _FIRST, *names])
+        names = (host.python,) if host.python else PYTHONS
+        line = command_line(["sh", "-c", FIND_PYTHON, "redmesh", self._word, FIRST, *names])
         self._channel = connection.run(line, timeout_s)
         magic = self._line()
         kind, program = _program(magic.decode("ascii", "replace"))
@@ -57,7 +57,7 @@ class Remote:
         blobs = blobs or {}
         sizes = [(name, len(content)) for name, content in blobs.items()]
         self._send(b"".join([f"{(op, options, sizes)!r}\n".encode("utf-8", "surrogateescape"), *blobs.values()]))
-        return self._understood(self._line())
+        return understood(self._line())
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
         """Exit status of a command there, with ``given`` as its standard input, and what it said last on stderr."""
@@ -113,17 +113,6 @@ class Remote:
             what = f"none of these is Python 3.9 or newer: {', '.join(there)}"
         return HostFailed("python", clean(what), "install one, or say `python` in mesh.toml")
 
-    def _understood(self, line: bytes) -> dict[str, Any]:
-        try:
-            answer = json.loads(line)
-            if not isinstance(answer, dict):
-                raise ValueError
-        except (ValueError, RecursionError):
-            raise HostFailed("noise", "its answer is none of ours") from None
-        if "error" in answer:
-            raise HostFailed(str(answer.get("code")), clean(str(answer["error"])), clean(str(answer.get("hint", ""))))
-        return answer
-
     def _ended(self) -> HostFailed:
         said = b""
         with contextlib.suppress(OSError):
@@ -137,6 +126,19 @@ class Remote:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+
+def understood(line: bytes) -> dict[str, Any]:
+    """A host's answer. HostFailed: it says what is wrong, or is none."""
+    try:
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise HostFailed("noise", "its answer is none of ours") from None
+    if "error" in answer:
+        raise HostFailed(str(answer.get("code")), clean(str(answer["error"])), clean(str(answer.get("hint", ""))))
+    return answer
 
 
 @cache

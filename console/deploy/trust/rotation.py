@@ -7,17 +7,18 @@ from agents.link import trust
 from agents.link.link import Caller
 from agents.link.loop import Loop
 from agents.link.sockets import connect_now
-from agents.link.trust import SCHEME, parse
+from agents.wire.address import SCHEME, parse
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from console.deploy.personal import lifecycle
 from console.deploy.personal.evidence_of_life import lives
 from console.deploy.personal.plan import cpa_url
-from console.deploy.trust import logins
 from console.deploy.trust.authority import Authority, Stage, TrustError, authority
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.store.store import open_store
+from db.views import deployment_reads
+from db.views.deployment_reads import places
 from redmesh.text import counted
 
 #: Seconds for a node to take its files; nodes that are told at once.
@@ -54,8 +55,8 @@ class Behind(TrustError):
 def nodes_of(settings: Settings) -> list[FarNode]:
     """The nodes on other machines. StoreError."""
     with open_store(cpa_url(settings)) as store:
-        rows = store.read("SELECT name, address, state FROM node ORDER BY id")
-    return [FarNode(name, address, state != "down") for name, address, state in rows if address.startswith(SCHEME)]
+        nodes = places(store)
+    return [FarNode(node.name, node.address, node.state != "down") for node in nodes if node.address.startswith(SCHEME)]
 
 
 def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
@@ -80,9 +81,15 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
         say(f"{counted(len(there), 'node')}: {TOLD[now.stage]}")
 
     keys.rotate(tell)
-    for name in logins.granted(settings):
+    for name in _granted(settings):
         say(f"{name}: mesh up brings it the new ones, or mesh login grant it again, and join there")
     return [node.name for node in nodes if not node.is_there]
+
+
+def _granted(settings: Settings) -> list[str]:
+    """Login processors that were granted it. StoreError."""
+    with open_store(cpa_url(settings)) as store:
+        return deployment_reads.granted(store)
 
 
 def living(settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import time
@@ -34,6 +35,7 @@ _SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
 _BACK_S = 2 * LOOK_S + 1  # and makes it again, where RUN was removed, a moment after the keeper has made RUN again
 _ANSWER_S = 5.0
 _PIECE = 256 << 10
+_TYPED = 16 << 10  # bytes of input sent at once
 
 
 class Attached:
@@ -274,3 +276,27 @@ def release(run_dir: str, launcher: int) -> None:
                 pass
     except Unreachable:
         raise ConsoleError(f"launcher {launcher} is not held", "yod --hold holds one") from None
+
+
+def feed(run_dir: str, launcher: int, file: int) -> None:
+    """Send what can be read from a descriptor, as UTF-8, then its end. ConsoleError when the launch takes none."""
+    from agents.link.client import Client, Unreachable
+
+    reach = reach_launch(run_dir, launcher)
+    if reach is not None:
+        reach.close()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    path = yod_socket(run_dir, launcher)
+    try:
+        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
+            client.tell({"op": "attach", "replay": False, "output": False})
+            while data := os.read(file, _TYPED):
+                client.tell({"op": "input", "data": decoder.decode(data)})
+                while client.receive().get("event") != "typed":
+                    pass
+            client.tell({"op": "eof"})
+    except Unreachable:
+        raise ConsoleError(
+            f"launcher {launcher} takes no input",
+            "only what began with yod --detach --input=all (or shared, or a rank) does",
+        ) from None

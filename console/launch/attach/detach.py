@@ -11,33 +11,67 @@ import os
 import signal
 import sys
 
-from agents.wire.control import control
 from console.launch.daemons.connect import start_time
 from console.launch.daemons.rca import Registration
 from console.launch.events.spool import SpoolFront
-from console.launch.states import Do
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
-    from console.launch.engine import Engine
+    from agents.link.loop import Loop
+    from console.launch.daemons.allocation import Allocation, Daemons
+    from console.launch.events.stream import Stream
+    from console.launch.options.request import Request
+    from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
     from console.launch.stdio.sink import Sink
+
+    class Detachable(Protocol):
+        """What a running launch offers to the process that takes it over."""
+
+        loop: Loop
+        request: Request
+        daemons: Daemons
+        allocation: Allocation
+        launch: Launch
+        front: Front
+        stream: Stream
+
+        @property
+        def reads_input(self) -> bool:
+            """Whether standard input goes to the ranks."""
+
+        def end_input(self) -> None:
+            """Standard input ends here for the ranks."""
+
+        def observe(self) -> None:
+            """Open the socket that observers connect to."""
+
+        def replace_front(self, front: SpoolFront) -> None:
+            """From now on ``front`` gets output and events."""
+
+        def on_output_written(self, amount: int) -> None:
+            """So many bytes of output have been taken by whoever reads it."""
+
+        def on_output_broken(self, message: str, exit_status: int) -> None:
+            """Nobody takes output any more."""
+
 
 _ANSWER_S = 3.0
 _PATIENCE_S = 60.0
 
 
-def leave(engine: Engine) -> None:
+def leave(engine: Detachable) -> None:
     """Detach the launch; does not return when it worked. In the child it returns, and the launch goes on there."""
     from console.launch.stdio.gather import GatherFront
 
-    front, manner = engine.front, engine._request.manner
+    front, run = engine.front, engine.request.run
     if engine.launch.state.value != "running":
         front.status("nothing runs that could be detached")
         return
-    if isinstance(front, GatherFront) or (manner is not None and (manner.hold or manner.pty is not None)):
+    if isinstance(front, GatherFront) or (run is not None and (run.hold or run.pty is not None)):
         front.status("a launch that is held, gathered or on a terminal of its own cannot be detached")
         return
     reader, writer = os.pipe()
@@ -56,26 +90,18 @@ def leave(engine: Engine) -> None:
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     os.waitpid(child, 0)
     # a CPA may have taken note all the same, and its answer been lost
-    again = engine._cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
-    engine._cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
+    again = engine.allocation.cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
+    engine.daemons.cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
     front.status("not detached: no CPA has taken note of it")
 
 
-def _go(engine: Engine) -> NoReturn:
+def _go(engine: Detachable) -> NoReturn:
     """In the old process: unregister, tell, and leave when the terminal has what was on its way to it."""
     number = engine.launch.launcher
-    caller = engine._rca._caller
-    if caller is not None and caller.link.sock is not None:
-        caller.link.sock.setblocking(True)
-        try:
-            caller.link.sock.sendall(control({"op": "unregister", "id": 1 << 30}))
-        except OSError:
-            pass  # the RCA is away, and will not know of us
+    engine.daemons.rca.unregister_now()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     front = engine.front
-    labeller = getattr(front, "_labeller", None)
-    if labeller is not None:
-        front.output_ended()
+    front.output_ended()
     told = f"yod --attach {number} follows it, yod -signal TERM {number} ends it"
     front.line(f"yod: detached; launcher {number} goes on ({told})")
     for sink in (front.out, front.err):
@@ -83,15 +109,15 @@ def _go(engine: Engine) -> NoReturn:
     os._exit(0)
 
 
-def _take_over(engine: Engine, writer: int) -> None:
+def _take_over(engine: Detachable, writer: int) -> None:
     from agents.link.client import Client
     from agents.wire.errors import AgentError
     from console.launch.daemons.cpa import cpa_sockets
 
     pid = os.getpid()
     began = start_time(pid)
-    moved = engine._cookied("moved", pid=pid, pid_started=began)
-    for path in cpa_sockets(engine._run_dir):
+    moved = engine.allocation.cookied("moved", pid=pid, pid_started=began)
+    for path in cpa_sockets(engine.daemons.run_dir):
         try:
             with Client(path, "launcher", _ANSWER_S) as client:
                 client.call(moved)
@@ -106,43 +132,33 @@ def _take_over(engine: Engine, writer: int) -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     _register(engine, pid, began)
     _spool(engine)
-    engine._observe()
+    engine.observe()
 
 
-def _register(engine: Engine, pid: int, began: int) -> None:
-    old = engine._rca
-    old._over = True
-    if old._caller is not None:
-        old._caller.close()  # the socket lives on in the old process, which unregisters
-    new = Registration(engine._loop, f"{engine._run_dir}/rca.sock", pid, began, engine.launch.launcher)
-    engine._rca = new
-    engine._doing[Do.UNREGISTER] = new.unregister
+def _register(engine: Detachable, pid: int, began: int) -> None:
+    daemons = engine.daemons
+    daemons.rca.abandon()  # the socket lives on in the old process, which unregisters
+    daemons.rca = Registration(engine.loop, f"{daemons.run_dir}/rca.sock", pid, began, engine.launch.launcher)
 
 
-def _spool(engine: Engine) -> None:
+def _spool(engine: Detachable) -> None:
     """From here on a spool is our front; standard input goes on if it is no terminal."""
     from console.launch.daemons.connect import user
-    from console.launch.stdio.files import FilesFront
 
-    hello = {"command": engine._request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}
-    spool = SpoolFront(engine._state_dir, hello, engine._passed, engine._output_broken)
+    hello = {"command": engine.request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}
+    spool = SpoolFront(engine.daemons.state_dir, hello, engine.on_output_written, engine.on_output_broken)
     for event in engine.stream.past:
         spool.event(event)
     sinks: list[Sink] = [engine.front.out, engine.front.err]
-    if isinstance(engine.front, FilesFront):
-        engine.front.take_inner(spool)
-    else:
-        engine.front = spool  # type: ignore[assignment]
-    engine.stream.front = spool.event
-    engine._doing[Do.STATUS] = spool.status
+    engine.replace_front(spool)
     engine.stream.emit({"event": "note", "node": "", "text": "detached: what came before went to a terminal"})
     for sink in sinks:
-        engine._passed(sink.abandon())
+        engine.on_output_written(sink.abandon())
     if os.isatty(0):
         engine.end_input()
         keep_input = False
     else:
-        keep_input = engine._feeder is not None
+        keep_input = engine.reads_input
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2)[keep_input:]:
         os.dup2(null, fd)

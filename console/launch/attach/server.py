@@ -20,10 +20,44 @@ from redmesh import idset
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any
+    from typing import Any, Protocol
 
     from agents.link.loop import Loop
-    from console.launch.engine import Engine
+    from console.launch.events.stream import Stream
+    from console.launch.states import Launch
+    from console.launch.stdio.frontend import Front
+
+    class Observed(Protocol):
+        """The launch as observers see it, and what they may do to it."""
+
+        launch: Launch
+        front: Front
+        stream: Stream
+
+        @property
+        def spool_path(self) -> str:
+            """Where a detached launch keeps its stream; "" for others."""
+
+        def hello_event(self) -> dict[str, Any]:
+            """What an observer is told first."""
+
+        def handle(self, event: Event, *facts: Any) -> None:
+            """Give the machine an event and do what it says."""
+
+        def type_input(self, data: bytes) -> None:
+            """What an observer sends to the ranks' standard input."""
+
+        def end_input(self) -> None:
+            """Standard input ends here for the ranks."""
+
+        def release(self) -> None:
+            """Let a held launch run."""
+
+        def send(self, message: dict[str, Any]) -> None:
+            """Send a message down the tree."""
+
+        def processes(self) -> list[dict[str, Any]]:
+            """Every rank's host, program and process."""
 
 
 #: Bytes held for an observer that does not read; then output, and at four times as much events too, are skipped.
@@ -37,7 +71,7 @@ _BACKLOG = 64
 class Observers:
     """The socket ``yod-LAUNCHER.sock`` and everybody connected to it."""
 
-    def __init__(self, loop: Loop, path: str, engine: Engine) -> None:
+    def __init__(self, loop: Loop, path: str, engine: Observed) -> None:
         self.loop, self.path, self.engine = loop, path, engine
         self.connected: list[Observer] = []
         self._inspecting: Inspecting | None = None
@@ -104,7 +138,7 @@ class Observers:
             observer.close()
 
 
-def observe(loop: Loop, path: str, engine: Engine) -> Observers | None:
+def observe(loop: Loop, path: str, engine: Observed) -> Observers | None:
     """Open the launch's socket; None, and the user is told, when that cannot be."""
     try:
         return Observers(loop, path, engine)
@@ -191,9 +225,7 @@ class Observer:
         elif op == "kill":
             self._engine.handle(Event.KILL)
         elif op == "input":
-            from console.launch.stdio.stdin import typed
-
-            typed(self._engine, message["data"].encode())
+            self._engine.type_input(message["data"].encode())
         elif op == "eof":
             self._engine.end_input()
         elif op == "release":
@@ -299,11 +331,11 @@ class Asked:
 class Inspecting:
     """The questions of all observers of one launch."""
 
-    def __init__(self, engine: Engine, loop: Loop) -> None:
+    def __init__(self, engine: Observed, loop: Loop) -> None:
         self._engine, self._loop = engine, loop
         self._asked: dict[int, Asked] = {}
         self._debugging: dict[Observer, int] = {}
-        self._lending = ToolTransfer(loop, engine.inspect)
+        self._lending = ToolTransfer(loop, engine.send)
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
@@ -318,7 +350,7 @@ class Inspecting:
         elif op == "procs":
             self._tell_processes(observer)
         elif observer in self._debugging:
-            self._engine.inspect(dict(message, session=self._debugging[observer]))
+            self._engine.send(dict(message, session=self._debugging[observer]))
 
     def _begin(self, observer: Observer, message: dict[str, Any]) -> None:
         if observer in self._debugging:
@@ -329,7 +361,7 @@ class Inspecting:
             return
         self._next += 1
         self._debugging[observer] = self._next
-        self._engine.inspect(dict(message, session=self._next))
+        self._engine.send(dict(message, session=self._next))
 
     def _tell_processes(self, observer: Observer) -> None:
         why = self._refusal(0)
@@ -343,7 +375,7 @@ class Inspecting:
         """It has gone, and with it whoever sat at its debugger."""
         session = self._debugging.pop(observer, None)
         if session is not None:
-            self._engine.inspect({"op": "debug_leave", "session": session})
+            self._engine.send({"op": "debug_leave", "session": session})
 
     def _said(self, op: str, message: dict[str, Any]) -> None:
         for observer, session in list(self._debugging.items()):
@@ -370,7 +402,7 @@ class Inspecting:
         number = self._next
         self._asked[number] = Asked(observer)
         request = {"op": "stacks", "number": number, "which": which, "limit_s": limit_s}
-        self._engine.inspect({**request, "ranks": wanted, "tools": message.get("tools") or {}})
+        self._engine.send({**request, "ranks": wanted, "tools": message.get("tools") or {}})
         late = {"calls": [], "missing": [[wanted or self._all, "", "no answer in time"]], "number": number}
         self._loop.after(limit_s + LATER_S, lambda: self.told("stacks", late))
 

@@ -48,8 +48,11 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
         else:
             from redmesh.text import counted
 
-            size = counted(settings.processors or os.cpu_count() or 1, "processor")
-            status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
+            if settings.allocation:
+                status(f"no mesh is up in this job: starting one ({settings.allocation}); it ends with the job")
+            else:
+                size = counted(settings.processors or os.cpu_count() or 1, "processor")
+                status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
     while True:
@@ -176,14 +179,17 @@ def _start(settings: Settings) -> None:
     from redmesh.start_command import start_command, without_relative  # few yods start a mesh
 
     config = ["--config", settings.file] if settings.file else []
-    words = [*start_command("console.cli.mesh.command"), *config, "up", "--auto"]
+    words = [*start_command("mesh"), *config, "up", "--auto"]
     reader, writer = os.pipe()
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, writer, 1),
         (os.POSIX_SPAWN_DUP2, writer, 2),
     ]
-    pid = os.posix_spawn(words[0], words, without_relative(os.environ), file_actions=streams)
+    environ = without_relative(os.environ)
+    if settings.manager != "auto":
+        environ = {**environ, "REDMESH_MANAGER": settings.manager}
+    pid = os.posix_spawn(words[0], words, environ, file_actions=streams)
     os.close(writer)
     with open(reader, "rb", buffering=0) as told:
         said = (told.readall() or b"").decode("utf-8", "replace").strip()
@@ -200,14 +206,14 @@ def _start(settings: Settings) -> None:
 
 def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socket]:
     """RUN of that CPA's mesh and a connection to it. ConsoleError when it does not answer; no mesh is started."""
-    shown = clean(request.cpa)
-    if "/" in request.cpa:
-        paths = [os.path.abspath(request.cpa)]
-    elif request.cpa:
-        paths = [f"{settings.run_dir}/{request.cpa.removesuffix('.sock')}.sock"]
+    shown = clean(request.where.cpa)
+    if "/" in request.where.cpa:
+        paths = [os.path.abspath(request.where.cpa)]
+    elif request.where.cpa:
+        paths = [f"{settings.run_dir}/{request.where.cpa.removesuffix('.sock')}.sock"]
     else:
         paths = cpa_sockets(settings.run_dir)
-        shown = f"of process {request.cpa_pid}"
+        shown = f"of process {request.where.cpa_pid}"
     reason = "no such socket"
     for path in paths:
         try:
@@ -215,8 +221,8 @@ def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socke
         except (OSError, AgentError) as error:
             reason = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
             continue
-        if not request.cpa_pid or peer(sock).pid == request.cpa_pid:
+        if not request.where.cpa_pid or peer(sock).pid == request.where.cpa_pid:
             return os.path.dirname(path), sock
-        reason = f"it is process {peer(sock).pid}" if request.cpa else "no CPA here is that process"
+        reason = f"it is process {peer(sock).pid}" if request.where.cpa else "no CPA here is that process"
         sock.close()
     raise ConsoleError(f"the CPA {shown} does not answer: {reason}", "mesh status names the CPAs and their processes")

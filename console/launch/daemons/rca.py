@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agents.link.link import Caller
 from agents.link.sockets import connect
+from agents.wire.control import control
 from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False
@@ -63,6 +64,21 @@ class Registration:
         self._over = True
         if self._caller is not None:
             self._caller.call({"op": "unregister"}, lambda _reply, _error: None)
+
+    def unregister_now(self) -> None:
+        """The same in a process that ends at once; where the RCA is away, it will not know of us."""
+        if self._caller is not None and self._caller.link.sock is not None:
+            self._caller.link.sock.setblocking(True)
+            try:
+                self._caller.link.sock.sendall(control({"op": "unregister", "id": 1 << 30}))
+            except OSError:
+                pass
+
+    def abandon(self) -> None:
+        """Let go of a session that goes on in another process."""
+        self._over = True
+        if self._caller is not None:
+            self._caller.close()
 
     def _connect(self) -> None:
         try:

@@ -10,7 +10,8 @@ import os
 from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
-from agents.pct.node.deaths import ask
+from agents.pct.launch.deaths import ask
+from agents.wire.address import LAUNCH
 from agents.wire.control import control
 from agents.wire.credential import digest_of
 from agents.wire.errors import AgentError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.loop import Loop
-    from console.launch.daemons.cpa import Authority
+    from console.launch.daemons.root_link import RootLink
     from console.launch.plan import PlacedNode, Plan
 
 
@@ -36,43 +37,35 @@ def believe(run: str) -> None:
     trust.use_run(os.path.basename(os.path.realpath(run)), run)
 
 
-class FarLoad:
-    """The load's way to a root that is far; ``link`` is there at once, and takes what follows the load.
+def load_far(
+    root: RootLink,
+    loop: Loop,
+    load: dict[str, Any],
+    common: bytes,
+    ask: Callable[[dict[str, Any], Callable[..., None], float], None],
+    sent: Callable[[dict[str, Any]], None],
+    refused: Callable[[AgentError], None],
+) -> None:
+    """Connect ``root`` to a node of another machine, whose load follows its credential; ``common`` is a frame.
 
-    ``asking`` is the CPA's request, all but the digest. ``on_sent(reply)`` when the load has left,
-    ``on_refused(error)`` when the CPA gives no credential. OSError, AgentError when nobody is there.
+    ``ask(members, then, seconds)`` asks a CPA for the credential. ``sent(reply)`` when the load has left,
+    ``refused(error)`` when the CPA gives none. OSError, AgentError when nobody is there.
     """
+    link = root.link = Link(loop, connect_now(load["nodes"][0]["address"], LAUNCH), root.on_frame, root.on_end)
 
-    def __init__(
-        self,
-        loop: Loop,
-        address: str,
-        cpa: Authority,
-        asking: dict[str, Any],
-        load: dict[str, Any],
-        common: bytes,
-        on_frame: Callable[[Link, int, bytes], None],
-        on_end: Callable[[Link, str], None],
-        on_sent: Callable[[dict[str, Any]], None],
-        on_refused: Callable[[AgentError], None],
-    ) -> None:
-        self._load, self._common = load, common  # a frame
-        self._on_sent, self._on_refused = on_sent, on_refused
-        self.link = Link(loop, connect_now(address, trust.LAUNCH), on_frame, on_end)
-        cpa.ask(dict(asking, common=digest_of(common[HEADER_SIZE:])), self._granted, ASK_S, patient=True)
-
-    def _granted(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        if self.link.sock is None:
+    def granted(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if link.sock is None:
             return  # the root has gone meanwhile, and the launch knows
         if reply is None or error is not None:
-            self._on_refused(error or AgentError("no answer"))
+            refused(error or AgentError("no answer"))
             return
         text, macs = reply["credential"], reply["macs"]
-        root = self._load["nodes"][0]["name"]
-        greeting = {**hello("launcher"), "credential": text, "mac": macs.get(root, "")}
-        load = {**self._load, "credential": text, "macs": macs, "members": reply["members"]}
-        self.link.send_raw(control(greeting) + control(load) + self._common)
-        self._on_sent(reply)
+        greeting = {**hello("launcher"), "credential": text, "mac": macs.get(load["nodes"][0]["name"], "")}
+        whole = {**load, "credential": text, "macs": macs, "members": reply["members"]}
+        link.send_raw(control(greeting) + control(whole) + common)
+        sent(reply)
+
+    ask({"common": digest_of(common[HEADER_SIZE:])}, granted, ASK_S)
 
 
 def tell(loop: Loop, sock: Any, reply: dict[str, Any], node: str, order: dict[str, Any]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from console.launch.events.completion_report import completion_rows, cut_short, fold_ranks, same_ends
+from console.launch.events.completion_report import completion_rows, cut_short, same_ends
 from console.launch.states import State
+from redmesh.idset import fold_ranks
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from console.launch.engine import Engine
     from console.launch.ranks import Ranks
     from console.launch.states import Launch
 
@@ -70,16 +70,7 @@ class BadExits:
         self._tell(bad_exit_event(launch.ranks, which, launch.launcher))
 
 
-def tell(engine: Engine, event: dict[str, Any]) -> None:
-    """Tell whoever follows the launch, and who waits for it."""
-    engine.stream.emit(event)
-    manner = engine._request.manner
-    has_terminal = manner is None or manner.pty is None  # else a ^C is typed to a rank
-    for line in lines(event, "^C" if has_terminal and _in_foreground() else event["stop"]):
-        engine.front.status(line)
-
-
-def _in_foreground() -> bool:
+def in_foreground() -> bool:
     """Whether a ^C that is typed now reaches yod."""
     try:
         return os.tcgetpgrp(2) == os.getpgrp()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from redmesh.idset import fold_names, fold_ranks
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,39 +18,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 60  # characters of a folded list
-
-
-def fold_ranks(ranks: list[int]) -> str:
-    """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and runs[-1][1] + 1 == rank:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def fold_names(names: list[str]) -> str:
-    """``[n0, n1, n2, login]`` → ``n0-n2,login``: names that differ in their last number, counted up, are folded."""
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and _follows(runs[-1][-1], name):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _follows(before: str, name: str) -> bool:
-    head, number = _split(before)
-    next_head, next_number = _split(name)
-    return bool(number and next_number) and head == next_head and int(next_number) == int(number) + 1
-
-
-def _split(name: str) -> tuple[str, str]:
-    head = name.rstrip("0123456789")
-    return head, name[len(head) :]
 
 
 def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
@@ -79,11 +48,11 @@ def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: 
 
 def told_rows(launch: Launch, request: Request) -> list[str]:
     """The rows that yod prints at the end: none when all went well and nobody asked."""
-    told = request.verbose or any(end.bad for end in launch.ranks.ends.values())
+    told = request.stdio.verbose or any(end.bad for end in launch.ranks.ends.values())
     # 141: our reader has gone, and a filter goes quietly
-    if not told or request.quiet or launch.verdict == 141:
+    if not told or request.stdio.quiet or launch.outcome.exit_status == 141:
         return []
-    return completion_rows(launch.ranks, whole=request.verbose)
+    return completion_rows(launch.ranks, whole=request.stdio.verbose)
 
 
 def completion_lines(ranks: Ranks) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.launch.events.completion_report import fold_names, fold_ranks
+from redmesh.idset import fold_names, fold_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ class SpoolFront:
         *,
         drops: bool = False,
     ) -> None:
-        """``drops``: a full spool loses its oldest output (dropping.py) instead of holding the job up."""
+        """``drops``: a full spool loses its oldest output (SpoolTrimmer) instead of holding the job up."""
         self._state_dir, self._hello, self._limit = state_dir, hello, limit
         self._on_passed, self._on_broken = on_passed, on_broken
         self._drops = drops

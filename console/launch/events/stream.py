@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from console.launch.stdio.frontend import Front
-
     class Listener(Protocol):
         """Somebody who follows a launch."""
 
@@ -41,18 +39,6 @@ class Stream:
         """Hand output to everybody who asked for it."""
         for listener in list(self.listeners):
             listener.frame(kind, payload)
-
-
-def tell_note(front: Front, stream: Stream, message: dict[str, Any]) -> None:
-    """What a node has to say to people. That it gives way is told also with -quiet and -batch: it explains the end."""
-    node, text, way = message["node"], message["message"], message.get("gives_way")
-    if way is None:
-        front.status(f"{node}: {text}")
-        stream.emit({"event": "note", "node": node, "text": text})
-        return
-    front.line(f"yod: {text}")
-    told = {"to": str(way.get("to", "")), "kill_in_s": float(way.get("kill_in_s", 0.0))}
-    stream.emit({"event": "gives_way", "node": node, **told, "text": text})
 
 
 def stamped(event: dict[str, Any]) -> dict[str, Any]:

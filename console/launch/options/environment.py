@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from console.errors import UsageError
-from console.launch.plan import forwarded
+from console.launch.options.request import forwarded
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False

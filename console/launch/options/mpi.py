@@ -24,23 +24,22 @@ def choose(request: Request, default: str) -> str:
     interpreters and whatever names no MPI.
     Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
     """
-    if request.mpi == "none":
+    if request.mpi.kind == "none":
         return ""
-    paths = {one.path for one in request.segments} if request.segments is not None else {request.path}
-    for path in sorted(paths):
+    for path in sorted(set(request.program.paths)):
         names = _names(path)
-        request.hwloc = request.hwloc or any(name in names for name in _MPICH)
-        if request.mpi != "pmix" and any(name in names for name in _OPEN_MPI) and _links(path, _OPEN_MPI):
-            if request.mpi != "auto":
-                return _alone(path, "Open MPI, which needs PMIx", request.mpi)
-            request.mpi = "open-mpi"
-            request.pmix_library = _library_of(os.fsdecode(path), request)
+        request.mpi.hwloc = request.mpi.hwloc or any(name in names for name in _MPICH)
+        if request.mpi.kind != "pmix" and any(name in names for name in _OPEN_MPI) and _links(path, _OPEN_MPI):
+            if request.mpi.kind != "auto":
+                return _alone(path, "Open MPI, which needs PMIx", request.mpi.kind)
+            request.mpi.kind = "open-mpi"
+            request.mpi.pmix_library = _library_of(os.fsdecode(path), request)
             return ""
-        if request.mpi == "pmix" and any(name in names for name in _MPICH) and _links(path, _MPICH):
-            request.hwloc = False
-            return _alone(path, "MPICH, which needs PMI as a rule", request.mpi)
-    if request.mpi == "auto" and not request.hwloc:
-        request.mpi = default
+        if request.mpi.kind == "pmix" and any(name in names for name in _MPICH) and _links(path, _MPICH):
+            request.mpi.hwloc = False
+            return _alone(path, "MPICH, which needs PMI as a rule", request.mpi.kind)
+    if request.mpi.kind == "auto" and not request.mpi.hwloc:
+        request.mpi.kind = default
     return ""
 
 
@@ -51,18 +50,18 @@ def _alone(path: bytes, what: str, said: str) -> str:
 
 def told(request: Request, size: int) -> dict[str, Any]:
     """What the load says of it. A single rank of Open MPI's needs nobody, and a library that may be missing."""
-    if request.mpi == "open-mpi":
+    if request.mpi.kind == "open-mpi":
         kind = "pmix" if size > 1 else "none"
-        return {"mpi": kind, "library": request.pmix_library} if request.pmix_library else {"mpi": kind}
-    return {"mpi": request.mpi, "hwloc": True} if request.hwloc else {"mpi": request.mpi}
+        return {"mpi": kind, "library": request.mpi.pmix_library} if request.mpi.pmix_library else {"mpi": kind}
+    return {"mpi": request.mpi.kind, "hwloc": True} if request.mpi.hwloc else {"mpi": request.mpi.kind}
 
 
 def _library_of(path: str, request: Request) -> str:
     # The one that the program itself will load speaks what it speaks; no other is asked for where it is the system's.
-    from console.launch.transfer.elf import NotElf, needed
+    from console.launch.elf import NotElf, needed
 
     try:
-        environ = {os.fsdecode(key): os.fsdecode(value) for key, value in request.environ.items()}
+        environ = {os.fsdecode(key): os.fsdecode(value) for key, value in request.program.environ.items()}
         return dict(needed(path, environ).shipped).get("libpmix.so.2", "")
     except (NotElf, OSError):
         return ""
@@ -82,7 +81,7 @@ def _names(path: bytes) -> bytes:
 
 
 def _links(path: bytes, names: tuple[bytes, ...]) -> bool:
-    from console.launch.transfer.elf import NotElf, read_elf
+    from console.launch.elf import NotElf, read_elf
 
     try:
         needed = read_elf(os.fsdecode(path)).needed

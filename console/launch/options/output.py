@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from console.launch.options.patterns import Pattern
-    from console.launch.options.request import Request
-    from console.launch.plan import Plan
 
 #: What -d takes (docs/yod.md says what each shows).
 TOPICS = (
@@ -61,18 +59,6 @@ class OutputOptions:
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
-    def mark(self, message: dict[str, Any], plan: Plan, cwd: bytes) -> None:
-        """Put into a load what the nodes have to know."""
-        pattern = self.stdin_each
-        if pattern is None:
-            return
-        for node in message["nodes"]:
-            names = [
-                os.path.join(cwd, os.fsencode(pattern.fill(rank, node["name"], message["launcher"], local)))
-                for local, rank in enumerate(node["ranks"])
-            ]
-            node["stdin"] = [name.decode("latin-1") for name in names]
-
 
 def _open(name: str, flags: int) -> int:
     try:
@@ -84,44 +70,44 @@ def _open(name: str, flags: int) -> int:
         raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
 
 
-def read(given: Mapping[str, Any], request: Request) -> OutputOptions:
+def read(given: Mapping[str, Any]) -> OutputOptions:
     """The part of a command line that is ours. UsageError."""
-    conduct = OutputOptions()
-    conduct.gather, conduct.timing = "gather" in given, "timing" in given
-    conduct.completion = given.get("file", "")
-    _files(conduct, given)
-    _refuse_pairs(conduct, given, request)
+    options = OutputOptions()
+    options.gather, options.timing = "gather" in given, "timing" in given
+    options.completion = given.get("file", "")
+    _files(options, given)
+    _refuse_pairs(options, given)
     if "D" in given:
-        conduct.topics |= {"all"}
+        options.topics |= {"all"}
     for text in given.get("d", ()):
-        conduct.topics |= _topics(text)
+        options.topics |= _topics(text)
     if "time" in given:
-        conduct.limit_s = duration(given["time"])
+        options.limit_s = duration(given["time"])
     if "wait" in given:
-        conduct.wait_s = given["wait"] or None  # 0: for ever, as with srun
+        options.wait_s = given["wait"] or None  # 0: for ever, as with srun
     if "signal" in given:
-        conduct.warn = _warning(given["signal"], conduct.limit_s)
+        options.warn = _warning(given["signal"], options.limit_s)
     if "spool" in given:
-        conduct.spool_drops = given["spool"] == "drop"
+        options.spool_drops = given["spool"] == "drop"
     if "spool-limit" in given:
-        conduct.spool_limit = size(given["spool-limit"])
-    return conduct
+        options.spool_limit = size(given["spool-limit"])
+    return options
 
 
-def _files(conduct: OutputOptions, given: Mapping[str, Any]) -> None:
+def _files(options: OutputOptions, given: Mapping[str, Any]) -> None:
     for word in ("output", "error", "stdin"):
         if word in given:
             from console.launch.options.patterns import parse
 
-            setattr(conduct, word, parse(given[word], f"-{word}"))
+            setattr(options, word, parse(given[word], f"-{word}"))
 
 
-def _refuse_pairs(conduct: OutputOptions, given: Mapping[str, Any], request: Request) -> None:
-    if conduct.gather:
+def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
+    if options.gather:
         for word in ("json", "label", "output", "detach"):
             if word in given:
                 raise UsageError(f"-gather and -{word} exclude each other")
-    if conduct.stdin_each is not None and "input" in given:
+    if options.stdin_each is not None and "input" in given:
         raise UsageError("-stdin with a file for each rank leaves nothing to choose with -input")
     if ("spool" in given or "spool-limit" in given) and "detach" not in given:
         raise UsageError("-spool and -spool-limit are for what is launched with -detach")

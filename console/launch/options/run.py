@@ -20,7 +20,7 @@ TRACES = 8  # ranks of one node that are looked at together
 
 
 class RunOptions:
-    """``message`` is the ``manner`` of the common frame; the rest is yod's own part.
+    """``message`` is the ``run_options`` of the common frame; the rest is yod's own part.
 
     ``sleep_s``: the launch stands still so long before GO. ``asks``: a question to a terminal is fine, unlike with
     -batch. ``limited``: a time limit ends the job, also while it is held. ``pty``: the rank whose terminal ours is.
@@ -44,7 +44,7 @@ class RunOptions:
         """What the CPA has to know: more time before GO, and that the launch gives way to others."""
         told: dict[str, Any] = {}
         if self.nice:
-            told["nice"] = True
+            told["preemptible"] = True
         if self.sleep_s:
             told["pending_s"] = PENDING_S + self.sleep_s
         return told
@@ -52,52 +52,52 @@ class RunOptions:
 
 def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
     """What the words say. UsageError for what cannot be."""
-    manner = RunOptions()
-    message = manner.message
-    manner.hold = not {"alloc", "attach"}.isdisjoint(given)
-    manner.backtrace = not {"bt", "g"}.isdisjoint(given)
-    _exclude(given, manner)
-    if manner.backtrace:
+    options = RunOptions()
+    message = options.message
+    options.hold = not {"alloc", "attach"}.isdisjoint(given)
+    options.backtrace = not {"bt", "g"}.isdisjoint(given)
+    _exclude(given, options)
+    if options.backtrace:
         message["backtrace"] = TRACES
-    if manner.hold:
+    if options.hold:
         message["hold"] = True
-        manner.release_after_s = given.get("release-after")
-        manner.asks, manner.limited = "batch" not in given, "time" in given
+        options.release_after_s = given.get("release-after")
+        options.asks, options.limited = "batch" not in given, "time" in given
     if "proctable" in given:
-        manner.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
+        options.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
     if "Log" in given:
         message["log"] = True
     if "nice" in given:
-        message["nice"], manner.nice = NICE, True
+        message["nice"], options.nice = NICE, True
     if "strace" in given:
         message["strace"] = _strace(given, size, cwd)
     if "cpu-bind" in given and given["cpu-bind"] != "none":
         message["bind"] = bind(given["cpu-bind"], given.get("cpus-per-task", 1))
     if "sleep" in given:
         where, seconds = sleep(given["sleep"])
-        manner.sleep_s = seconds
+        options.sleep_s = seconds
         if where == "go":
-            manner.confirm_after_s = seconds
+            options.confirm_after_s = seconds
         else:
             message["sleep"] = {"where": where, "seconds": seconds}
     if "pty" in given or "pty-rank" in given:
-        manner.pty = given.get("pty-rank", 0)
-        if size is not None and manner.pty >= size:
-            raise UsageError(f"-pty-rank {manner.pty}: there is no such rank", f"ranks are 0 to {size - 1}")
+        options.pty = given.get("pty-rank", 0)
+        if size is not None and options.pty >= size:
+            raise UsageError(f"-pty-rank {options.pty}: there is no such rank", f"ranks are 0 to {size - 1}")
         rows, columns = window()
-        message["pty"] = {"rank": manner.pty, "rows": rows, "columns": columns}
-    return manner
+        message["pty"] = {"rank": options.pty, "rows": rows, "columns": columns}
+    return options
 
 
-def _exclude(given: Mapping[str, Any], manner: RunOptions) -> None:
+def _exclude(given: Mapping[str, Any], options: RunOptions) -> None:
     tracers = [
-        word for word, there in (("-bt", manner.backtrace), ("--hold", manner.hold), ("-strace", "strace" in given))
+        word for word, there in (("-bt", options.backtrace), ("--hold", options.hold), ("-strace", "strace" in given))
         if there
     ]  # fmt: skip
     if len(tracers) > 1:
         raise UsageError(f"{' and '.join(tracers)} exclude each other", "a process has one tracer at a time")
     for word, needs, there in (
-        ("release-after", "--hold", manner.hold),
+        ("release-after", "--hold", options.hold),
         ("straceoptions", "-strace", "strace" in given),
         ("stracenodes", "-strace", "strace" in given),
     ):

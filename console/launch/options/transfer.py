@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-import time
 
-from agents.wire.errors import AgentError
 from console.errors import UsageError
 from console.launch.options import patterns
 from redmesh.sanitise import clean
@@ -17,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from console.launch.options.request import Request
+    from console.launch.options.request import TransferOptions
 
 READ_ONLY = ":ro"
-_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
 
 
-def carried(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a Request is told of it. UsageError for a directory that is none, or a pattern that does not parse."""
-    bcast = given.get("bcast", "auto")
-    libraries = "bcast-libs" in given
-    if libraries and bcast == "never":
+def read(given: Mapping[str, Any], options: TransferOptions) -> None:
+    """Take what the command line says. UsageError for a directory that is none, or a pattern that does not parse."""
+    options.bcast = given.get("bcast", "auto")
+    options.bcast_libs = "bcast-libs" in given
+    options.bcast_share = given.get("bcast-per", "host") == "host"
+    if options.bcast_libs and options.bcast == "never":
         raise UsageError("-bcast-libs and -bcast never exclude each other")
     directories = []
     for text in given.get("io", ()):
@@ -39,41 +35,13 @@ def carried(given: Mapping[str, Any]) -> dict[str, Any]:
         stage_in(text)
     for text in given.get("stage-out", ()):
         stage_out(text)
-    return {
-        "bcast": bcast,
-        "bcast_libs": libraries,
-        "bcast_share": given.get("bcast-per", "host") == "host",
-        "io": tuple(directories),
-        "stage_in": tuple(given.get("stage-in", ())),
-        "stage_out": tuple(given.get("stage-out", ())),
-    }
-
-
-def read_large(request: Request) -> None:
-    """Compute the digests of large programs that surely travel, before processors are held.
-
-    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
-    """
-    paths = [request.path] if request.segments is None else [one.path for one in request.segments]
-    try:
-        if all(os.stat(path).st_size < _LARGE for path in paths):
-            return
-        from console.launch.transfer.images import SAY_AFTER_S, digests, programs
-
-        known, say_at = digests(), time.monotonic() + SAY_AFTER_S
-        for path in programs(request):
-            for wait_s in known.steps(path):
-                time.sleep(wait_s)
-                if time.monotonic() > say_at and not (request.quiet or request.batch):
-                    say_at = math.inf
-                    print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
-    except (OSError, AgentError):
-        pass  # it is told when the program travels
+    options.io = tuple(directories)
+    options.stage_in, options.stage_out = tuple(given.get("stage-in", ())), tuple(given.get("stage-out", ()))
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
-    from agents.pct.node.paths import YODIO
+    from agents.pct.files.yodio import YODIO
 
     return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
 

@@ -39,13 +39,13 @@ class FilesFront:
         inner: Front,
         loop: Loop,
         request: Request,
-        conduct: OutputOptions,
+        options: OutputOptions,
         on_passed: Callable[[int], None],
         on_broken: Callable[[str, int], None],
     ) -> None:
-        self._inner, self._loop, self._conduct = inner, loop, conduct
+        self._inner, self._loop, self._options = inner, loop, options
         self._on_passed, self._on_broken = on_passed, on_broken
-        self._label = request.label
+        self._label = request.stdio.label
         self._labeller: Labeller | None = None
         self._by_name: dict[str, Sink] = {}
         self._by_file: dict[tuple[int, int], Sink] = {}
@@ -66,8 +66,8 @@ class FilesFront:
             from agents.link.acceptor import allow_many_files
 
             allow_many_files()
-        conduct = self._conduct
-        for kind, pattern in ((STDOUT, conduct.output), (STDERR, conduct.error)):
+        options = self._options
+        for kind, pattern in ((STDOUT, options.output), (STDERR, options.error)):
             if pattern is None:
                 continue
             for node in plan.nodes:

@@ -36,11 +36,11 @@ class Front:
         self, loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
     ) -> None:
         self._on_broken_output = on_broken
-        self.quiet = request.quiet or request.batch
+        self.quiet = request.stdio.quiet or request.stdio.batch
         self.out = Sink(loop, 1, on_passed, self._stdout_broke)
         self.err = Sink(loop, 2, on_passed, lambda _error: None)
         self._labeller: Labeller | None = None
-        self._label = request.label
+        self._label = request.stdio.label
         self._on_passed = on_passed
 
     def planned(self, size: int) -> None:

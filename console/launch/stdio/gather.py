@@ -174,7 +174,7 @@ def _digest(block: bytearray) -> bytes:
     return blake2b(block, digest_size=_DIGEST).digest()
 
 
-# ``-gather``: standard output told at the end, once for all ranks that wrote the same (gather.py keeps it).
+# ``-gather``: standard output told at the end, once for all ranks that wrote the same (Gather keeps it).
 
 
 _AHEAD = 1 << 20  # bytes of the report that may wait for our reader

@@ -1,16 +1,12 @@
-"""Standard input that observers send: for launches whose own yod reads none (``yod --detach --input=all``)."""
+"""Standard input to the ranks, on credit: yod's own, or what observers send where yod reads none."""
 
 from __future__ import annotations
 
-import codecs
 import errno
 import os
 
 from agents.link.lean import signal
 from agents.wire.errors import WireError
-from agents.wire.frames import STDIN, frame
-from console.errors import ConsoleError
-from console.launch.daemons.connect import yod_owner, yod_socket
 from console.launch.stdio.sink import private_description
 
 TYPE_CHECKING = False
@@ -18,11 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.link.loop import Loop
-    from console.launch.engine import Engine
-
-
-# Standard input to the ranks, on credit; a closed, empty or background standard input never stops a launch.
-
 
 CREDIT = 256 << 10  # docs/protocol.md
 _PIECE = 64 << 10
@@ -31,7 +22,10 @@ _FOREGROUND_S = 0.5  # how often a background job looks whether it has come to t
 
 
 class Feeder:
-    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end."""
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end.
+
+    A closed, empty or background standard input never stops a launch.
+    """
 
     def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[str], None]) -> None:
         self._loop, self._send, self._end = loop, send, end
@@ -113,12 +107,10 @@ class Feeder:
 
 #: Bytes that wait for ranks that do not read; more is refused.
 _HELD = 256 << 10
-_TERMINAL_PIECE = 16 << 10
-_ANSWER_S = 5.0
 
 
 class TypedInput:
-    """Stands where a launch's :class:`console.launch.stdio.stdin.Feeder` would: on credit, in the order it came."""
+    """What observers send (``yod --detach --input=all``), where a launch else has a :class:`Feeder`."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
@@ -150,38 +142,3 @@ class TypedInput:
             self._send(bytes(self._waiting[:count]))
             del self._waiting[:count]
             self._credit -= count
-
-
-def typed(engine: Engine, data: bytes) -> None:
-    """What an observer sends to the ranks' standard input. WireError where yod reads its own, or no rank reads any."""
-    if engine._feeder is None and engine._on_running is not None and engine._request.input != "none":
-        engine._feeder = TypedInput(lambda piece: engine._raw_down(frame(STDIN, piece)))
-    if not isinstance(engine._feeder, TypedInput):
-        raise WireError("this launch takes no input from observers: yod --detach --input=all does")
-    engine._feeder.give(data)
-    engine.stream.emit({"event": "typed", "bytes": len(data)})
-
-
-def feed(run_dir: str, launcher: int, file: int) -> None:
-    """Send what can be read from a descriptor, as UTF-8, then its end. ConsoleError when the launch takes none."""
-    from agents.link.client import Client, Unreachable
-    from console.launch.attach.client import reach_launch
-
-    reach = reach_launch(run_dir, launcher)
-    if reach is not None:
-        reach.close()
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    path = yod_socket(run_dir, launcher)
-    try:
-        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
-            client.tell({"op": "attach", "replay": False, "output": False})
-            while data := os.read(file, _TERMINAL_PIECE):
-                client.tell({"op": "input", "data": decoder.decode(data)})
-                while client.receive().get("event") != "typed":
-                    pass
-            client.tell({"op": "eof"})
-    except Unreachable:
-        raise ConsoleError(
-            f"launcher {launcher} takes no input",
-            "only what began with yod --detach --input=all (or shared, or a rank) does",
-        ) from None

@@ -6,9 +6,11 @@ Small ones go down the control tree behind their announcement; larger ones the n
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
+import sys
 import time
 
 from agents.linux import processes
@@ -17,7 +19,9 @@ from agents.pct.images.digests import Digests
 from agents.pct.images.fetch import SENDING
 from agents.pct.images.store import RAM_DISK, ImageError
 from agents.wire.control import control
+from agents.wire.errors import AgentError
 from console.launch.plan import identity
+from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
 #: Up to so many bytes in all go down the control tree to every node; more goes from node to node.
 SMALL = 1 << 20
 PARALLEL_FILE_SYSTEM = "/enfs/tmp"
-SAY_AFTER_S = 2.0  # of reading
+_SAY_AFTER_S = 2.0  # of reading
+_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
 
 
 class Travelling:
@@ -105,7 +110,7 @@ class Images:
             self._reading = None
             self._refuse(f"{error.filename}: {error.strerror}", "a program that travels must be readable here")
         else:
-            if not self._told_reading and time.monotonic() - self._read_since > SAY_AFTER_S:
+            if not self._told_reading and time.monotonic() - self._read_since > _SAY_AFTER_S:
                 self._told_reading = True
                 self._say(f"reading {', '.join(file.name for file in self._files if not file.digest)}, which travels")
             self._loop.after(wait_s, self._read_more)
@@ -123,8 +128,8 @@ class Images:
             "op": "images",
             **({"addresses": [node.address for node in self._plan.nodes]} if far and not push else {}),
             "push": push,
-            "share": self._request.bcast_share,
-            "in_place": self._request.bcast == "auto",
+            "share": self._request.transfer.bcast_share,
+            "in_place": self._request.transfer.bcast == "auto",
             "names": [] if push else [node.name for node in self._plan.nodes],
             "images": [
                 {
@@ -140,11 +145,11 @@ class Images:
 
     def _wanted(self) -> list[Travelling]:
         files = [Travelling(path, os.path.basename(path), False) for path in programs(self._request)]
-        if not self._request.bcast_libs:
+        if not self._request.transfer.bcast_libs:
             return files
-        from console.launch.transfer.elf import needed
+        from console.launch.elf import needed
 
-        environ = {os.fsdecode(name): os.fsdecode(value) for name, value in self._request.environ.items()}
+        environ = {os.fsdecode(name): os.fsdecode(value) for name, value in self._request.program.environ.items()}
         known: dict[str, str] = {}
         for program in list(files):
             found = needed(program.path, environ)
@@ -244,9 +249,26 @@ class Images:
 
 def programs(request: Request) -> list[str]:
     """The programs of a request, each once."""
-    if request.segments is None:
-        return [os.fsdecode(request.path)]
-    return list(dict.fromkeys(os.fsdecode(one.path) for one in request.segments))
+    return list(dict.fromkeys(map(os.fsdecode, request.program.paths)))
+
+
+def read_large(request: Request) -> None:
+    """Compute the digests of large programs that surely travel, before processors are held.
+
+    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
+    """
+    try:
+        if all(os.stat(path).st_size < _LARGE for path in request.program.paths):
+            return
+        known, say_at = digests(), time.monotonic() + _SAY_AFTER_S
+        for path in programs(request):
+            for wait_s in known.steps(path):
+                time.sleep(wait_s)
+                if time.monotonic() > say_at and not (request.stdio.quiet or request.stdio.batch):
+                    say_at = math.inf
+                    print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
+    except (OSError, AgentError):
+        pass  # it is told when the program travels
 
 
 def digests() -> Digests:

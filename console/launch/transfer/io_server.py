@@ -24,6 +24,7 @@ from agents.pct.files.remote_io import (  # fmt: skip
     STAGE_IN,
     STAGE_OUT,
     STAT,
+    STATE,
     TRUNCATE,
     WRITE_AT,
 )
@@ -74,10 +75,23 @@ class Files:
 
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
-        self._roots = Roots([io_directory(text) for text in request.io])
+        self._roots = Roots([io_directory(text) for text in request.transfer.io])
         self._staged = Staged(request, plan, launcher)
+        self._state, self._plan = request.state, plan
         self._open: dict[tuple[int, int], Open] = {}
         self._waiting: deque[bytes] = deque()
+        self._do: dict[int, Callable[[tuple[int, int], int, int, memoryview], Reply]] = {
+            OPEN: self._do_open,
+            READ_AT: self._do_read,
+            WRITE_AT: self._do_write,
+            CLOSE: self._do_close,
+            STAT: self._do_stat,
+            LIST: self._do_list,
+            TRUNCATE: self._do_truncate,
+            STAGE_IN: self._do_stage_in,
+            STAGE_OUT: self._do_stage_out,
+            STAGE_FAILED: self._do_stage_failed,
+        }
         self._serving = False
         self.failed = False
 
@@ -105,12 +119,17 @@ class Files:
         if op == GONE:
             self._forget(key)
             return
+        if op == STATE and self._state is not None and self._state.owner is not None:
+            node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
+            told = bytes(payload[8 + REQUEST.size :])
+            self._state.owner.ask(told, node, lambda reply: self._answer(key, number, 0, 0, reply))
+            return
         code, value, data = 0, 0, b""
         try:
-            do = _DO.get(op)
+            do = self._do.get(op)
             if do is None or (op >= GONE and key[1] < OWN):
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-            value, data = do(self, key, offset, length, payload[8 + REQUEST.size :])
+            value, data = do(key, offset, length, payload[8 + REQUEST.size :])
         except OSError as error:
             code = error.errno or errno.EIO
             # what the kernel says anyway need not travel
@@ -118,6 +137,9 @@ class Files:
         except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
             code = errno.EINVAL
+        self._answer(key, number, code, value, data)
+
+    def _answer(self, key: tuple[int, int], number: int, code: int, value: int, data: bytes) -> None:
         head = ROUTE.pack(FILE, 8 + ANSWER.size + len(data), *key) + ANSWER.pack(number, code, value)
         self._root.send_parts(head, data)
 
@@ -237,17 +259,3 @@ def _json(value: Any) -> bytes:
     import json  # loaded already, for control frames
 
     return json.dumps(value).encode()
-
-
-_DO: dict[int, Callable[[Files, tuple[int, int], int, int, memoryview], Reply]] = {
-    OPEN: Files._do_open,
-    READ_AT: Files._do_read,
-    WRITE_AT: Files._do_write,
-    CLOSE: Files._do_close,
-    STAT: Files._do_stat,
-    LIST: Files._do_list,
-    TRUNCATE: Files._do_truncate,
-    STAGE_IN: Files._do_stage_in,
-    STAGE_OUT: Files._do_stage_out,
-    STAGE_FAILED: Files._do_stage_failed,
-}

@@ -26,9 +26,9 @@ class Staged:
 
     def __init__(self, request: Request, plan: Plan, launcher: int) -> None:
         self._plan, self._launcher = plan, launcher
-        self._cwd = os.fsdecode(request.cwd)
-        self._in = [stage_in(text) for text in request.stage_in]
-        self._out = [stage_out(text) for text in request.stage_out]
+        self._cwd = os.fsdecode(request.program.cwd)
+        self._in = [stage_in(text) for text in request.transfer.stage_in]
+        self._out = [stage_out(text) for text in request.transfer.stage_out]
         self._unfinished: set[str] = set()
 
     def _fill(self, pattern: Pattern, rank: int) -> str:

@@ -41,7 +41,8 @@ class Transfer:
 
     def begin(self) -> None:
         """The load has been sent: announce what follows it."""
-        if self._request.bcast == "always" or (self._request.bcast_libs and self._request.bcast != "never"):
+        options = self._request.transfer
+        if options.bcast == "always" or (options.bcast_libs and options.bcast != "never"):
             self._images.announce()
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:

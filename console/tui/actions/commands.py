@@ -6,24 +6,20 @@ The console does nothing by itself: what it runs is what it shows, so that peopl
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
 from console.launch.options.lists import fold
 from console.tui.format import several
 from console.tui.model.machine import Launcher, Machine
+from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
 
 _PATIENCE_S = 60.0
-_MODULES = {
-    "pingd": "console.cli.pingd.command",
-    "mesh": "console.cli.mesh.command",
-    "yod": "console.cli.yod.command",
-}
 
 
 class ActionError(ConsoleError):
@@ -162,12 +158,32 @@ def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
     return "\n".join(parts)
 
 
+async def answer(words: Sequence[str]) -> dict[str, Any]:
+    """What a command of ours prints as JSON, whatever its exit status. ActionError when it prints none."""
+    status, out, err = await _finished(words)
+    try:
+        found = json.loads(out)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ActionError(clean(err.strip().replace("\n", " · ")) or f"{words[0]} ended with status {status}")
+    return found
+
+
 async def run(words: Sequence[str]) -> str:
     """Runs a command of ours without a question; what it said. ActionError with its own words."""
-    module = _MODULES[words[0]]
+    status, out, err = await _finished(words)
+    told = clean(" · ".join((err or out if status else out).split("\n")).strip(" ·"))
+    if status:
+        raise ActionError(told or f"{words[0]} ended with status {status}", exit_status=status)
+    return told
+
+
+async def _finished(words: Sequence[str]) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error. ActionError when it takes too long."""
     extra = ["-NoInquire"] if words[0] == "pingd" else []
     child = await asyncio.create_subprocess_exec(
-        *start_command(module), *extra, *words[1:],
+        *start_command(words[0]), *extra, *words[1:],
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -177,8 +193,4 @@ async def run(words: Sequence[str]) -> str:
         child.kill()
         await child.wait()
         raise ActionError(f"{words[0]} has not ended within {_PATIENCE_S:.0f} s", "mesh status") from None
-    text = (err or out).decode("utf-8", "replace") if child.returncode else out.decode("utf-8", "replace")
-    told = clean(" · ".join(text.split("\n")).strip(" ·"))
-    if child.returncode:
-        raise ActionError(told or f"{words[0]} ended with status {child.returncode}", exit_status=child.returncode)
-    return told
+    return child.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")

@@ -36,23 +36,23 @@ class Entry(NamedTuple):
 FIELDS = (
     Entry("command", "Program", "program and arguments; → takes what is suggested", paths=True),
     Entry("size", "Size", "processors; empty: 1", "-sz"),
-    Entry("where", "On", "anywhere; or nodes and processors: n0,n2,8..11", "-list"),
+    Entry("where", "Nodes", "anywhere; or nodes and processors: n0,n2,8..11", "-list"),
     Entry("distribution", "Ranks", choices=(("block", ()), ("cyclic", ("-distribution", "cyclic")))),
-    Entry("behaviour", "Behaviour", choices=(
+    Entry("behaviour", "Mode", choices=(
         ("default", ()), ("batch", ("-batch",)), ("interactive", ("-interactive",)), ("nice", ("-nice",)))),
     Entry("input", "Input", choices=(
         ("none", ()), ("shared", ("-input", "shared")), ("all ranks", ("-input", "all")), ("rank 0", ("-input", "0")))),
-    Entry("overcommit", "Crowding", choices=(("a processor each", ()), ("overcommit", ("--overcommit",)))),
+    Entry("overcommit", "Oversubscribe", choices=(("no: a processor each", ()), ("yes", ("--overcommit",)))),
     Entry("hold", "Start", choices=(("at once", ()), ("hold for debuggers", ("--hold",)))),
-    Entry("stacks", "A fault", choices=(("ends the rank", ()), ("shows its stack, too", ("-bt",)))),
+    Entry("stacks", "On crash", choices=(("exit", ()), ("show the stack, then exit", ("-bt",)))),
     Entry("export", "Environment", "all of ours; or NONE,PATH,NAME=VALUE", "-export"),
     Entry("chdir", "Directory", "this one", "-chdir", paths=True),
     Entry("output", "Output to", "here; or files: out.{rank}", "-output", paths=True),
     Entry("error", "Errors to", "here; or files: err.{rank}", "-error", paths=True),
     Entry("time", "Time limit", "none; or minutes, H:M:S, 90s", "-time"),
     Entry("wait", "Wait", "not at all; or seconds for processors that are not free", "-wait-for-nodes"),
-    Entry("strace", "Strace into", "no; or a directory: rank-N.strace", "-strace", paths=True),
-    Entry("other", "Other words", "any of yod's: -placement hilbert -gpus-per-task 1"),
+    Entry("strace", "Trace", "no; or a directory for strace: rank-N.strace", "-strace", paths=True),
+    Entry("other", "More options", "any of yod's: -placement hilbert -gpus-per-task 1"),
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def yod_line(form: Form) -> str:
 
 def yod_command() -> list[str]:
     """How this installation's yod is started: the interpreter that runs us, so that both are of one build."""
-    return start_command("console.cli.yod.command")
+    return start_command("yod")
 
 
 async def launch(form: Form) -> int:

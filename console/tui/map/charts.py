@@ -167,12 +167,12 @@ def groups(found: Sequence[Group], width: int, height: int, *, whole: bool = Tru
 
     ``whole``: where not even the tightest fits, a block becomes one tile.
     """
-    for density in [one for some in DENSITIES for one in some] if whole else []:
+    for density in [one for some in DENSITIES[1:] for one in some] if whole else []:
         lines, members, fits = _grouped(found, width, density)
         if fits and len(lines) <= height:
             return Chart(density, lines, members)
     if whole:
-        for density in (one for some in DENSITIES for one in some):
+        for density in (one for some in DENSITIES[1:] for one in some):
             lines, members, fits = _grouped([_one_block(group) for group in found], width, density)
             if fits and len(lines) <= height:
                 return Chart(density, lines, _members(found))

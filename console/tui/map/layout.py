@@ -26,10 +26,12 @@ class Density(NamedTuple):
 
 #: From roomy to tight, in groups of about the same look: within one, whole blocks come before broken ones.
 DENSITIES = (
+    (Density(19, 7, 1, 1), Density(15, 5, 1, 1), Density(11, 5, 1, 1)),
     (Density(9, 3, 1, 1), Density(7, 3, 1, 1), Density(5, 3, 1, 1)),
     (Density(5, 1, 1, 1), Density(3, 1, 1, 1), Density(3, 1, 1, 0), Density(3, 1, 0, 0)),
     (Density(1, 1, 1, 0), Density(1, 1, 0, 0)),
 )
+_PLAIN_HEIGHT = 3
 TIGHTEST = DENSITIES[-1][-1]
 
 
@@ -125,10 +127,14 @@ def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[De
     for limits in (range(1, most + 1), (longest,)):
         for group in DENSITIES:
             for parts, density in product(limits, group):
+                grown = density.height > _PLAIN_HEIGHT
                 if _per_line(blocks, width, density) * parts < longest:
                     continue
+                if grown and _label_width(blocks) + density.tile > width:
+                    continue
                 lines = _arrange(blocks, width, density)
-                if len(lines) <= height:
+                # tiles grow where a window is large, but leave half of it to what stands below the map
+                if len(lines) <= (height // 2 if grown else height):
                     return density, lines
     return TIGHTEST, _arrange(merge(blocks), width, TIGHTEST)
 

@@ -111,7 +111,7 @@ class Structure:
             return cabinets(self._topology, machine.cell_of, max(8, width), height, whole=whole)
         if self.has_cabinets and machine.cells:
             return groups(self._racks(), max(8, width), height, whole=whole)
-        return _of(range(machine.cells), Layout(machine.blocks(), width, height))
+        return _of(range(machine.cells), Layout(node_blocks(machine), width, height))
 
     def _node(self, name: str, width: int, height: int) -> Chart:
         machine = self._machine
@@ -151,9 +151,15 @@ class Structure:
         """Racks (or the lowest switches) with their nodes, as the topology lists them."""
         assert isinstance(self._topology, Cluster)
         found: dict[str, list[Block]] = {_switch(self._topology, name): [] for name in self._topology.nodes}
-        for block in self._machine.blocks():
+        for block in node_blocks(self._machine):
             found.setdefault(_switch(self._topology, block.label), []).append(block)
         return [Group(name, blocks) for name, blocks in found.items() if blocks]
+
+
+def node_blocks(machine: Machine) -> list[Block]:
+    """The nodes that have processors, for the layout."""
+    cells = ((node.name, machine.node_cells(index)) for index, node in enumerate(machine.nodes))
+    return [Block(name, there.start, len(there)) for name, there in cells if there]
 
 
 def _switch(cluster: Cluster, node: str) -> str:

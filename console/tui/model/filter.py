@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -99,6 +100,7 @@ class Selection:
         self._output = output
         self._keep = keep
         self._numbers: list[int] | range = []
+        self._unsettled: set[int] = set()  # lines that are still drawn over, and do not pass yet
         self._seen = output.first
         self._generation = output.generation
 
@@ -110,10 +112,19 @@ class Selection:
             return
         if self._generation != output.generation:
             self._generation, self._seen, self._numbers = output.generation, output.first, []
+            self._unsettled.clear()
         assert isinstance(self._numbers, list)
         start = max(self._seen, output.first)
         keep = self._keep
+        unsettled = output.unsettled
+        for number in sorted(self._unsettled):
+            if number < output.first or keep(output.line(number)):
+                self._unsettled.discard(number)
+                if number >= output.first:
+                    bisect.insort(self._numbers, number)
+        self._unsettled &= unsettled
         self._numbers += [number for number, line in enumerate(output.lines(start), start) if keep(line)]
+        self._unsettled |= {number for number in unsettled if number >= start and not keep(output.line(number))}
         self._seen = output.end
         gone = 0
         while gone < len(self._numbers) and self._numbers[gone] < output.first:

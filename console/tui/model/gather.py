@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from console.launch.events.completion_report import fold_ranks
 from console.tui.model.output import NOTE, Line, Output
+from redmesh.idset import fold_ranks
 
 MOST = 20_000  # groups kept
 _MOST_WRITERS = 400_000  # times a rank is remembered for a text
@@ -38,6 +38,7 @@ class Gathered:
         self._groups: list[_Group] = []
         self._by_key: dict[tuple[str, int, int], _Group] = {}
         self._times: dict[tuple[str, int, int], int] = {}
+        self._unsettled: set[int] = set()  # progress bars: they are gathered as they end
 
     def refresh(self) -> None:
         """Takes in what arrived since; the oldest groups go when there are too many."""
@@ -45,7 +46,11 @@ class Gathered:
         if self._generation != output.generation:
             self._start()
         start = max(self._seen, output.first)
-        for number, line in enumerate(output.lines(start), start):
+        unsettled = output.unsettled
+        settled = sorted(number for number in self._unsettled - unsettled if number >= output.first)
+        self._unsettled = {number for number in unsettled if number >= output.first}
+        fresh = [(number, line) for number, line in enumerate(output.lines(start), start) if number not in unsettled]
+        for number, line in [*((number, output.line(number)) for number in settled), *fresh]:
             if keep is None or keep(line):
                 self._add(number, line)
         self._seen = output.end

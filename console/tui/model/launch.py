@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 from agents.wire.control import Message
 from console.launch.events.bad_exits import lines as bad_exit_lines
-from console.launch.events.completion_report import fold_names, fold_ranks
 from console.launch.events.crashes import Traces
 from console.launch.options.signals import signal_name
+from console.tui.format import program_words
 from console.tui.model.output import Output
+from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 
 
@@ -28,10 +29,11 @@ class RankState(enum.IntEnum):
 
     WAITING = 0
     RUNNING = 1
-    EXITED = 2  # status 0
-    FAILED = 3  # another status
-    SIGNALLED = 4
-    LOST = 5
+    HELD = 2  # at its first instruction
+    EXITED = 3  # status 0
+    FAILED = 4  # another status
+    SIGNALLED = 5
+    LOST = 6
 
 
 #: Every change of phase there is: (phase, event) → phase. An event not listed changes nothing.
@@ -57,9 +59,6 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 
 #: The phase a *hello* tells when we come late, by the state of the launch (console.launch.states.State).
 _STATES = {"loading": Phase.LOADING, "confirming": Phase.LOADING, "running": Phase.RUNNING}
-
-
-_INTERPRETERS = ("python", "bash", "sh", "perl", "julia", "Rscript")
 
 
 class End(NamedTuple):
@@ -113,11 +112,7 @@ class Run:
     @property
     def name(self) -> str:
         """The program's name; of what runs scripts, the script's."""
-        words = self.command.split() or [""]
-        names = [word.rsplit("/", 1)[-1] for word in words]
-        if len(words) > 1 and not words[1].startswith("-") and names[0].rstrip("0123456789.") in _INTERPRETERS:
-            return names[1]
-        return names[0]
+        return next(iter(program_words(self.command)), "")
 
     @property
     def live(self) -> bool:
@@ -218,7 +213,7 @@ class Run:
             self._resize(rank + 1)
             self.pids[rank], self.nodes[rank] = int(pid), clean(str(node))
             if self.states[rank] == RankState.WAITING:
-                self.states[rank] = RankState.RUNNING
+                self.states[rank] = RankState.HELD if self.held else RankState.RUNNING
 
     def _exit(self, event: Message) -> None:
         rank, status, signal = int(event["rank"]), int(event["status"]), int(event["signal"])
@@ -229,7 +224,7 @@ class Run:
 
     def _lost(self, event: Message) -> None:
         for rank in event.get("ranks") or []:
-            if int(rank) >= self.size or self.states[int(rank)] <= RankState.RUNNING:
+            if int(rank) >= self.size or self.states[int(rank)] < RankState.EXITED:
                 self._set(int(rank), RankState.LOST)
         self.output.note(clean(str(event.get("reason") or "a node was lost")))
 
@@ -256,11 +251,13 @@ class Run:
     def _held(self, event: Message) -> None:
         del event
         self.held = True
+        self.states = self.states.replace(bytes((RankState.RUNNING,)), bytes((RankState.HELD,)))
         self.output.note("held at its first instruction")
 
     def _released(self, event: Message) -> None:
         del event
         self.held = False
+        self.states = self.states.replace(bytes((RankState.HELD,)), bytes((RankState.RUNNING,)))
         self.output.note("released")
 
     def _backtrace(self, event: Message) -> None:

@@ -2,10 +2,11 @@
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from console.tui.map.layout import Block
+from console.tui.format import HELD
 from db.views.rows import processor_state
 
 HUES = 8
@@ -67,6 +68,23 @@ class Node(NamedTuple):
     def out_of_service(self) -> bool:
         """True when nothing can run there."""
         return self.state in OUT_OF_SERVICE
+
+
+class NodeStatus(NamedTuple):
+    """What a PCT says of its node.
+
+    ``memory``: all and what is left, in bytes. ``processes``: rank and pid, by launcher.
+    """
+
+    load: tuple[float, ...] = ()
+    memory: tuple[int, int] | None = None
+    processes: dict[int, list[tuple[int, int]]] = {}
+    trouble: str = ""
+
+    @property
+    def memory_share(self) -> float | None:
+        """How much of the memory is in use, from 0 to 1."""
+        return None if self.memory is None else 1 - self.memory[1] / max(1, self.memory[0])
 
 
 class Processor(NamedTuple):
@@ -182,6 +200,7 @@ class Machine:
         self.events: list[Event] = []  # the newest
         self.last_event = 0
         self.nodes: list[Node] = []
+        self.statuses: dict[int, NodeStatus] = {}  # of nodes that were asked, by id
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
         self.states = bytearray()
@@ -192,6 +211,8 @@ class Machine:
         self._nodes_with_processors = 0
         self._node_index: dict[int, int] = {}
         self._letters: dict[int, str] = {}
+        self._hues: dict[int, int] = {}
+        self.held: frozenset[int] = frozenset()  # launchers whose ranks are held at their first instruction
 
     @property
     def cells(self) -> int:
@@ -257,9 +278,12 @@ class Machine:
         for ended in picture.ended:
             self.launchers.pop(ended, None)
             self._letters.pop(ended, None)
-        for number in sorted(self.launchers):
-            if number not in self._letters:
-                self._letters[number] = self._free_letter(number)
+            self._hues.pop(ended, None)
+        new = [number for number in sorted(self.launchers) if number not in self._letters]
+        near = self._neighbours() if new else {}
+        for number in new:
+            self._letters[number] = self._free_letter(number)
+            self._hues[number] = self._free_hue(number, {self._hues.get(other) for other in near.get(number, ())})
         return before != self.launchers
 
     def _free_letter(self, number: int) -> str:
@@ -270,6 +294,41 @@ class Machine:
             if letter not in taken:
                 return letter
         return LETTERS[(number - 1) % len(LETTERS)]
+
+    def _neighbours(self) -> dict[int, set[int]]:
+        """The launchers beside each launcher: on the next processor, or on the same one of the next node."""
+        found: dict[int, set[int]] = {}
+        rows = self.processors
+        for first, count in self._cells_of_node:
+            before = self._cells_of_node[self.node_of(first - 1)][0] if count and first else first
+            for cell in range(first, first + count):
+                one = rows[cell].launcher
+                for other in (
+                    rows[cell - 1].launcher if cell else None,
+                    rows[min(before + cell - first, cell)].launcher,
+                ):
+                    if one is not None and other is not None and one != other:
+                        found.setdefault(one, set()).add(other)
+                        found.setdefault(other, set()).add(one)
+        return found
+
+    def _free_hue(self, number: int, avoid: Collection[int | None]) -> int:
+        """One that no neighbour has, and as few others as possible; by the launcher's number where many are free."""
+        taken = Counter(self._hues.values())
+        return min(range(HUES), key=lambda hue: (hue in avoid, taken[hue], (hue - number + 1) % HUES))
+
+    def recolour(self, launcher: int, avoid: Collection[int | None]) -> set[int]:
+        """Gives a launcher another hue than these, where there is one; the cells that look otherwise now."""
+        hue = self._free_hue(launcher, avoid)
+        if hue in avoid:
+            return set()
+        self._hues[launcher] = hue
+        return {cell for cell in self.cells_of_launcher(launcher) if self._look(cell)}
+
+    def hold(self, launchers: frozenset[int]) -> set[int]:
+        """These launchers are held, and no others; the cells that look otherwise now."""
+        changed, self.held = self.held ^ launchers, launchers
+        return {cell for cell, row in enumerate(self.processors) if row.launcher in changed and self._look(cell)}
 
     def _replace(self, picture: Picture) -> Changed:
         if picture.whole:
@@ -294,6 +353,7 @@ class Machine:
             self._cells_of_node[index] = (cell if not count else first, count + 1)
         self._nodes_with_processors = sum(count > 0 for _, count in self._cells_of_node)
         self._letters = {number: letter for number, letter in self._letters.items() if number in self.launchers}
+        self._hues = {number: hue for number, hue in self._hues.items() if number in self.launchers}
         launchers = self._take_launchers(picture)
         self.states = bytearray(len(self.processors))
         self._looks = [("", "")] * len(self.processors)
@@ -315,8 +375,9 @@ class Machine:
         state = self._state(row)
         glyph, style = GLYPHS[state], _NAMES[state]
         if row.launcher is not None and state in (State.BUSY, State.DRAINING):
-            glyph = self._letters.get(row.launcher, "?") if state is State.BUSY else glyph
-            style = f"hue-{hue(row.launcher)}"
+            if state is State.BUSY:
+                glyph = HELD if row.launcher in self.held else self._letters.get(row.launcher, "?")
+            style = f"hue-{self.hue(row.launcher)}"
         look = (glyph, style)
         if look == self._looks[cell] and state == self.states[cell]:
             return False
@@ -346,15 +407,14 @@ class Machine:
         """The launcher's letter on the map."""
         return self._letters.get(launcher, "?")
 
-    def blocks(self) -> list[Block]:
-        """The nodes that have processors, for the layout."""
-        pairs = zip(self.nodes, self._cells_of_node, strict=True)
-        return [Block(node.name, first, count) for node, (first, count) in pairs if count]
-
     @property
     def nodes_with_processors(self) -> int:
         """How many nodes have any."""
         return self._nodes_with_processors
+
+    def hue(self, launcher: int) -> int:
+        """Which of the map's colours the launcher has while it lives."""
+        return self._hues.get(launcher, 0)
 
     def cell_of(self, processor: int) -> int | None:
         """The cell of a processor id."""
@@ -377,18 +437,3 @@ class Machine:
         """The cells of a node."""
         first, count = self._cells_of_node[index]
         return range(first, first + count)
-
-    def neighbour_node(self, cell: int, step: int) -> int:
-        """The first cell of the next (1) or previous (-1) node with processors; the cell itself at the end."""
-        index = self.node_of(cell) + step
-        while 0 <= index < len(self.nodes):
-            cells = self.node_cells(index)
-            if cells:
-                return cells[0]
-            index += step
-        return cell
-
-
-def hue(launcher: int) -> int:
-    """Which of the map's colours a launcher has."""
-    return (launcher - 1) % HUES

@@ -17,6 +17,9 @@ _SLACK = 2_048  # lines are dropped this many at a time: dropping one at a time 
 
 
 _COLOURS = re.compile("\x1b\\[[0-9;:]*[mK]")
+_ERASE = re.compile("\x1b\\[([0-2]?)K")
+#: A line that is drawn over again and again keeps its place as long as no more lines than this came after it.
+_STAYS = 20
 
 
 class Line(NamedTuple):
@@ -34,6 +37,7 @@ class Unfinished(NamedTuple):
     end: int  # the number of the next line
     open: dict[tuple[int, int], str]
     decoders: dict[tuple[int, int], tuple[bytes, int]]
+    drawn_over: dict[tuple[int, int], int]
 
 
 class Output:
@@ -49,11 +53,13 @@ class Output:
         self.skipped_bytes = 0
         self.now = 0.0  # what lines are stamped with
         self.generation = 0  # goes up when the numbers begin to mean other lines
+        self.redrawn = 0  # goes up when a line that is there already changes
         self._max_lines = max_lines
         self._max_characters = max_characters
         self._characters = 0
         self._lines: list[Line] = []
         self._open: dict[tuple[int, int], str] = {}
+        self._drawn_over: dict[tuple[int, int], int] = {}  # the numbers of unfinished lines with carriage returns
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
 
     @classmethod
@@ -62,6 +68,7 @@ class Output:
         output = cls(1 << 60, 1 << 60)
         output.first = state.end
         output._open = dict(state.open)
+        output._drawn_over = dict(state.drawn_over)
         for key, inner in state.decoders.items():
             output._decoder(key).setstate(inner)
         return output
@@ -69,7 +76,7 @@ class Output:
     def unfinished(self) -> Unfinished:
         """Where all ranks' lines stand now."""
         decoders = {key: state for key, one in self._decoders.items() if (state := one.getstate())[0]}
-        return Unfinished(self.end, dict(self._open), decoders)
+        return Unfinished(self.end, dict(self._open), decoders, dict(self._drawn_over))
 
     def __len__(self) -> int:
         """Lines kept."""
@@ -81,7 +88,13 @@ class Output:
         self.first = self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
         self._lines.clear()
         self._open.clear()
+        self._drawn_over.clear()
         self._decoders.clear()
+
+    @property
+    def unsettled(self) -> frozenset[int]:
+        """The numbers of lines that their ranks still draw over: progress bars."""
+        return frozenset(self._drawn_over.values())
 
     @property
     def end(self) -> int:
@@ -116,6 +129,9 @@ class Output:
         if len(rest) > MAX_LINE:
             parts.append(rest)
             rest = ""
+        if parts and key in self._drawn_over:
+            self._draw_over(key, _overwritten(parts.pop(0))[0])
+            del self._drawn_over[key]
         if rest:
             self._open[key] = rest
         longest = max(map(len, parts), default=0)
@@ -127,7 +143,24 @@ class Output:
         else:
             for part in parts:
                 self._append(rank, stream, part)
+        if "\r" in rest:
+            line, at = _overwritten(rest)
+            self._open[key] = f"{line}\r{line[:at]}"  # the same line and cursor, however often it was drawn over
+            self._draw_over(key, line)
         self._trim()
+
+    def _draw_over(self, key: tuple[int, int], text: str) -> None:
+        """Shows an unfinished line as it stands now, in the place where it stood before."""
+        number = self._drawn_over.get(key, -1)
+        if number < max(0, self.end - _STAYS):
+            self._drawn_over[key] = self.end
+            self._append(*key, text[:MAX_LINE])
+        elif number >= self.first:
+            before = self._lines[number - self.first]
+            line = self._lines[number - self.first] = Line(*key, _cleaned(text)[:MAX_LINE], self.now)
+            self._characters += len(line.text) - len(before.text)
+            self.longest = max(self.longest, len(line.text))
+            self.redrawn += 1
 
     def note(self, text: str) -> None:
         """A line of yod's own."""
@@ -136,18 +169,21 @@ class Output:
     def finish(self, rank: int | None = None) -> None:
         """Makes unfinished lines visible: of one rank that has ended, or of all."""
         for key in [key for key in self._open if rank is None or key[0] == rank]:
-            self._append(*key, self._open.pop(key))
+            text = self._open.pop(key)
+            if key in self._drawn_over:
+                del self._drawn_over[key]  # it stands there already
+            else:
+                self._append(*key, text)
         self._trim()
 
     def _append(self, rank: int, stream: int, text: str) -> None:
-        if not text.isprintable():
-            # colours are left out, a line that was drawn over counts as last drawn; the rest is made visible
-            text = clean(_COLOURS.sub("", text).rstrip("\r").rpartition("\r")[2].expandtabs(8))
+        text = _cleaned(text)
         for start in range(0, max(1, len(text)), MAX_LINE):
             piece = text[start : start + MAX_LINE]
             self._lines.append(Line(rank, stream, piece, self.now))
             self._characters += len(piece)
-            self.longest = max(self.longest, len(piece))
+            if stream != NOTE:  # notes are wrapped
+                self.longest = max(self.longest, len(piece))
 
     def _trim(self) -> None:
         excess = len(self._lines) - self._max_lines
@@ -161,3 +197,25 @@ class Output:
         del self._lines[:drop]
         self.first += drop
         self._characters -= freed
+
+
+def _cleaned(text: str) -> str:
+    """A line as a terminal shows it, without colours; what a terminal would act on is made visible."""
+    if text.isprintable():
+        return text
+    return clean((_overwritten(text)[0] if "\r" in text else _COLOURS.sub("", text)).expandtabs(8))
+
+
+def _overwritten(text: str) -> tuple[str, int]:
+    """A line after its carriage returns and erasures, as a terminal shows it, and the column of the cursor."""
+    line, at = "", 0
+    for drawn in text.split("\r"):
+        at = 0
+        for i, piece in enumerate(_ERASE.split(drawn)):
+            if not i % 2:
+                piece = _COLOURS.sub("", piece)
+                line = line[:at] + piece + line[at + len(piece) :]
+                at += len(piece)
+            else:  # which part is erased: behind the cursor, before it, all
+                line = " " * at + (line[at:] if piece == "1" else "") if piece in ("1", "2") else line[:at]
+    return line, at

@@ -12,6 +12,21 @@ from redmesh.sanitise import clean
 _INSIDE = re.compile(r"P?MPI_[A-Z]")  # what is called below is the library's business
 Path = tuple[int, ...]
 
+#: How threads begin that a program's main function does not run in.
+_THREAD_ENTRIES = frozenset(("clone", "__clone", "clone3", "__clone3", "start_thread", "thread_start", "_bootstrap",
+                             "_bootstrap_inner", "pythread_wrapper"))  # fmt: skip
+#: Whose threads they are that libraries begin for themselves, by a call's function or its file.
+_HELPERS = tuple((name, re.compile(pattern)) for name, pattern in (
+    ("PMIx", r"libpmix|^pmix_|^PMIx_|^progress_engine$"),
+    ("UCX", r"libuc[stp]\b|^uc[stp]_"),
+    ("MPI", r"libmpi|libopen-(pal|rte)|libmpich|libfabric|^opal_|^prte_|^MPI[DR]_"),
+    ("BLAS", r"libopenblas|libmkl|libblis|^blas_thread|^exec_blas"),
+    ("Python", r"^faulthandler_thread|tqdm/_monitor\.py"),
+))  # fmt: skip
+
+
+HELPERS = "helpers"  # the language of the branch that _apart makes
+
 
 class Row(NamedTuple):
     """A call, and the ranks that are in it."""
@@ -25,24 +40,72 @@ class Row(NamedTuple):
     came: str  # ranks that were not in it the time before
     left: str
     closed: bool  # it has calls below that are not shown
+    helpers: bool = False  # the line under which the threads of libraries are folded
 
 
 def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Path] = frozenset()) -> list[Row]:
-    """The tree, depth first. ``whole``: also what stands inside MPI; ``closed``: branches that are folded."""
+    """The tree, depth first. ``whole``: also what stands inside MPI; ``closed``: branches that are folded, and
+    the line of the libraries' threads where it is unfolded."""
     found: list[Row] = []
-    ahead: list[tuple[Path, Mapping[str, Any]]] = [((at,), one) for at, one in _backwards(tree)]
+    threads, helpers = _apart(tree)
+    ahead: list[tuple[Path, Mapping[str, Any]]] = [((at,), one) for at, one in _backwards([*threads, *helpers])]
     while ahead:
         path, one = ahead.pop()
         function = clean(str(one["function"]))
         below = one["children"]
         inside = not whole and one["language"] == "c" and _INSIDE.match(function) is not None
-        shut = bool(below) and (path in closed or inside)
+        folds = (path in closed) != (one["language"] == HELPERS)
+        shut = bool(below) and (folds or inside)
         ranks = clean(str(one["ranks"]))
         came, left = clean(str(one.get("came", ""))), clean(str(one.get("left", "")))
-        found.append(Row(path, len(path) - 1, ranks, _count(ranks), function, _where(one), came, left, shut))
+        found.append(
+            Row(
+                path,
+                len(path) - 1,
+                ranks,
+                _count(ranks),
+                function,
+                _where(one),
+                came,
+                left,
+                shut,
+                one["language"] == HELPERS,
+            )
+        )
         if not shut:
             ahead += [((*path, at), each) for at, each in _backwards(below)]
     return found
+
+
+def _apart(tree: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The program's threads, and one branch for those that libraries began for themselves."""
+    threads: list[Mapping[str, Any]] = []
+    helpers: dict[str, list[Mapping[str, Any]]] = {}
+    for root in tree:
+        own = _without_helpers(root, helpers)
+        if own is not None:
+            threads.append(own)
+    if not helpers or not threads:  # with nothing else there is nothing to fold them away from
+        return list(tree), []
+    calls = [one for group in helpers.values() for one in group]
+    ranks = 0
+    for one in calls:
+        ranks |= _set(str(one["ranks"]))
+    told = f"helper threads of {', '.join(sorted(helpers))}"
+    return threads, [{"function": told, "file": "", "line": 0, "language": HELPERS, "ranks": idset.text(ranks),
+                      "children": calls}]  # fmt: skip
+
+
+def _without_helpers(call: Mapping[str, Any], helpers: dict[str, list[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
+    """A thread without what is below its entry and a library's, which goes into ``helpers``; None: all of it is."""
+    owner = next((name for name, pattern in _HELPERS if any(map(pattern.search, (call["function"], call["file"])))), "")
+    if owner:
+        helpers.setdefault(owner, []).append(call)
+        return None
+    if call["function"] not in _THREAD_ENTRIES or not call["children"]:
+        return call
+    below = [own for one in call["children"] if (own := _without_helpers(one, helpers)) is not None]
+    return {**call, "children": below} if below else None
 
 
 def _backwards(tree: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
@@ -60,12 +123,16 @@ def _count(ranks: str) -> int:
     return len(members(ranks))
 
 
+def _set(ranks: str) -> int:
+    try:
+        return idset.read(ranks) if ranks else 0
+    except ValueError:
+        return 0
+
+
 def members(ranks: str) -> frozenset[int]:
     """The ranks of a set as it travels; empty for what is none."""
-    try:
-        found = idset.read(ranks) if ranks else 0
-    except ValueError:
-        return frozenset()
+    found = _set(ranks)
     return frozenset(at for at, bit in enumerate(reversed(bin(found)[2:])) if bit == "1")
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.events.completion_report import fold_names
-from console.tui.format import clock, elapsed
+from console.tui.format import clock, elapsed, program_words
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
+from redmesh.idset import fold_names
 
 _GROWN = 30  # what the column that takes the rest should at least have
 
@@ -34,6 +34,7 @@ class Column(NamedTuple):
     most: int = 24  # columns of the screen; 0: takes what is left
     moves: bool = False
     rank: int = 0  # the highest go first where there is no room
+    whole: Callable[[Any], str] | None = None  # what is exported and filtered, where that is more than is shown
 
 
 class Table(NamedTuple):
@@ -57,8 +58,32 @@ def _exit(row: Launcher, _: Machine) -> str:
 
 
 def _nodes_of(row: Launcher, machine: Machine) -> str:
-    cells = machine.cells_of_launcher(row.id)
-    return fold_names(list(dict.fromkeys(machine.nodes[machine.node_of(cell)].name for cell in cells)))
+    """The nodes of its processors, also of a launch that has ended; a node that is gone is left out."""
+    names: dict[str, None] = {}
+    for run in row.processors.split(",") if row.processors else ():
+        first, _, last = run.partition("..")
+        at, end = machine.cell_of(int(first)), machine.cell_of(int(last or first))
+        while at is not None and end is not None and at <= end:
+            node = machine.node_of(at)
+            names[machine.nodes[node].name] = None
+            at = machine.node_cells(node).stop
+    return fold_names(list(names)) if names else ""
+
+
+def _load(node: Node, machine: Machine) -> float:
+    status = machine.statuses.get(node.id)
+    return status.load[0] if status is not None and status.load else -1.0
+
+
+def _memory(node: Node, machine: Machine) -> float:
+    status = machine.statuses.get(node.id)
+    share = None if status is None else status.memory_share
+    return -1.0 if share is None else share
+
+
+def _ranks(node: Node, machine: Machine) -> int:
+    status = machine.statuses.get(node.id)
+    return -1 if status is None or status.trouble else sum(map(len, status.processes.values()))
 
 
 def _busy(node: Node, machine: Machine) -> tuple[int, int]:
@@ -78,13 +103,14 @@ LAUNCHERS = Table(
         Column("user", lambda r, m: r.user, most=12),
         Column("state", lambda r, m: "ended" if r.ended_at is not None else r.state, most=8),
         Column("size", lambda r, m: str(r.size), lambda r, m: r.size, True, 7),
-        Column("elapsed", _age, lambda r, m: -(r.started_at or r.created_at), True, 9, True),
+        Column("duration", _age, lambda r, m: -(r.started_at or r.created_at), True, 9, True),
         Column("exit", _exit, lambda r, m: -1 if r.exit_status is None else r.exit_status, True, 5, rank=2),
+        Column("nodes", _nodes_of, lambda r, m: _natural(_nodes_of(r, m)), most=24, rank=2),
         Column("partition", lambda r, m: "" if r.partition is None else str(r.partition), lambda r, m: r.partition or 0,
                True, 9, rank=4),
         Column("batch job", lambda r, m: r.batch_job, most=14, rank=3),
         Column("yod", lambda r, m: f"{r.login}/{r.pid}", most=20, rank=5),
-        Column("command", lambda r, m: r.command, most=0),
+        Column("command", lambda r, m: " ".join(program_words(r.command)), most=0, whole=lambda r: r.command),
     ),
     lambda m: m.launchers.items(),
 )  # fmt: skip
@@ -110,6 +136,10 @@ NODES = Table(
         Column("name", lambda r, m: r.name, lambda r, m: _natural(r.name)),
         Column("state", lambda r, m: r.state, most=9),
         Column("in use", _use, lambda r, m: _busy(r, m), True, 9, True),
+        Column("load", lambda r, m: f"{load:.2f}" if (load := _load(r, m)) >= 0 else "", _load, True, 7, True, rank=2),
+        Column("memory", lambda r, m: f"{used:.0%}" if (used := _memory(r, m)) >= 0 else "", _memory, True, 7, True,
+               rank=2),
+        Column("ranks", lambda r, m: str(ranks) if (ranks := _ranks(r, m)) >= 0 else "", _ranks, True, 7, True, rank=2),
         Column("since", lambda r, m: elapsed(m.now - r.state_at) if r.state_at else "", lambda r, m: -r.state_at, True,
                9, True, rank=2),
         Column("role", lambda r, m: r.role, most=8, rank=3),
@@ -124,7 +154,7 @@ NODES = Table(
 EVENTS = Table(
     "events", "event",
     (
-        Column("at", lambda r, m: clock(r.at), lambda r, m: r.id, most=13),
+        Column("time", lambda r, m: clock(r.at), lambda r, m: r.id, most=13),
         Column("kind", lambda r, m: r.kind, most=18),
         Column("node", lambda r, m: r.node, most=16),
         Column("launcher", lambda r, m: "" if r.launcher is None else str(r.launcher), lambda r, m: r.launcher or 0,
@@ -221,7 +251,10 @@ class Rows:
         for i, text in enumerate(texts):
             if len(text) > self.widest[i]:
                 self.widest[i] = len(text)
-        line = " ".join(filter(None, texts))
+        whole = (
+            text if column.whole is None else column.whole(row) for column, text in zip(columns, texts, strict=True)
+        )
+        line = " ".join(filter(None, whole))
         return _Kept(row, texts, line, self._matches(line))
 
     def row(self, key: int) -> Any:
@@ -270,7 +303,8 @@ def as_csv(rows: Rows, keys: Sequence[int]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in rows.table.columns])
     for key in keys:
-        texts = rows.texts(key)
+        shown = zip(rows.table.columns, rows.texts(key), strict=True)
+        texts = [text if column.whole is None else column.whole(rows.row(key)) for column, text in shown]
         writer.writerow(["'" + text if text[:1] in ("=", "+", "-", "@", "\t") else text for text in texts])
     return out.getvalue()
 

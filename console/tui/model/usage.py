@@ -6,10 +6,10 @@ from collections import Counter, deque
 
 from rich.cells import cell_len, set_cell_size
 
-from console.tui.format import elapsed, several
-from console.tui.model.machine import Event, Machine, State, hue
+from console.tui.format import elapsed, program_words, several
+from console.tui.model.machine import Event, Machine, State
 
-# How busy the machine was lately, as a line of bars or as a chart. Pure.
+# How busy the machine was in the last minutes, as a line of bars or as a chart. Pure.
 
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -124,10 +124,10 @@ def _node(machine: Machine, index: int, names: int, states: int, width: int) -> 
 def _holder(machine: Machine, number: int, count: int, room: int) -> Line:
     launcher = machine.launchers.get(number)
     pending = launcher is not None and launcher.state == "pending"
-    badge = ("+", "pending") if pending else (machine.letter(number), f"hue-{hue(number)}")
+    badge = ("+", "pending") if pending else (machine.letter(number), f"hue-{machine.hue(number)}")
     if room < 8:
         return [(f" {badge[0]} ", badge[1]), (" ", "")]
-    command = launcher.command if launcher is not None else ""
+    command = " ".join(program_words(launcher.command)) if launcher is not None else ""
     if len(command) > room:
         command = command[: room - 1] + "…"
     return [(f" {badge[0]} ", badge[1]), (f" {count}× {command}   ", "")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -14,11 +14,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.tui.actions.registry import bindings, changes
+from console.tui.context import AppContext, context
 from console.tui.terminal.compositor import PromptScreen
 from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
 
 
 class Framed(PromptScreen):
@@ -31,9 +29,9 @@ class Framed(PromptScreen):
     PLACES: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def console(self) -> ConsoleApp:
-        """The application, by its own type."""
-        return cast("ConsoleApp", self.app)
+    def console(self) -> AppContext:
+        """The application."""
+        return context(self)
 
     def facts(self) -> dict[str, str]:
         """What is known here for the fields of the actions' command lines: ``launcher``, ``nodes`` …"""
@@ -50,15 +48,9 @@ class Framed(PromptScreen):
         del action, parameters
         return True
 
-    def body(self) -> Iterable[Widget]:
-        """What stands between."""
-        raise NotImplementedError
-
-    def compose(self) -> ComposeResult:
-        """Bar, body, footer."""
-        yield TopBar()
-        yield from self.body()
-        yield KeyBar()
+    def framed(self, *body: Widget) -> Iterable[Widget]:
+        """For ``compose``: the bar, the widgets, the footer."""
+        return (TopBar(), *body, KeyBar())
 
 
 # A page of text over the screen: scrolled by keys, closed by escape.

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from textual.notifications import SeverityLevel
+
 from console.tui.actions import commands
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Confirm, Entry
 
 
-class CommandScreen(Framed):
-    """A screen with something selected."""
+class CommandDialogs:
+    """The dialogs of one screen. ``target``: what its commands act on, the selection or what is under the cursor."""
 
-    def target(self) -> commands.Target:
-        """What is acted on: the selection, or what is under the cursor."""
-        raise NotImplementedError
+    def __init__(self, screen: Framed, target: Callable[[], commands.Target]) -> None:
+        self._screen, self._target = screen, target
 
-    def action_copy(self, what: str = "nodes") -> None:
-        """The selection as a list of nodes, or of processors."""
-        found = self.target()
-        text = found.node_list if what == "nodes" else found.processor_list
+    def copy(self, text: str) -> None:
+        """Puts a list into the clipboard, and says so."""
         if text:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"copied: {commands.shortened(text)}", markup=False)
+            self._screen.app.copy_to_clipboard(text)
+            self._notify(f"copied: {commands.shortened(text)}")
 
-    def action_do(self, name: str) -> None:
+    def _notify(self, text: str, *, title: str = "", severity: SeverityLevel = "information") -> None:
+        timeout = 10 if severity == "error" else None
+        self._screen.notify(text, title=title, severity=severity, markup=False, timeout=timeout)
+
+    def do(self, name: str) -> None:
         """Asks, and then does it by the command it shows."""
-        if self.console.replaying:
-            self.notify("this is a recording: nothing in it can be acted on", severity="warning", markup=False)
+        if self._screen.console.replaying:
+            self._notify("this is a recording: nothing in it can be acted on", severity="warning")
             return
-        found, verb = self.target(), commands.VERBS[name]
+        found, verb = self._target(), commands.VERBS[name]
         wrong = commands.problem(verb, found)
         if wrong:
-            self.notify(f"{verb.label}: {wrong}", severity="warning", markup=False)
+            self._notify(f"{verb.label}: {wrong}", severity="warning")
         elif verb.asks:
             self._ask_more(verb, found)
         else:
@@ -39,7 +44,7 @@ class CommandScreen(Framed):
     def _ask_more(self, verb: commands.Verb, found: commands.Target) -> None:
         """For whom, or why."""
         whom = verb.asks == "user"
-        users = sorted({row.user for row in self.console.machine.launchers.values()}) if whom else []
+        users = sorted({row.user for row in self._screen.console.machine.launchers.values()}) if whom else []
 
         def answered(text: str | None) -> None:
             if text is not None and (text.strip() or not whom):
@@ -52,25 +57,25 @@ class CommandScreen(Framed):
             ),
             offers=lambda text: [user for user in users if user.startswith(text)],
         )
-        self.app.push_screen(entry, answered)
+        self._screen.app.push_screen(entry, answered)
 
     def _ask(self, verb: commands.Verb, found: commands.Target, answer: str) -> None:
         words = commands.command(verb, found, answer)
 
         def answered(yes: bool | None) -> None:
-            if yes and self.console.may_change():
-                self.run_worker(self._do(words), group="verbs")
+            if yes and self._screen.console.may_change():
+                self._screen.run_worker(self._do(words), group="verbs")
 
         question = commands.question(verb, found)
-        self.app.push_screen(Confirm(question, commands.consequence(verb, found, words), verb.label), answered)
+        self._screen.app.push_screen(Confirm(question, commands.consequence(verb, found, words), verb.label), answered)
 
     async def _do(self, words: list[str]) -> None:
         title = commands.shortened(commands.line(words))
         try:
             told = await commands.run(words)
         except commands.ActionError as error:
-            self.notify(error.message, title=title, severity="error", markup=False, timeout=10)
+            self._notify(error.message, title=title, severity="error")
         except OSError as error:
-            self.notify(f"it could not be started: {error.strerror}", title=title, severity="error", markup=False)
+            self._notify(f"it could not be started: {error.strerror}", title=title, severity="error")
         else:
-            self.notify(told or "done", title=title, markup=False)
+            self._notify(told or "done", title=title)

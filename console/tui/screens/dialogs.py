@@ -1,11 +1,9 @@
-"""A line to type at the foot of the screen: an expression, a place to go to, a filter, a name."""
+"""Dialogs: a line to type at the foot of the screen, a list to choose from, a question before what cannot be undone."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,19 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from agents.wire.errors import AgentError
-from console.launch.events.spool import spool_path
 from console.tui.actions.registry import bindings
-from console.tui.screens.base import Framed
-from console.tui.sources.spool import save
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.inputs import CleanInput
-from redmesh.text import counted
-
-if TYPE_CHECKING:
-    from console.tui.model.launch import Run
-    from console.tui.widgets.inputs import Prompt
-    from console.tui.widgets.output import OutputPane
 
 
 class Line(CleanInput):
@@ -273,40 +261,3 @@ class Confirm(ModalScreen[bool]):
     def action_other(self) -> None:
         """Moves to the other button."""
         self.focus_next()
-
-
-# Saving a launch's output: asks for a file's name, and before one is written over.
-
-
-class Saving(Framed):
-    """What the run view knows about files."""
-
-    _run: Run
-    _output: OutputPane
-    _prompt: Prompt
-
-    def action_save(self) -> None:
-        """Asks where to."""
-        self._prompt.ask("save", "save what is shown to", f"launch-{self._run.launcher}.out")
-
-    def save_to(self, path: str, *, overwrite: bool = False) -> None:
-        """Writes what the pane would show into a file, without holding the screen up."""
-        if path.strip():
-            self.run_worker(self._save(os.path.expanduser(path.strip()), overwrite), group="saving")
-
-    async def _save(self, path: str, overwrite: bool) -> None:
-        run = self._run
-        spool = spool_path(self.console.settings.state_dir, run.launcher)
-        keep = self._output.keeps()
-        lines = run.output.lines(0)
-        try:
-            count = await asyncio.to_thread(save, path, lines, spool, keep, overwrite=overwrite, labels=run.size > 1)
-        except FileExistsError:
-            question = Confirm(f"{path} exists. Write over it?", "What is in it is lost.", "Overwrite")
-            self.app.push_screen(question, lambda yes: self.save_to(path, overwrite=True) if yes else None)
-        except OSError as error:
-            self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
-        except AgentError as error:
-            self.notify(error.message, severity="error", markup=False)
-        else:
-            self.notify(f"{counted(count, 'line', form=',')} in {path}", markup=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -14,10 +14,8 @@ from textual.widgets import Static
 
 from console.tui.actions.action import command_line
 from console.tui.actions.registry import HEADINGS, of
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
-    from console.tui.screens.base import Framed
+from console.tui.context import AppContext
+from console.tui.screens.base import Framed
 
 _WIDEST = 104  # columns of the page
 _KEYS = 20  # of them for the keys
@@ -26,7 +24,7 @@ _KEYS = 20  # of them for the keys
 Section = tuple[str, list[tuple[str, str, str]]]
 
 
-def help_sections(app: ConsoleApp, screen: Framed) -> list[Section]:
+def help_sections(app: AppContext, screen: Framed) -> list[Section]:
     """What can be done on a screen: its own actions first, then its widgets', then what can be done everywhere."""
     sections = []
     for place in (*screen.PLACES, "app"):
@@ -38,7 +36,7 @@ def help_sections(app: ConsoleApp, screen: Framed) -> list[Section]:
     return sections
 
 
-def key_name(app: ConsoleApp, key: str) -> str:
+def key_name(app: App[Any], key: str) -> str:
     """``?`` for ``question_mark``, ``ctrl+p``, ``escape``."""
     shown = app.get_key_display(Binding(key, ""))
     return {"esc": "escape", "⏎": "enter", "⇥": "tab", "^": "ctrl+"}.get(shown, shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar
 
 from textual import on
@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.launch.events.completion_report import fold_ranks
 from console.launch.options.signals import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.format import several
@@ -20,7 +19,8 @@ from console.tui.model.filter import Filter, FilterError, parse_filter, pattern
 from console.tui.model.launch import Phase, RankState
 from console.tui.navigation.presets import Presets, config_directory
 from console.tui.screens.base import Framed, Page
-from console.tui.screens.dialogs import Confirm, Saving
+from console.tui.screens.dialogs import Confirm
+from console.tui.screens.save_output import SaveOutput
 from console.tui.screens.stacks import StacksScreen
 from console.tui.sources.launch import Watch
 from console.tui.sources.yod import AttachError
@@ -31,13 +31,17 @@ from console.tui.widgets.launch_summary import Completion, heading, volume, whos
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.output import OutputPane
 from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
+_UNFOLDED = 100  # columns with which the ranks have a place beside the output
+_WIDEST_SIDE = 38
 _HZ = 10  # how often what arrived is drawn, however fast it comes
 _KILLERS = frozenset((15, 9))
 _WORDS = {
     RankState.WAITING: "waiting",
     RankState.RUNNING: "running",
+    RankState.HELD: "held",
     RankState.EXITED: "exit 0",
     RankState.FAILED: "failed",
     RankState.SIGNALLED: "signalled",
@@ -45,7 +49,7 @@ _WORDS = {
 }
 
 
-class RunScreen(Saving, Framed):
+class RunScreen(Framed):
     """A tab for each launch."""
 
     TITLE_FOR_HELP = "run"
@@ -65,7 +69,7 @@ class RunScreen(Saving, Framed):
         ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
         return {"launcher": str(self._run.launcher), "rank": rank, "ranks": ranks}
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table, the prompt."""
         run = self._run
         self._head = Static(id="run-head")
@@ -73,12 +77,14 @@ class RunScreen(Saving, Framed):
         self._counts = Static(id="rank-counts")
         self._output = OutputPane(run, self._watch.archive, id="output")
         self._completion = Completion(run, id="completion")
+        self._side = Vertical(self._grid, self._counts, id="rank-side")
+        self._line = Static(id="rank-line")  # the counts in one line, where the ranks are folded
+        self._folds: bool | None = None  # what somebody chose; None: as the width allows
         self._prompt = Prompt(id="prompt")
         self._output.border_title = "output"
-        yield self._head
-        yield Horizontal(Vertical(self._grid, self._counts, id="rank-side"), self._output, id="run-body")
-        yield self._completion
-        yield self._prompt
+        self._saving = SaveOutput(self, run, self._output)
+        body = Horizontal(self._side, self._output, id="run-body")
+        return self.framed(self._head, self._line, body, self._completion, self._prompt)
 
     def on_mount(self) -> None:
         """Draws what arrived, ten times a second while anybody looks."""
@@ -104,11 +110,46 @@ class RunScreen(Saving, Framed):
         run = self._run
         room = self._head.content_size.width
         self._head.update(heading(run, self._watch.trouble, self.console.wall_clock(), room))
+        self._share_room()
         self._grid.update_ranks()
-        self._counts.update(self._summary())
+        (self._counts if self._side.display else self._line).update(self._summary())
         self._output.update_output()
         whole = self._watch.archive.first is not None
         set_subtitle(self._output, volume(run.output, len(self._output), whole))
+        if not self._output.following:
+            self._titles()  # how much has come since
+
+    def _share_room(self) -> None:
+        """The ranks take what they need; on a narrow terminal they are folded unless somebody unfolds them."""
+        folded = self.size.width < _UNFOLDED if self._folds is None else self._folds
+        full = self.has_class("-full")
+        self._side.display = not (folded or full)
+        self._side.styles.width = self._grid.wanted_width(_WIDEST_SIDE if self.size.width >= 110 else _WIDEST_SIDE - 7)
+        self._line.display = folded and not full
+
+    def on_resize(self) -> None:
+        """Another size of the terminal."""
+        self._share_room()
+
+    def action_fold(self) -> None:
+        """Folds the ranks, or unfolds them."""
+        self.remove_class("-full")
+        self._folds = self._side.display
+        self._share_room()
+        if self._folds and self._grid.has_focus:
+            self._output.focus()
+        self._draw()
+
+    def action_full(self) -> None:
+        """The output alone on the whole terminal, or with everything around it again."""
+        self.toggle_class("-full")
+        self._share_room()
+        self._output.focus()
+        self._titles()
+
+    def action_wrap(self) -> None:
+        """Long lines on several lines of the screen, or cut where it ends."""
+        self._output.wrap = not self._output.wrap
 
     def _summary(self) -> Content:
         lines = []
@@ -116,7 +157,7 @@ class RunScreen(Saving, Framed):
             glyph = RANK_GLYPHS[state]
             look = self._grid.get_visual_style(f"cell-grid--rank-{state.name.lower()}")
             lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
-        return Content("\n").join(lines)
+        return Content("\n" if self._side.display else "  ").join(lines)
 
     @on(OutputPane.Changed)
     def _titles(self) -> None:
@@ -127,8 +168,15 @@ class RunScreen(Saving, Framed):
             parts.append("filtered")
         if output.gathered:
             parts.append("gathered")
+        if output.search is not None:
+            parts.append(f"search /{output.search.pattern}/")
+        if self.has_class("-full"):
+            parts.insert(0, f"{self._run.launcher} {self._run.name}")
+        below = f", {output.below:,} more below" if output.below else ""
         if not output.following:
-            parts.append("paused, G follows")
+            parts.append(f"paused{below}, G follows")
+        elif self._run.live:
+            parts.append("following")
         set_title(output, " · ".join(parts))
         set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
@@ -206,14 +254,18 @@ class RunScreen(Saving, Framed):
         """The lines in sight into the clipboard."""
         self.app.copy_to_clipboard(self._output.visible_text())
 
+    def action_save(self) -> None:
+        """Asks for a file to write what is shown to."""
+        self._prompt.ask("save", "save what is shown to", f"launch-{self._run.launcher}.out")
+
     def action_input(self) -> None:
         """Asks for lines for the ranks."""
         self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
 
     _filter_words = ""
 
-    @on(Prompt.Typed)
-    def _typed(self, event: Prompt.Typed) -> None:
+    @on(Prompt.Changed)
+    def _typed(self, event: Prompt.Changed) -> None:
         if event.kind == "filter":
             self._filter(event.value)
 
@@ -239,11 +291,12 @@ class RunScreen(Saving, Framed):
             self._look_for(event.value)
         elif event.kind == "save":
             self._close_prompt()
-            self.save_to(event.value)
+            self._saving.save(event.value)
 
     def _look_for(self, words: str) -> None:
         try:
             self._output.search = pattern(words) if words else None
+            self._titles()
         except FilterError as error:
             self._prompt.complain(error.message)
             return
@@ -274,6 +327,9 @@ class RunScreen(Saving, Framed):
             self._prompt.leave()
         elif output.search is not None:
             output.search = None
+            self._titles()
+        elif self.has_class("-full"):
+            self.action_full()
         elif output.wanted != Filter():
             self._filter("")
         elif output.scope is not None:
@@ -303,16 +359,25 @@ class RunScreen(Saving, Framed):
         return True
 
     def action_signal(self, number: int) -> None:
-        """Sends it; asks before one that ends processes."""
+        """Sends it to the ranks that are meant."""
         scope = self._output.scope
-        ranks = None if scope is None else sorted(scope)
+        self.send_signal(number, None if scope is None else sorted(scope), lambda: None)
+
+    def send_signal(self, number: int, ranks: list[int] | None, sent: Callable[[], object]) -> None:
+        """Sends it; asks before one that ends processes. None: to all ranks. ``sent`` is called behind it."""
+
+        async def send() -> None:
+            await self._tell(self._watch.signal(number, ranks))
+            sent()
+
         if number not in _KILLERS:
-            self.run_worker(self._tell(self._watch.signal(number, ranks)))
+            self.run_worker(send())
             return
-        whom = whose(scope) or f"all {several(self._run.size, 'rank')}"
+        whom = whose(None if ranks is None else frozenset(ranks)) or f"all {several(self._run.size, 'rank')}"
         end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
         name = signal_name(number)
-        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{self.facts()['ranks']}"
+        some = "" if ranks is None else f" {fold_ranks(ranks)}"
+        same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{some}"
         question = Confirm(
             f"{name} to {whom} of launcher {self._run.launcher}?",
             f"{self._run.command}\n{end}{same}",
@@ -321,7 +386,7 @@ class RunScreen(Saving, Framed):
 
         def answered(yes: bool | None) -> None:
             if yes and self.console.may_change():
-                self.run_worker(self._tell(self._watch.signal(number, ranks)))
+                self.run_worker(send())
 
         self.app.push_screen(question, answered)
 
@@ -349,7 +414,7 @@ class RunScreen(Saving, Framed):
 
     def action_stacks(self) -> None:
         """Where the ranks are: those that are meant, or all."""
-        self.app.push_screen(StacksScreen(self._run, self._output.scope, self))
+        self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean, self.send_signal))
 
     def action_debug(self) -> None:
         """A debugger on the rank that is meant, or under the cursor."""

@@ -40,14 +40,14 @@ class LaunchScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
     PLACES = ("launch", "field", "choice")
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """Fields, the line, and what is wrong with it."""
         form = VerticalScroll(*map(_row, FIELDS), id="form", can_focus=False)
         form.border_title = "new launch"
         line = Static(id="yod-line")
         line.border_title = "the same in a shell"
-        yield Vertical(form, line, Static(id="launch-note"), id="launch-body")
-        yield Prompt(id="prompt")
+        body = Vertical(form, line, Static(id="launch-note"), id="launch-body")
+        return self.framed(body, Prompt(id="prompt"))
 
     def on_mount(self) -> None:
         """Shows the line for the empty form."""

@@ -18,7 +18,7 @@ from console.tui.map.zoom import MACHINE
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.machine import Changed
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import CommandScreen
+from console.tui.screens.commands import CommandDialogs
 from console.tui.screens.dialogs import Entry
 from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
@@ -31,7 +31,7 @@ from console.tui.widgets.sidebar import Activity, LauncherList
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
 
 
-class MeshScreen(CommandScreen):
+class MeshScreen(Framed):
     """Map, launchers, details, legend."""
 
     TITLE_FOR_HELP = "mesh"
@@ -40,19 +40,20 @@ class MeshScreen(CommandScreen):
     PLACES = ("mesh", "map", "launchers", "cells")
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """Map on the left, with what happens where it leaves room; launchers and details on the right; the legend."""
         machine = self.console.machine
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
         self._details = Details(machine, id="details")
-        self._probe = self._details.probe = Probe()
+        self._probe = Probe(machine.statuses)
         self._legend = Legend(machine, id="legend")
         self._possible: tuple[object, ...] = ()
+        self._commands = CommandDialogs(self, self.target)
         self._activity = Activity(machine, self.console.usage, id="activity")
         self._left = Vertical(self._map, self._activity, id="machine")
-        yield Horizontal(self._left, Vertical(self._launchers, self._details, id="side"), id="mesh-body")
-        yield self._legend
+        side = Vertical(self._launchers, self._details, id="side")
+        return self.framed(Horizontal(self._left, side, id="mesh-body"), self._legend)
 
     def on_mount(self) -> None:
         """Follows the machine."""
@@ -62,6 +63,10 @@ class MeshScreen(CommandScreen):
     def on_screen_resume(self) -> None:
         """Nothing was drawn while another screen was in front."""
         self._redraw()
+
+    def on_resize(self) -> None:
+        """The map's own size may be as before, but not its column's."""
+        self.call_after_refresh(self._map.rebuild)
 
     def _redraw(self) -> None:
         self._map.rebuild()
@@ -278,6 +283,15 @@ class MeshScreen(CommandScreen):
         self.app.push_screen(Entry("select", told, placeholder="node[1-8] & free"), answered)
 
     # doing
+
+    def action_do(self, name: str) -> None:
+        """Asks, and then runs the command."""
+        self._commands.do(name)
+
+    def action_copy(self, what: str) -> None:
+        """The selection as a list of nodes, or of processors."""
+        found = self.target()
+        self._commands.copy(found.node_list if what == "nodes" else found.processor_list)
 
     def target(self) -> commands.Target:
         """The selection; without one what is under the cursor."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import BindingType
@@ -15,7 +15,6 @@ from textual.widgets import Static
 
 from console.errors import ConsoleError
 from console.launch.attach import stacks
-from console.launch.events.completion_report import fold_ranks
 from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.launch import Run
@@ -24,11 +23,10 @@ from console.tui.screens.base import Framed
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.stack_tree import StackTree
+from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
-if TYPE_CHECKING:
-    from console.tui.screens.launch import RunScreen
-
+_AFTER_SIGNAL_S = 0.5
 _PERIODS_S = (0.0, 2.0, 5.0, 15.0)
 _KINDS = ("all", "native", "python")
 
@@ -41,11 +39,19 @@ class StacksScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
     PLACES = ("stacks", "tree", "lines")
 
-    def __init__(self, run: Run, ranks: frozenset[int] | None, back: RunScreen) -> None:
+    def __init__(
+        self,
+        run: Run,
+        ranks: frozenset[int] | None,
+        choose: Callable[[frozenset[int] | None], None],
+        signal: Callable[[int, list[int], Callable[[], object]], None],
+    ) -> None:
+        """``choose``: shows these ranks alone in the run view. ``signal``: sends them one, and calls back."""
         super().__init__()
         self._run = run
         self._ranks = ranks  # whose stacks; None: of all
-        self._back = back
+        self._choose, self._signal = choose, signal
+        self._debugged = False  # a debugger was opened from here
         self._told: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._period_s = 0.0
@@ -59,18 +65,16 @@ class StacksScreen(Framed):
 
     def facts(self) -> dict[str, str]:
         """The launcher, and the first rank of the branch under the cursor."""
-        row = self._tree.row if self.is_mounted else None
-        ranks = members(row.ranks) if row is not None else frozenset()
-        return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK"}
+        ranks = self._chosen_ranks if self.is_mounted else frozenset()
+        told = f" {fold_ranks(sorted(ranks))}" if ranks else ""
+        return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK", "ranks": told}
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """A line about it, the tree, what there is to say about it."""
         self._head = Static(id="stacks-head")
         self._tree = StackTree(id="stacks")
         self._notes = Static(id="stacks-notes")
-        yield self._head
-        yield self._tree
-        yield self._notes
+        return self.framed(self._head, self._tree, self._notes)
 
     def on_mount(self) -> None:
         """Takes the first stacks."""
@@ -144,29 +148,49 @@ class StacksScreen(Framed):
 
     def action_ranks(self) -> None:
         """Goes back to the run view, with the ranks of the branch alone."""
-        row = self._tree.row
-        ranks = members(row.ranks) if row is not None else frozenset()
-        if ranks:
-            self._back.mean(ranks)
+        if ranks := self._chosen_ranks:
+            self._choose(ranks)
             self.dismiss()
 
     def action_fold(self, shut: bool) -> None:
         """Folds the branch under the cursor, or opens it."""
         row = self._tree.row
         if row is not None:
-            self._folds = self._folds | {row.path} if shut else self._folds - {row.path}
+            put_in = shut != row.helpers  # the line of helper threads is folded unless it is among the folds
+            self._folds = self._folds | {row.path} if put_in else self._folds - {row.path}
             self._draw()
+
+    @property
+    def _chosen_ranks(self) -> frozenset[int]:
+        """The ranks of the branch under the cursor."""
+        row = self._tree.row
+        return members(row.ranks) if row is not None else frozenset()
 
     def action_debug(self) -> None:
         """A debugger on the first rank of the branch."""
-        row = self._tree.row
-        ranks = members(row.ranks) if row is not None else frozenset()
-        if ranks:
-            self.console.debug_rank(self._run.launcher, min(ranks))
+        if self._chosen_ranks:
+            self._debugged = True
+            self.console.debug_rank(self._run.launcher, min(self._chosen_ranks))
 
-    def action_copy(self) -> None:
-        """The tree as it is shown into the clipboard."""
-        self.app.copy_to_clipboard(as_text(self._rows()))
+    def on_screen_resume(self) -> None:
+        """After a debugger the ranks stand elsewhere."""
+        if self._debugged:
+            self._debugged = False
+            self.action_take()
+
+    def action_signal(self, number: int) -> None:
+        """A signal to the ranks of the branch; then their stacks are taken again."""
+        if self._chosen_ranks:
+            self._signal(number, sorted(self._chosen_ranks), lambda: self.set_timer(_AFTER_SIGNAL_S, self.action_take))
+
+    def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals and debuggers reach what lives."""
+        del parameters
+        return self._run.live if action in ("signal", "debug", "take") else True
+
+    def action_copy(self, what: str) -> None:
+        """The tree as it is shown, or the ranks of the branch as every command takes them, into the clipboard."""
+        self.app.copy_to_clipboard(as_text(self._rows()) if what == "tree" else fold_ranks(sorted(self._chosen_ranks)))
 
     def action_back(self) -> None:
         """Back to the run view."""

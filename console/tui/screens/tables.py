@@ -32,8 +32,9 @@ from console.tui.model.tables import (
 )
 from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import CommandScreen
+from console.tui.screens.commands import CommandDialogs
 from console.tui.screens.dialogs import Entry
+from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
 from console.tui.widgets.table import TableView
@@ -48,9 +49,10 @@ _EMPTY = {
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
+_ASKED_AT_ONCE = 8  # nodes; on other machines each is a connection over TLS
 
 
-class TableScreen(CommandScreen):
+class TableScreen(Framed):
     """One table, and beside it what is known of the row under the cursor."""
 
     TITLE_FOR_HELP = "table"
@@ -76,14 +78,16 @@ class TableScreen(CommandScreen):
         self._counter = -1
         self._second = 0
 
-    def body(self) -> Iterable[Widget]:
+    def compose(self) -> Iterable[Widget]:
         """The table; details where there is room for them."""
+        self._probe = Probe(self.console.machine.statuses)
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
         self.view.empty = _EMPTY[self.table.name]
         self._details = Details(self.console.machine, id="table-details")
         shown = [self.view] if self.table is PARTITIONS else [self.view, self._details]
-        yield Horizontal(*shown, id="table-body")
+        self._commands = CommandDialogs(self, self.target)
+        return self.framed(Horizontal(*shown, id="table-body"))
 
     def on_mount(self) -> None:
         """Follows the machine."""
@@ -111,6 +115,8 @@ class TableScreen(CommandScreen):
 
     def _update(self) -> None:
         machine = self.console.machine
+        if self.table is NODES:
+            self._ask_nodes()
         if machine.counter != self._counter or int(machine.now) != self._second:
             self._counter, self._second = machine.counter, int(machine.now)
             self.view.update_rows()
@@ -119,13 +125,23 @@ class TableScreen(CommandScreen):
         self._titles()
         self._show_details()
 
+    def _ask_nodes(self) -> None:
+        """Asks the nodes in sight how loaded they are, a few at a time."""
+        settings = self.console.settings
+        if self.console.replaying:
+            return
+        nodes = [self.rows.row(key) for key in self.view.in_sight]
+        due = [node for node in nodes if self._probe.due(node, settings.mesh, settings.state_dir)]
+        if due:
+            self.run_worker(self._probe.ask_all(due[:_ASKED_AT_ONCE]), group="probe", exclusive=True)
+
     def _titles(self) -> None:
         rows = self.rows
         shown = f"{len(rows.order):,}" if len(rows.order) == rows.total else f"{len(rows.order):,} of {rows.total:,}"
         told = f" /{rows.filter}" if rows.filter else ""
         set_title(self.view, f"{self.table.name} ({shown}){told}")
         marked = f"{len(self.view.marked):,} marked · " if self.view.marked else ""
-        by = f"{marked}by {self.table.columns[rows.sort].name}{' reversed' if rows.reverse else ''}"
+        by = f"{marked}sorted by {self.table.columns[rows.sort].name} {'↓' if rows.reverse else '↑'}"
         set_subtitle(self.view, self.console.trouble[:60] if self.console.trouble else by)
 
     def _show_details(self) -> None:
@@ -250,6 +266,10 @@ class TableScreen(CommandScreen):
 
     # doing
 
+    def action_do(self, name: str) -> None:
+        """Asks, and then runs the command."""
+        self._commands.do(name)
+
     def target(self) -> commands.Target:
         """What the marked rows stand for."""
         machine = self.console.machine
@@ -279,9 +299,8 @@ class TableScreen(CommandScreen):
             return self.table is NODES
         return True
 
-    def action_copy(self, what: str = "names") -> None:
+    def action_copy(self) -> None:
         """The names or numbers of the marked rows, as a list every command takes."""
-        del what
         rows = [self.rows.row(key) for key in self.view.chosen]
         if self.table is NODES:
             text = commands.fold_nodes([row.name for row in rows])
@@ -289,9 +308,7 @@ class TableScreen(CommandScreen):
             text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
         else:
             text = ",".join(str(row.id) for row in rows)
-        if text:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"copied: {commands.shortened(text)}", markup=False)
+        self._commands.copy(text)
 
     def action_attach(self) -> None:
         """Opens the run view of the row's launcher."""

@@ -9,78 +9,64 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from agents.link import trust
 from agents.link.client import Client, Unreachable
 from agents.wire.errors import AgentError
-from console.tui.model.machine import Node
+from console.tui.model.machine import Node, NodeStatus
 from redmesh.sanitise import clean
 
 _ANSWER_S = 1.0
 _AGAIN_S = 2.0
 
 
-class Told(NamedTuple):
-    """A PCT's answer. ``memory``: all and what is left, in bytes. ``processes``: rank and pid, by launcher."""
-
-    load: tuple[float, ...] = ()
-    memory: tuple[int, int] | None = None
-    processes: dict[int, list[tuple[int, int]]] = {}
-    trouble: str = ""
-
-
 class Probe:
-    """Asks one node at a time, not more often than it can change."""
+    """Asks nodes, each not more often than it can change; the answers go into ``statuses``, by the nodes' ids."""
 
-    def __init__(self) -> None:
-        self._far: bool | None = None  # whether other machines' PCTs hear us; None: nobody has looked
-        self._node: Node | None = None
-        self._told: Told | None = None
-        self._asked_at = 0.0
-
-    def told(self, node: Node) -> Told | None:
-        """The last answer of that node; None when it has not been asked, or cannot be."""
-        return self._told if self._node is not None and self._node.id == node.id else None
+    def __init__(self, statuses: dict[int, NodeStatus]) -> None:
+        self._remote: bool | None = None  # whether PCTs of other machines answer us; None: not known yet
+        self._statuses = statuses
+        self._asked_at: dict[int, float] = {}
 
     def due(self, node: Node, mesh: str, state_dir: str) -> bool:
         """Whether it is time to ask. ``mesh`` and ``state_dir``: where our certificate would be."""
         if node.state == "down" or not node.address or not (node.address[0] == "/" or self._reaches(mesh, state_dir)):
+            self._statuses.pop(node.id, None)  # what it said before is not true any more
             return False
-        other = self._node is None or self._node.id != node.id
-        return other or time.monotonic() - self._asked_at > _AGAIN_S
+        return time.monotonic() - self._asked_at.get(node.id, -_AGAIN_S) > _AGAIN_S
 
     def _reaches(self, mesh: str, state_dir: str) -> bool:
-        if self._far is None:
-            self._far = os.access(f"{state_dir}/trust/login.pem", os.R_OK)
-            if self._far:
+        if self._remote is None:
+            self._remote = os.access(f"{state_dir}/trust/login.pem", os.R_OK)
+            if self._remote:
                 trust.use_login(mesh, state_dir)
-        return self._far
+        return self._remote
 
     async def ask(self, node: Node) -> bool:
         """Asks; True when the answer is another than before."""
-        self._asked_at = time.monotonic()
-        if self._node is None or self._node.id != node.id:
-            self._node, self._told = node, None
+        self._asked_at[node.id] = time.monotonic()
         told = await asyncio.to_thread(_ask, node.address)
-        if self._node is None or self._node.id != node.id or told == self._told:
-            return False
-        self._told = told
-        return True
+        before, self._statuses[node.id] = self._statuses.get(node.id), told
+        return told != before
+
+    async def ask_all(self, nodes: list[Node]) -> None:
+        """Asks them at the same time."""
+        await asyncio.gather(*map(self.ask, nodes))
 
 
-def _ask(path: str) -> Told:
+def _ask(path: str) -> NodeStatus:
     try:
         with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
             reply = client.call({"op": "status"})
     except Unreachable:
-        return Told(trouble="its PCT does not answer")
+        return NodeStatus(trouble="its PCT does not answer")
     except (AgentError, OSError) as error:
-        return Told(trouble=clean(str(error))[:80])
+        return NodeStatus(trouble=clean(str(error))[:80])
     return read(reply)
 
 
-def read(reply: dict[str, Any]) -> Told:
+def read(reply: dict[str, Any]) -> NodeStatus:
     """A status reply, whatever an older or newer PCT put into it."""
     try:
         load = tuple(float(one) for one in reply.get("load") or ())[:3]
@@ -91,5 +77,5 @@ def read(reply: dict[str, Any]) -> Told:
             for launch in reply.get("launches") or ()
         }
     except (TypeError, ValueError, KeyError, IndexError):
-        return Told(trouble="its PCT's answer makes no sense")
-    return Told(load, pair, processes)
+        return NodeStatus(trouble="its PCT's answer makes no sense")
+    return NodeStatus(load, pair, processes)

@@ -7,23 +7,26 @@ import os
 import select
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
+from textual.app import App
 
 LOOK_S = 2.0
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
-def watch(app: ConsoleApp) -> None:
-    """Ends the application when its terminal is hung up; what runs goes on."""
+def watch(app: App[Any], last: Callable[[], None]) -> None:
+    """Ends the application when its terminal is hung up; what runs goes on.
+
+    ``last`` is called before an end without the application's own: nothing else will be done after it.
+    """
     if app.is_headless or app.is_web:
         return
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, leave, app)
-    loop.add_signal_handler(signal.SIGTERM, leave, app)
-    app.set_interval(LOOK_S, lambda: leave(app) if gone() else None)
+    loop.add_signal_handler(signal.SIGHUP, leave, app, last)
+    loop.add_signal_handler(signal.SIGTERM, leave, app, last)
+    app.set_interval(LOOK_S, lambda: leave(app, last) if gone() else None)
 
 
 def gone() -> bool:
@@ -33,11 +36,9 @@ def gone() -> bool:
     return any(event & _GONE for _, event in poll.poll(0))
 
 
-def leave(app: ConsoleApp) -> None:
+def leave(app: App[Any], last: Callable[[], None]) -> None:
     """Quits. A terminal that is gone cannot be put back as it was, so then there is nothing to wait for."""
     if gone():
-        app.keep_session()
-        if app.guard is not None:
-            app.guard.stand_down()
+        last()
         os._exit(129)
     app.exit(return_code=129)

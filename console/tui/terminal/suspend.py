@@ -18,7 +18,7 @@ def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:
 
     The console stands still meanwhile: nobody sees it, and no launch waits for it.
     """
-    words = [*start_command("console.cli.mesh.command"), "debug", str(launcher), str(rank), tool]
+    words = [*start_command("mesh"), "debug", str(launcher), str(rank), tool]
     try:
         with app.suspend():
             print(f"mesh debug {launcher} {rank} {tool}   (leaving it leads back to the console)", flush=True)

@@ -146,7 +146,7 @@ def serve_console(port: int, *, config: str, read_only: bool) -> int:
             probe.bind((HOST, port))
         except OSError as error:
             raise ConsoleError(f"port {port}: {error.strerror}", "mesh serve --port N takes another") from None
-    words = start_command("console.cli.mesh.command")
+    words = start_command("mesh")
     words += ["--config", config] if config else []
     words += ["console", *(["--read-only"] if read_only else [])]
     GuardedServer(f"exec {shlex.join(words)}", port).serve()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len
 from textual import events
 from textual.content import Content
 from textual.geometry import Region
@@ -11,13 +12,12 @@ from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
 
-from console.tui.format import elapsed
+from console.tui.context import AppContext, context
+from console.tui.format import HELD, elapsed
 from console.tui.model.launch import Phase
 from console.tui.model.machine import State
 
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
-
+_MORE = 7  # columns for how many tabs there is no room for
 _UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
 _MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
 
@@ -36,9 +36,9 @@ class TopBar(Widget):
     }
 
     @property
-    def console(self) -> ConsoleApp:
-        """The application, by its own type."""
-        return cast("ConsoleApp", self.app)
+    def console(self) -> AppContext:
+        """The application."""
+        return context(self)
 
     def on_mount(self) -> None:
         """Follows the machine, the runs and the mode."""
@@ -53,8 +53,9 @@ class TopBar(Widget):
         room = self.size.width - left.cell_length - right.cell_length
         tabs = self._tabs()
         here = next((i for i, (name, _) in enumerate(tabs) if name == self.console.current_mode), 0)
+        count = len(tabs)
         # where there is no room for all, the ones furthest from where one is go first
-        while len(tabs) > 1 and sum(len(title) + 2 for _, title in tabs) > room:
+        while len(tabs) > 1 and sum(cell_len(title) + 2 for _, title in tabs) + _MORE * (len(tabs) < count) > room:
             drop = 2 if here > 2 or (here == len(tabs) - 1 and len(tabs) > 3) else len(tabs) - 1
             if tabs[drop][0] == self.console.current_mode:
                 break
@@ -64,6 +65,11 @@ class TopBar(Widget):
             style = self.get_visual_style("top-bar--here" if name == self.console.current_mode else "top-bar--tab")
             meta = Style.from_meta({"@click": f"app.show({name!r})"})
             left = left.append(Content.styled(f" {title} ", style + meta))
+        if len(tabs) < count:
+            meta = Style.from_meta({"@click": "app.choose_tab"})
+            left = left.append(
+                Content.styled(f" +{count - len(tabs)} ▾ ", self.get_visual_style("top-bar--tab") + meta)
+            )
         gap = max(1, self.size.width - left.cell_length - right.cell_length)
         return left.append(" " * gap).append(right)
 
@@ -71,7 +77,7 @@ class TopBar(Widget):
         table = self.console.navigator.table
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
-            mark = _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
+            mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         return tabs
@@ -93,7 +99,9 @@ class TopBar(Widget):
             only,
             (f" use {bars}  ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
             (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
-            ("● ", self.get_visual_style("top-bar--good")),
+            (f"▲ {len(console.problems)} ", bad + Style.from_meta({"@click": "app.health"}))
+            if console.problems
+            else ("● ", self.get_visual_style("top-bar--good")),
         )
 
 
@@ -128,6 +136,7 @@ class KeyBar(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._items: list[_Item] = []
+        self._more: list[_Item] = []  # what is possible besides, where there is room
         self._shown: list[tuple[_Item, int]] = []  # what there was room for, and the column where it ends
 
     def on_mount(self) -> None:
@@ -139,8 +148,13 @@ class KeyBar(Widget):
         if not screen.is_mounted:
             return
         items: dict[object, _Item] = {}
+        before_more, self._more = self._more, []
         for _, binding, enabled, _tip in screen.active_bindings.values():
             if not binding.show:
+                if enabled and (binding.id or "").partition(".")[0] in ("app", *getattr(screen, "PLACES", ())[:1]):
+                    self._more.append(
+                        _Item(self.app.get_key_display(binding), binding.description, binding.key, True, False)
+                    )
                 continue
             shown = self.app.get_key_display(binding)
             group = binding.group
@@ -151,7 +165,7 @@ class KeyBar(Widget):
                 items[name] = _Item(shown, label, binding.key, enabled, binding.id in _NEVER_LEFT_OUT)
             elif group is not None:
                 items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
-        if list(items.values()) != self._items:
+        if (list(items.values()), self._more) != (self._items, before_more):
             self._items = list(items.values())
             self.refresh()
 
@@ -161,13 +175,24 @@ class KeyBar(Widget):
         for gap in (2, 1):
             line = self._line(items, gap)
             if line.cell_length <= self.size.width + gap:
-                return line
+                return self._filled(items, gap)
         for item in [item for item in reversed(items) if not item.stays]:
             items.remove(item)  # a word cut in half says nothing
             line = self._line(items, 1)
             if line.cell_length <= self.size.width + 1:
                 break
         return line
+
+    def _filled(self, items: list[_Item], gap: int) -> Content:
+        """With as many more as there is room for, before the last two, which always stand at the end."""
+        first, last = [item for item in items if not item.stays], [item for item in items if item.stays]
+        room = self.size.width + gap - self._line(items, gap).cell_length
+        for item in self._more:
+            width = cell_len(item.shown) + 1 + cell_len(item.label) + gap
+            if width <= room:
+                first.append(item)
+                room -= width
+        return self._line([*first, *last], gap)
 
     def _line(self, items: list[_Item], gap: int) -> Content:
         key_style, label_style = self.get_visual_style("key-bar--key"), self.get_visual_style("key-bar--label")

@@ -16,11 +16,10 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.launch.events.completion_report import fold_ranks
 from console.tui.format import amount, clock, elapsed, near_end, several
 from console.tui.model.machine import Event, Launcher, Machine, Node, Processor, State
-from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_title
+from redmesh.idset import fold_ranks
 
 #: A name, a value, and how it is marked: ``bad`` or nothing.
 Fact = tuple[str, str, str]
@@ -39,7 +38,6 @@ class Details(Widget):
         self._lines: list[Fact] = []  # the facts as they stand in the room there is
         self._styles: dict[str, Style] = {}
         self._ranks: tuple[str, list[int]] = ("", [])  # the last launcher's, as text and read
-        self.probe: Probe | None = None  # what the node under the cursor says of itself
 
     def show_nothing(self) -> None:
         """There is no machine."""
@@ -94,7 +92,7 @@ class Details(Widget):
         return facts + self._events(event for event in machine.events if event.node == node.name)
 
     def _of_probe(self, node: Node) -> list[Fact]:
-        told = self.probe.told(node) if self.probe is not None else None
+        told = self._machine.statuses.get(node.id)
         if told is None:
             return []
         if told.trouble:
@@ -141,6 +139,7 @@ class Details(Widget):
         time = elapsed(launcher.elapsed_s(machine.now))
         facts: list[Fact] = [
             ("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {time}", ""),
+            *([("", "held until it is released", "bad")] if launcher.id in machine.held else []),
             ("command", launcher.command, ""),
             ("size", several(launcher.size, "processor"), ""),
         ]

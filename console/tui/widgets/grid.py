@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from abc import abstractmethod
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -16,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
-from console.tui.map.layout import Block, Layout, Lines, Stretch
+from console.tui.map.layout import Layout, Lines, Stretch
 
 
 class CellGrid(ScrollView, can_focus=True):
@@ -32,7 +33,6 @@ class CellGrid(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("cells")
 
-    HALVES = True  # whether a block may take two lines
     cursor = reactive(0, repaint=False)
     #: What is said where there are no cells.
     message = reactive("")
@@ -73,21 +73,17 @@ class CellGrid(ScrollView, can_focus=True):
     # what a subclass says
 
     @property
+    @abstractmethod
     def cells(self) -> int:
         """How many cells there are."""
-        raise NotImplementedError
 
-    def blocks(self) -> list[Block]:
-        """The cells in labelled runs."""
-        raise NotImplementedError
-
+    @abstractmethod
     def appearance(self, cell: int) -> tuple[str, str]:
         """What stands in the cell (at most as long as a tile is wide), and the name of its style."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lay_out(self, width: int, height: int) -> Lines:
         """Where the cells stand in that room."""
-        return Layout(self.blocks(), width, height, halves=self.HALVES)
 
     def mark(self, cell: int) -> str:
         """The name of a style laid over the cell's own; empty for none."""
@@ -100,7 +96,8 @@ class CellGrid(ScrollView, can_focus=True):
 
     def label_style(self, first: int) -> str:
         """The name of the style for the label of the block that begins with that cell (-1: of no block)."""
-        raise NotImplementedError
+        del first
+        return "label"
 
     # what the screen tells it
 

@@ -55,7 +55,7 @@ class Prompt(Horizontal):
             super().__init__()
             self.kind, self.value = kind, value
 
-    class Typed(Message):
+    class Changed(Message):
         """The answer so far."""
 
         def __init__(self, kind: str, value: str) -> None:
@@ -135,7 +135,7 @@ class Prompt(Horizontal):
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self.post_message(self.Typed(self.kind, event.value))
+        self.post_message(self.Changed(self.kind, event.value))
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:

@@ -9,12 +9,12 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from console.launch.events.completion_report import fold_ranks
 from console.tui.format import amount, elapsed, several
 from console.tui.model.launch import Phase, RankState, Row, Run
 from console.tui.model.output import Output
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.rank_grid import RANK_GLYPHS
+from redmesh.idset import fold_ranks
 
 
 def heading(run: Run, trouble: str, now: float, room: int) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -63,9 +64,9 @@ class LineList(ScrollView, can_focus=True):
         self._styles: dict[str, Style] = {}
         self._shown: dict[int, list[Segment]] = {}  # by row, as last drawn
 
+    @abstractmethod
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """The item's line, at most ``width`` columns."""
-        raise NotImplementedError
 
     def look(self, name: str) -> Style:
         """The style of a component class, worked out once a theme."""

@@ -51,6 +51,8 @@ class MachineMap(CellGrid):
         self._laid_out = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # what it is a chart of
         self._looks: dict[int, tuple[str, str, str]] = {}  # of tiles drawn; worked out anew where they change
+        self._tile_at_place: dict[tuple[int, int], int] = {}
+        self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
         self.whole = True  # all on the screen; else every processor a tile
         self.selected: set[int] = set()  # processor ids
@@ -134,11 +136,11 @@ class MachineMap(CellGrid):
     # what the screen tells it
 
     def room(self) -> Size:
-        """All that there is, also what the map does not take because it needs less."""
+        """All that the column has, also what the map does not take because it needs less."""
         width, height = super().room()
         column = self.parent
         whole = column.size.height - self.gutter.height if isinstance(column, Widget) else 0
-        return Size(width, max(height, whole)) if width else Size(0, 0)
+        return Size(width, whole if whole > 0 else height) if width else Size(0, 0)
 
     @property
     def needs(self) -> int:
@@ -159,6 +161,9 @@ class MachineMap(CellGrid):
         tile = self._chart.tile_of.get(cell) if cell is not None else None
         if tile is not None:
             self.set_reactive(MachineMap.cursor, tile)
+        self._tile_at_place = {self._chart.place(tile): tile for tile in range(self.cells)}
+        self._keep_apart(range(self.cells))
+        self._labels_out = {at: node.out_of_service for at, node in enumerate(machine.nodes)}
         super().rebuild()
         self._show_cursor()
         self.post_message(self.LaidOut())
@@ -166,6 +171,7 @@ class MachineMap(CellGrid):
     def repaint(self, cells: set[int]) -> None:
         """These processors changed."""
         tile_of, looks = self._chart.tile_of, self._looks
+        cells = cells | self._keep_apart([tile for cell in cells if (tile := tile_of.get(cell)) is not None])
         changed = set()
         for tile in {tile for cell in cells if (tile := tile_of.get(cell)) is not None}:
             look = super().look(tile)
@@ -173,8 +179,47 @@ class MachineMap(CellGrid):
                 looks[tile] = look
                 changed.add(tile)
         super().repaint(changed)
+        self._repaint_labels(changed)
         if self.cursor not in changed and self.cell is not None and not cells.isdisjoint(self.under):
             self.post_message(self.Moved(self, self.cursor))
+
+    def _repaint_labels(self, tiles: Iterable[int]) -> None:
+        """The names of nodes that went out of service, or came back: they stand beside the tiles."""
+        for node in {self._node_of(tile) for tile in tiles}:
+            out = self._machine.nodes[node].out_of_service
+            if out != self._labels_out.get(node, False):
+                self._labels_out[node] = out
+                first = self._chart.tile_of.get(self._machine.node_cells(node)[0])
+                if first is not None:
+                    self._refresh_line_of(first)
+
+    def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
+        """Another colour for launchers that look like one beside them on this map; the cells that it changes."""
+        changed: set[int] = set()
+        hue = self._machine.hue
+        for tile in tiles:
+            one = self._holder(tile)
+            for other in () if one is None else map(self._holder, self._beside(tile)):
+                if other is not None and one is not None and other != one and hue(other) == hue(one):
+                    changed |= self._recolour(max(one, other))
+        return changed
+
+    def _recolour(self, launcher: int) -> set[int]:
+        machine, tile_of = self._machine, self._chart.tile_of
+        tiles = {tile for cell in machine.cells_of_launcher(launcher) if (tile := tile_of.get(cell)) is not None}
+        near = {self._holder(other) for tile in tiles for other in self._beside(tile)} - {None, launcher}
+        return machine.recolour(launcher, {machine.hue(other) for other in near if other is not None})
+
+    def _holder(self, tile: int) -> int | None:
+        return self._machine.processors[self._chart.members[tile][0]].launcher
+
+    def _beside(self, tile: int) -> list[int]:
+        """The tiles on its four sides."""
+        density = self._chart.density
+        x, y = self._chart.place(tile)
+        across, down = density.tile + density.gap, density.height
+        places = ((x - across, y), (x + across, y), *((x, y + way * (down + gap)) for way in (-1, 1) for gap in (0, 1)))
+        return [found for place in places if (found := self._tile_at_place.get(place)) is not None]
 
     def show(self, place: Place, cell: int | None = None) -> None:
         """Goes to a place, the cursor on that cell."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
@@ -48,6 +49,10 @@ class Rows(Protocol):
         """Whose it is."""
 
 
+#: A row, and which of the lines that it takes on the screen.
+Position = tuple[int, int]
+
+
 class OutputPane(ScrollView, can_focus=True):
     """Lines of all ranks or of some; follows the end until somebody scrolls up."""
 
@@ -68,6 +73,7 @@ class OutputPane(ScrollView, can_focus=True):
     wanted: reactive[Filter] = reactive(Filter(), repaint=False)
     gathered = reactive(False, repaint=False)
     stamps = reactive(False, repaint=False)
+    wrap = reactive(False, repaint=False)
     search: reactive[re.Pattern[str] | None] = reactive(None)
 
     class Changed(Message):
@@ -79,7 +85,9 @@ class OutputPane(ScrollView, can_focus=True):
         self._archive = archive
         self._rows: Rows = AllRows(run.output, archive)
         self._moving = False
-        self._drawn = (-1, -1, -1)
+        self._drawn = (-1, -1, -1, -1)
+        self._skip = 0  # lines of the screen that the line at the top has above it
+        self._shown: list[Position] | None = None  # what stands on each line of the screen; None: not worked out
         self._hit: int | None = None  # the number of the line that was found last
         self._styles: dict[str, Style] = {}
 
@@ -87,10 +95,16 @@ class OutputPane(ScrollView, can_focus=True):
         """Lines that can be shown now."""
         return len(self._rows)
 
+    @property
+    def below(self) -> int:
+        """How many lines stand below the screen."""
+        positions = self._positions()
+        return max(0, len(self._rows) - 1 - positions[-1][0]) if positions else 0
+
     def update_output(self) -> None:
         """Draws what arrived since the last call."""
         output = self._run.output
-        state = (output.end, self._run.size, output.generation)
+        state = (output.end, self._run.size, output.generation, output.redrawn)
         if state == self._drawn:
             return
         self._drawn = state
@@ -104,15 +118,101 @@ class OutputPane(ScrollView, can_focus=True):
 
     def _place(self, top: int | None) -> None:
         """Goes to the end, or keeps the line that stood at the top where it was."""
+        self._shown = None
+        width = 0 if self.wrap else self._margin + self._run.output.longest
+        last = self._last_top()
         self._moving = True
-        self.virtual_size = Size(self._margin + self._run.output.longest, len(self._rows))
-        if self.following:
-            # forced: the scroll bar, which would have to be there, appears with the next layout only
-            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-        elif top is not None:
-            self.scroll_to(y=self._row_of(top), animate=False, immediate=True, force=True)
+        # the last row that may stand at the top is the one with which the end is in sight
+        self.virtual_size = Size(
+            width, max(len(self._rows), last[0] + self._room.height) if last[0] else len(self._rows)
+        )
         self._moving = False
+        if self.following:
+            self._show_from(last)
+        elif top is not None:
+            self._show_from((self._row_of(top), self._skip))
+
+    def _show_from(self, position: Position) -> None:
+        """Puts that line at the top of the screen."""
+        self._moving = True
+        # forced: the scroll bar, which would have to be there, appears with the next layout only
+        self.scroll_to(y=position[0], animate=False, immediate=True, force=True)
+        self._skip = position[1]
+        self._moving = False
+        self._shown = None
         self.refresh()
+
+    # lines that take several on the screen
+
+    @property
+    def _room(self) -> Size:
+        return self.scrollable_content_region.size
+
+    def _pieces(self, row: int) -> list[str]:
+        """What a row has on each line of the screen; notes are always wrapped."""
+        try:
+            line = self._rows.line(row)
+        except IndexError:
+            return [""]
+        if not (self.wrap or line.stream == NOTE):
+            return [line.text]
+        return chop_cells(line.text, max(8, self._room.width - self._margin)) or [""]
+
+    def _step(self, position: Position, by: int) -> Position:
+        """So many lines of the screen further down, or up; at most to the first or the last."""
+        row, piece = position[0], position[1] + by
+        while piece < 0 and row > 0:
+            row -= 1
+            piece += len(self._pieces(row))
+        while row < len(self._rows) - 1 and piece >= (there := len(self._pieces(row))):
+            row, piece = row + 1, piece - there
+        return row, max(0, piece)
+
+    def _last_top(self) -> Position:
+        """What stands at the top when the end stands at the foot."""
+        height, row = self._room.height, len(self._rows)
+        while row > 0 and height > 0:
+            row -= 1
+            height -= len(self._pieces(row))
+        return row, max(0, -height)
+
+    def _positions(self) -> list[Position]:
+        """The row, and which piece of it, on each line of the screen."""
+        if self._shown is None:
+            self._shown = []
+            row, piece = self.scroll_offset.y, self._skip
+            while len(self._shown) < self.size.height and row < len(self._rows):
+                count = len(self._pieces(row))
+                self._shown += [(row, at) for at in range(piece, count)]
+                row, piece = row + 1, 0
+        return self._shown
+
+    def _move(self, lines: int) -> None:
+        last = self._last_top()
+        to = min(last, self._step((self.scroll_offset.y, self._skip), lines))
+        self.following = to == last
+        self._show_from(to)
+
+    def action_scroll_up(self) -> None:
+        """A line of the screen up."""
+        self._move(-1)
+
+    def action_scroll_down(self) -> None:
+        """A line of the screen down."""
+        self._move(1)
+
+    def action_scroll_home(self) -> None:
+        """The oldest line."""
+        self.following = self._last_top() == (0, 0)
+        self._show_from((0, 0))
+
+    def action_page_up(self) -> None:
+        """A screen up."""
+        self._move(1 - self._room.height)
+
+    def action_page_down(self) -> None:
+        """A screen down."""
+        self._move(self._room.height - 1)
 
     def _row_of(self, number: int) -> int:
         rows = self._rows
@@ -167,6 +267,12 @@ class OutputPane(ScrollView, can_focus=True):
         """With times, or without."""
         self._place(self._top_number())
 
+    def watch_wrap(self) -> None:
+        """Long lines on several lines of the screen, or cut where it ends."""
+        self._skip = 0
+        self.scroll_to(x=0, animate=False, immediate=True, force=True)
+        self._place(self._top_number())
+
     def watch_following(self) -> None:
         """The title says whether we follow."""
         self.post_message(self.Changed())
@@ -174,8 +280,10 @@ class OutputPane(ScrollView, can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling up stops following, reaching the end takes it up again."""
         super().watch_scroll_y(old_value, new_value)
+        self._shown = None
         if not self._moving:
             self.following = round(new_value) >= self.max_scroll_y
+            self._skip = self._last_top()[1] if self.following else 0
 
     def action_follow(self) -> None:
         """Goes to the end and stays there."""
@@ -201,7 +309,7 @@ class OutputPane(ScrollView, can_focus=True):
             return "nothing to look for"
         start = self._row_of(self._hit) + step if self._hit is not None else self._row_of(self._top_number() or 0)
         if self._hit is None and step < 0:
-            start = min(len(rows) - 1, self.scroll_offset.y + self.size.height - 1)
+            start = self._positions()[-1][0] if self._positions() else 0
         stop = len(rows) if step > 0 else -1
         for looked, row in enumerate(range(start, stop, step)):
             if looked == _LOOKED_AT:
@@ -219,11 +327,8 @@ class OutputPane(ScrollView, can_focus=True):
     def _go_to(self, row: int) -> None:
         self._hit = self._rows.number(row)
         self.following = False
-        top, height = self.scroll_offset.y, max(1, self.size.height)
-        if not top <= row < top + height:
-            self._moving = True
-            self.scroll_to(y=max(0, row - height // 3), animate=False, immediate=True, force=True)
-            self._moving = False
+        if not any(shown == row for shown, _ in self._positions()):
+            self._show_from(min(self._step((row, 0), -(self.size.height // 3)), self._last_top()))
         self.refresh()
 
     def watch_search(self) -> None:
@@ -247,9 +352,8 @@ class OutputPane(ScrollView, can_focus=True):
 
     def visible_text(self) -> str:
         """The lines in sight, whole."""
-        first = self.scroll_offset.y
         lines = []
-        for row in range(first, min(len(self._rows), first + self.size.height)):
+        for row in dict.fromkeys(row for row, _ in self._positions()):
             try:
                 lines.append(self._rows.line(row).text)
             except IndexError:
@@ -263,32 +367,37 @@ class OutputPane(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One visible line: when, whose, a rule, what it wrote."""
-        scroll_x, scroll_y = self.scroll_offset
-        row, width, blank = y + scroll_y, self.size.width, self.rich_style
-        if row >= len(self._rows):
+        scroll_x = self.scroll_offset.x
+        width, blank, positions = self.size.width, self.rich_style, self._positions()
+        if y >= len(positions):
             return Strip.blank(width, blank)
+        row, piece = positions[y]
         try:
             line, who = self._rows.line(row), self._rows.who(row)
         except IndexError:  # dropped since the last refresh; the next one is under way
             return Strip.blank(width, blank)
-        margin = self._draw_margin(line, who)
+        margin = self._draw_margin(line, who, first=not piece)
         room = max(0, width - margin.cell_length)
         text = Strip(self._draw_text(line, self._rows.number(row)))
+        if self.wrap or line.stream == NOTE:
+            before = sum(map(cell_len, self._pieces(row)[:piece]))
+            text, scroll_x = text.crop(before, before + cell_len(self._pieces(row)[piece])), 0
         strip = Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])
         return strip.apply_offsets(0, y)
 
-    def _draw_margin(self, line: Line, who: str) -> Strip:
+    def _draw_margin(self, line: Line, who: str, *, first: bool) -> Strip:
+        """When, whose, a rule; of the further lines of a wrapped one the rule alone."""
         hue = "note" if line.stream == NOTE else f"rank-{line.rank % HUES}"
         room = self._who_width
         if len(who) > room:
             who = who[: room - 1] + "…"
         segments = [
-            Segment(who.rjust(room), self._look(hue)),
+            Segment((who if first else "").rjust(room), self._look(hue)),
             Segment(" │ " if line.stream not in (STDERR, NOTE) else " ┊ ", self._look("rule")),
         ]
         if self.stamps:
             stamp = time.strftime("%H:%M:%S", time.localtime(line.at)) if line.at else "earlier "
-            segments.insert(0, Segment(f"{stamp} ", self._look("rule")))
+            segments.insert(0, Segment(f"{stamp} " if first else " " * 9, self._look("rule")))
         return Strip(segments)
 
     def _draw_text(self, line: Line, number: int) -> list[Segment]:

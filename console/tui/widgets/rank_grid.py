@@ -8,7 +8,8 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from console.tui.actions.registry import bindings
-from console.tui.map.layout import Block
+from console.tui.format import HELD
+from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.launch import RankState, Run
 from console.tui.widgets.grid import CellGrid
 
@@ -16,11 +17,14 @@ from console.tui.widgets.grid import CellGrid
 RANK_GLYPHS = {
     RankState.WAITING: "·",
     RankState.RUNNING: "▸",
+    RankState.HELD: HELD,
     RankState.EXITED: "✓",
     RankState.FAILED: "✗",
     RankState.SIGNALLED: "!",
     RankState.LOST: "?",
 }
+_FRAME = 5  # edges, the space inside them, the scroll bar
+_LEAST_WIDE = 24  # for what stands below: how many ranks are in each state
 _STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
 
 
@@ -32,7 +36,6 @@ class RankGrid(CellGrid):
         *(f"cell-grid--{name}" for name in _STYLES.values()),
     }
 
-    HALVES = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("ranks")
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
@@ -65,22 +68,24 @@ class RankGrid(CellGrid):
         """How many ranks there are."""
         return len(self._run.states)
 
-    def blocks(self) -> list[Block]:
-        """Runs of eight or more, labelled by their first rank."""
+    def wanted_width(self, most: int) -> int:
+        """Columns with which the cells are roomy, with the frame."""
+        size = self.cells
+        run = min(8, size)
+        return min(most, max(_LEAST_WIDE, len(str(size)) + 1 + 4 * run + _FRAME)) if size <= 64 else most
+
+    def lay_out(self, width: int, height: int) -> Lines:
+        """Runs of eight or more, labelled by their first rank; each on one line."""
         size = self.cells
         run = 8 if size <= 64 else 16 if size <= 512 else 32
-        return [Block(str(first), first, min(run, size - first)) for first in range(0, size, run)]
+        blocks = [Block(str(first), first, min(run, size - first)) for first in range(0, size, run)]
+        return Layout(blocks, width, height, halves=False)
 
     def appearance(self, cell: int) -> tuple[str, str]:
         """Glyph and style of a rank."""
         state = RankState(self._run.states[cell])
         aside = self._scope is not None and cell not in self._scope
         return RANK_GLYPHS[state], "rank-aside" if aside else _STYLES[state]
-
-    def label_style(self, first: int) -> str:
-        """All alike."""
-        del first
-        return "label"
 
     def update_ranks(self) -> None:
         """Repaints the ranks whose state changed since the last call."""

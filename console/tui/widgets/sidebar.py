@@ -14,8 +14,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from console.tui.actions.registry import bindings
-from console.tui.format import elapsed
-from console.tui.model.machine import HUES, Launcher, Machine, hue
+from console.tui.format import HELD, elapsed, program_words
+from console.tui.model.machine import HUES, Launcher, Machine
 from console.tui.model.usage import LEAST, Line, Usage, lines
 from console.tui.widgets.bars import set_title
 from console.tui.widgets.lines import LineList
@@ -49,7 +49,7 @@ class Activity(Widget):
         """Tells what is so now."""
         if not self.display:
             return
-        set_title(self, "lately")
+        set_title(self, "activity")
         width, height = self.size
         before = self._lines
         self._lines = lines(self._machine, self._usage, width, height)
@@ -109,17 +109,18 @@ class LauncherList(LineList):
         """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
         launcher = self._launchers[key]
         quiet = base + self.look("line-list--quiet")
+        held = key in self._machine.held
         if launcher.state == "pending":
             badge, style = "+", self.look("launcher-list--pending")
         else:
-            badge = self._machine.letter(key)
-            style = self.look(f"launcher-list--hue-{hue(key)}")
-        time = elapsed(launcher.elapsed_s(self._machine.now))
+            badge = HELD if held else self._machine.letter(key)
+            style = self.look(f"launcher-list--hue-{self._machine.hue(key)}")
+        time = "held" if held else elapsed(launcher.elapsed_s(self._machine.now))
         left = f" {key:<3} "
         user = f" {set_cell_size(launcher.user, 8)}" if width >= 46 else ""
         right = f"{launcher.size:>5}{user} {time:>7} "
         room = max(6, width - 3 - len(left) - len(right))
-        command = launcher.command
+        command = " ".join(program_words(launcher.command))
         if cell_len(command) > room:
             command = set_cell_size(command, room - 1) + "…"
         return [

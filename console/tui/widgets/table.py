@@ -123,6 +123,12 @@ class TableView(ScrollView, can_focus=True):
         return order[self.cursor] if 0 <= self.cursor < len(order) else None
 
     @property
+    def in_sight(self) -> list[int]:
+        """The rows that stand on the screen."""
+        top = self.scroll_offset.y
+        return self.rows.order[top : top + max(0, self.size.height - _ABOVE)]
+
+    @property
     def chosen(self) -> list[int]:
         """The rows marked, in their order; without any the one under the cursor."""
         if self.marked:

@@ -159,7 +159,7 @@ async def test_the_console_is_used_in_a_browser(served: tuple[PrivateMesh, int, 
     small, port, token = served
 
     def consoles() -> list[int]:
-        return [pid for pid, line in small.processes().items() if "console.cli.mesh console" in line]
+        return [pid for pid, line in small.processes().items() if "start_command.py mesh console" in line]
 
     async with browsing(f"http://127.0.0.1:{port}/?token={token}", tmp_path / "profile") as browser:
         deadline = time.monotonic() + 60

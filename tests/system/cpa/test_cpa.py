@@ -13,7 +13,7 @@ from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from tests.support.daemons import LOGIN, Daemons, Make, allocation, finish
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 def refused(client: Client, message: Message) -> AgentError:
@@ -300,7 +300,7 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
         input=json.dumps([*forbidden, allowed]),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patience(30),
     )
     assert done.returncode == 0, done.stderr
     *denied, granted = json.loads(done.stdout)
@@ -395,3 +395,17 @@ def test_without_a_pct_our_own_clean_up_is_not_clean(one: Daemons) -> None:
         error = refused(client, lost(mine["pid"], mine["pid_started"]))
         assert error.code == "unclean" and "n0: its PCT does not answer" in error.message
         assert len(one.owners()) == 6
+
+
+def test_where_a_jobs_state_object_is(one: Daemons) -> None:
+    uuid, uid = "63fd995c-b92a-413a-b0ee-8207e24c93ef", os.getuid()
+    moved = {"op": "state_moved", "uuid": uuid, "sender": "n0", "receiver": "n1", "counter": 1, "uid": uid}
+    with one.client() as client:
+        assert "no job" in refused(client, {"op": "state_locate", "uuid": uuid}).message
+        assert client.call({"op": "state_register", "uuid": uuid, "node": "n0", "uid": uid})["news"]
+        assert [client.call(moved)["news"] for _ in range(2)] == [True, False]
+        found = client.call({"op": "state_locate", "uuid": uuid})
+        assert (found["url"], found["counter"], found["proxied"]) == (f"redmesh://n1/{uuid}", 1, False)
+        assert refused(client, {**moved, "uuid": "../etc"}).code == "invalid"
+        assert client.call({"op": "state_forget", "uuid": uuid, "node": "n1", "uid": uid})["news"]
+        assert one.rows("SELECT COUNT(*) FROM state_location") == [(0,)]

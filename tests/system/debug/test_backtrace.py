@@ -15,6 +15,7 @@ import pytest
 from agents.linux import prctl, processes
 from agents.pct.debug import crash as backtrace
 from agents.pct.debug.parsers import Backtrace
+from agents.pct.launch.options import RANK_ENVIRONMENT
 from tests.support.waiting import wait_until
 
 PROGRAM = """
@@ -188,7 +189,7 @@ def test_a_python_program_tells_its_own_stack_and_then_dies_of_it(tmp_path: Path
         "def inner():\n    ctypes.string_at(0)\n"
         "inner()\n"
     )
-    env = {name.decode(): value.decode() for name, value in backtrace.RANK_ENVIRONMENT.items()}
+    env = {name.decode(): value.decode() for name, value in RANK_ENVIRONMENT.items()}
     pid = start(sys.executable, str(script), str(told), env=env)
     number = stopped_for(pid)
     assert number == signal.SIGSEGV and not backtrace.fatal(pid, number)  # faulthandler has it first

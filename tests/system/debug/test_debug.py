@@ -15,7 +15,7 @@ from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
 from tests.support.terminals import Typist
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
@@ -252,7 +252,7 @@ for _ in range(1000):
     sock.connect_ex("\\0redmesh-pdb-{rank}")
     sock.close()
 """
-    subprocess.run([sys.executable, "-P", "-c", knock], check=True, timeout=30)
+    subprocess.run([sys.executable, "-P", "-c", knock], check=True, timeout=patience(30))
     assert processes.alive(rank)
     one = sit(launcher, "1", "pdb")
     one.read("(Pdb) ", 30)

@@ -17,7 +17,7 @@ from agents.linux import processes
 from agents.pct.debug import crash, faulthandler, snapshot, stack_tree
 from agents.pct.debug import libdw as unwinding
 from agents.pct.debug.snapshot import Snapshot
-from agents.pct.node.paths import YODIO
+from agents.pct.files.yodio import YODIO
 from redmesh import idset
 from tests.support.places import paths, places
 from tests.support.waiting import wait_until
@@ -151,7 +151,7 @@ def test_a_helper_that_never_ends_or_dies(ranks: Begin, monkeypatch: pytest.Monk
     assert told[1] == []
 
 
-def test_ends_meanwhile(ranks: Begin) -> None:
+def test_a_rank_that_has_ended_is_named_and_the_others_are_taken(ranks: Begin) -> None:
     here = ranks(2)
     os.kill(here[0][1], signal.SIGKILL)
     wait_until(lambda: processes.state(here[0][1]) == "Z", "it is a zombie")

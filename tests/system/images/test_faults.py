@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.watched import Watched
 from tests.support.yods import free
 
@@ -58,7 +58,9 @@ CASES = [
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(("per", "what", "how"), CASES)
-def test_something_happens(private: PrivateMesh, huge: Path, per: str, what: str, how: str, role: str) -> None:
+def test_a_fault_while_a_program_travels_ends_or_moves_the_launch_and_leaves_nothing(
+    private: PrivateMesh, huge: Path, per: str, what: str, how: str, role: str
+) -> None:
     node, pct = ROLES[role], private.pid_of(ROLES[role])
     watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
     victim = 0
@@ -79,9 +81,9 @@ def test_something_happens(private: PrivateMesh, huge: Path, per: str, what: str
     told = f"{decided[0] - began:.1f} s: {decided[1]}" if decided else f"went on, ended after {ended - began:.1f} s"
     print(f"| {per} | {what} {how} | {role} | {told} | {status} |")
     if decided is None:
-        assert status == 0 and ended - began < WITHIN_S, watched.said
+        assert status == 0 and ended - began < patience(WITHIN_S), watched.said
     else:
-        assert decided[0] - began < WITHIN_S
+        assert decided[0] - began < patience(WITHIN_S)
         assert node in decided[1], "it names the node"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.watched import Watched
 
 #: Seconds for another try to begin, or a line that says why there is none.
@@ -125,7 +125,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "how", "role"), CASES)
-def test_something_happens(mesh: FarMesh, large: str, what: str, how: str, role: str) -> None:
+def test_a_fault_while_a_program_travels_to_hosts_ends_or_moves_the_launch(
+    mesh: FarMesh, large: str, what: str, how: str, role: str
+) -> None:
     host = mesh.hosts[ROLES.index(role)]
     watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
     try:
@@ -141,7 +143,7 @@ def test_something_happens(mesh: FarMesh, large: str, what: str, how: str, role:
         assert watched.process.returncode == 0, watched.said
         assert ended - began < 8 * SIZE / RATE_MBIT / 1e6 + WITHIN_S
     else:
-        assert decided[0] - began < WITHIN_S
+        assert decided[0] - began < patience(WITHIN_S)
         assert any(one.name in decided[1] for one in mesh.hosts), "it names a node"
 
 

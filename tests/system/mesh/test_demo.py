@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import patience
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -12,7 +14,7 @@ def test_the_demo_runs_without_a_terminal_and_leaves_nothing(tmp_path: Path) -> 
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, ROOT / "demo" / "run.py"],
-        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(100),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

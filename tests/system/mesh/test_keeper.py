@@ -15,7 +15,7 @@ import pytest
 from agents.link.client import Client, Unreachable
 from agents.linux import processes
 from agents.wire.errors import AgentError
-from console.deploy.mesh.schema import define
+from console.deploy.personal.schema import define
 from tests.support.pcts import MESH, Launcher
 from tests.support.waiting import wait_until
 

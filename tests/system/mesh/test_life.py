@@ -388,7 +388,7 @@ def test_a_new_keeper_starts_nothing_beside_daemons_whose_sockets_were_removed(m
     before = {one["name"]: one["pid"] for one in private.keeper()["daemons"]}
     private.kill("keeper")
     remove_run(private)
-    command = [sys.executable, "-P", "-m", "agents.keeper", "--config", str(private.state / "keeper.json")]
+    command = [sys.executable, "-P", "-m", "redmesh", "keeper", "--config", str(private.state / "keeper.json")]
     keeper = private.start(*command)
     try:
         wait_until(lambda: private.answers("keeper") and private.answers("rca"), "keeper and RCA answer", 15.0)
@@ -528,7 +528,7 @@ def test_a_launch_is_found_when_the_cpa_has_made_the_run_directory_again_before_
         wait_until(lambda: (private.run_dir / "cpa-0.sock").exists(), "the CPA has made the directory again")
         release = private.start("yod", "--release", launcher, stderr=subprocess.PIPE, text=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            release.wait(2.5)  # longer than a launch is waited for whose directory was not removed
+            subprocess.Popen.wait(release, 2.5)  # longer than a launch is waited for whose directory was not removed
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)

@@ -12,8 +12,9 @@ import pymysql
 import pytest
 
 from db.allocation import finish, waiting_requests
-from db.allocation.allocate import Demand, allocate
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
+from db.allocation.types import Demand
 from db.store.store import open_store
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, private_server
@@ -64,7 +65,7 @@ def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: 
     name = place.split("/")[1].split("?")[0]
     with pymysql.connect(unix_socket=sql_server.socket, user=user, password=password, database=name) as connection:
         cursor = connection.cursor()
-        cursor.execute("CALL history(10)")
+        cursor.execute("CALL launchers_ended(10)")
         tables = name.removesuffix("__view")
         for secret in ("cookie FROM launcher", "allocation_cookie FROM `partition`", f"* FROM {tables}.launcher"):
             with pytest.raises(pymysql.err.MySQLError, match=r"denied|doesn't exist"):

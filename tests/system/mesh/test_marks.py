@@ -174,7 +174,7 @@ class TestBelonging:
         assert self._found(leader, 0, 0, number) == {leader, child}
         assert self._found(leader, 0, now(), number + 1) == set()
 
-    def test_by_itself(self, family: tuple[int, int]) -> None:
+    def test_processes_belong_by_pid_and_start_time(self, family: tuple[int, int]) -> None:
         leader, child = family
         assert belonging({}, {(child, processes.start_time(child) - 1)}) == []
         assert {pid for pid, _ in belonging({}, {(child, processes.start_time(child))})} == {leader, child}

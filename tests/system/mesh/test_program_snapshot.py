@@ -83,7 +83,7 @@ def test_where_no_link_can_be_made_it_is_copied(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "link", refuse)
     (tmp_path / "other").mkdir()
     copied = program_snapshot.keep(str(tmp_path / "other"))
-    name = "agents/pct/launch/child.py"
+    name = "agents/pct/launch_child/child.py"
     assert Path(linked, name).stat().st_ino == (ROOT / name).stat().st_ino != Path(copied, name).stat().st_ino
     assert Path(linked, name).read_bytes() == Path(copied, name).read_bytes()
     assert Path(linked).stat().st_mode & 0o077 == Path(linked).parent.stat().st_mode & 0o077 == 0
@@ -106,7 +106,7 @@ def test_what_a_killed_one_left_does_not_stand_in_the_way(tmp_path: Path) -> Non
 
 def test_one_that_lost_files_is_made_anew(tmp_path: Path) -> None:
     place = Path(program_snapshot.keep(str(tmp_path)))
-    for name in ("agents/pct/launch/child.py", "db/machine/nodes.py"):
+    for name in ("agents/pct/launch_child/child.py", "db/machine/nodes.py"):
         (place / name).unlink()
         (place / name).touch()  # as a copy may stand there after a power cut
     assert program_snapshot.keep(str(tmp_path)) == str(place)

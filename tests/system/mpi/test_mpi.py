@@ -49,7 +49,7 @@ def test_over_four_nodes_in_any_order_and_with_a_narrow_tree(yods: PrivateMesh, 
 
 
 @needs_mpich
-def test_sixteen_nodes(mesh_of_sixteen: PrivateMesh, ranks: str) -> None:
+def test_mpich_runs_and_aborts_on_sixteen_nodes(mesh_of_sixteen: PrivateMesh, ranks: str) -> None:
     done = mesh_of_sixteen.run("yod", "-sz", "16", ranks, check=True)
     assert "0 of 16: sum 120, token 15, 16 share memory" in done.stdout.splitlines()
     aborted = mesh_of_sixteen.run("yod", "-sz", "16", ranks, "abort", "7")

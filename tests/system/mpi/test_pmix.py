@@ -46,7 +46,7 @@ def test_it_is_offered_to_who_asks_and_never_with_pmi(yods: PrivateMesh) -> None
         assert done.stdout.split() == expected * 2, kind
 
 
-def test_names(yods: PrivateMesh, ranks: str) -> None:
+def test_published_names_are_looked_up_by_other_ranks(yods: PrivateMesh, ranks: str) -> None:
     done = yods.run("yod", "-sz", "4", ranks, "publish", check=True)
     assert sorted(done.stdout.splitlines()) == told(4)
 

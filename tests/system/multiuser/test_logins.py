@@ -13,7 +13,7 @@ from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
 from tests.support.system_mesh import USERS, SystemMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 NAP = ("sleep", "987654")
 CONFIGURATION = """
@@ -49,7 +49,7 @@ class TwoLogins(SystemMesh):
 
     def on_other(self, user: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command there."""
-        return subprocess.run(self.there(user, *words), capture_output=True, text=True, timeout=60, **options)
+        return subprocess.run(self.there(user, *words), capture_output=True, text=True, timeout=patience(60), **options)
 
 
 @pytest.fixture(scope="module")

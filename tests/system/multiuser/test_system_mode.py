@@ -287,6 +287,7 @@ def test_symlinks_in_the_place_of_a_users_directories_lead_root_nowhere(mesh: Sy
     mesh.as_user("bob", "yod", "-sz", "1", "-w", "h1", "--bcast=always", "/bin/true", check=True)
     host.run("sh", "-c", "mkdir -m 700 -p /root/canary; echo x > /root/canary/secret; chmod 600 /root/canary/secret")
     listing = ("sh", "-c", "ls -lAnd /root /etc /run/host; ls -lAnR /root/canary /dev/shm/redmesh-21002; ls -An /root")
+    wait_until(lambda: "launch-" not in host.run(*listing).stdout, "bob's launch has tidied up")
     before = host.run(*listing).stdout
     ada = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--"]
     swapping = subprocess.Popen([*host.enter, *ada, "/usr/bin/python3", "-c", SWAPS], stdout=subprocess.PIPE)

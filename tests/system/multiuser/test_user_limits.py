@@ -13,7 +13,7 @@ from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others
 from tests.support.system_mesh import Attacked, SystemMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 ATTACK_S = 12.0
 MOST_MB = 150
@@ -27,6 +27,7 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
         yield made
 
 
+@pytest.mark.load_sensitive(reason="compares launches beside an attack with launches beside processes that spin")
 def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
     attacked = Attacked(mesh, ATTACK_S)
     parts = ("--pct", f"{mesh.hosts[0].address}:7117", "--database", mesh.viewers_url)
@@ -41,7 +42,7 @@ def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
 
 
 def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: SystemMesh) -> None:
-    attack = mesh.attack("ada", 90.0, "--only", "greeted")
+    attack = mesh.attack("ada", patience(90.0), "--only", "greeted")
     try:
         attack.stdout.readline()  # type: ignore[union-attr]
         descriptors = Attacked(mesh, 0.0).descriptors
@@ -64,12 +65,13 @@ def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
     """Its registration may be refused, and its connections dropped: neither ends what runs."""
     yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 20.0)
-    attack = mesh.attack("ada", 15.0, "--only", "greeted")
+    attack_s = patience(15.0)
+    attack = mesh.attack("ada", attack_s, "--only", "greeted")
     attack.stdout.readline()  # type: ignore[union-attr]
     wait_until(lambda: Attacked(mesh, 0.0).descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
     mesh.kill("rca")
     mesh.kill("cpa-0")
-    attack.wait(40)
+    attack.wait(attack_s + 25)
     wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", 20.0, 0.2)
     assert yod.poll() is None
     assert mesh.json("showmesh")["states"]["busy"] == 1

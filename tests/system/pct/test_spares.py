@@ -1,8 +1,10 @@
 """Launch children that serve again: which, for how long, and that nothing of the former launch is left in them."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,13 +31,26 @@ def one_each(machine: Machine, nodes: int = 3) -> list[int]:
     """The spare launch child of each of the first ``nodes`` nodes, at rest."""
     some = lambda: spares(machine)[:nodes]  # noqa: E731
     wait_until(lambda: [len(found) for found in some()] == [1] * nodes, "one spare a node")
-    wait_until(lambda: all("anon_inode:" not in describe(pid)[0] for (pid,) in some()), "they are at rest")
-    return [found[0] for found in some()]
+    found = [pid for (pid,) in some()]
+    for node, pid in enumerate(found):
+        until_at_rest(machine, f"n{node}", pid)
+    return found
+
+
+def until_at_rest(machine: Machine, node: str, pid: int) -> None:
+    """Wait until a launch child waits for another launch, and the PCT of ``node`` has read that it does."""
+    # it waits in the kernel for what is next, once it has closed its loop and told the PCT
+    at_rest = lambda: "anon_inode:" not in describe(pid)[0] and processes.state(pid) == "S"  # noqa: E731
+    wait_until(at_rest, "it is at rest")
+    machine.ask(node, {"op": "status"})  # a PCT that answers this has read what came before
 
 
 def describe(pid: int) -> tuple[list[str], str]:
     """What a process has open, sorted and without numbers, and its working directory."""
-    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return sorted(link.partition("[")[0] for link in links), os.readlink(f"/proc/{pid}/cwd")
 
 
@@ -63,11 +78,15 @@ def test_a_rank_inherits_nothing_of_the_line_to_the_pct(machine: Machine) -> Non
 
 
 def test_launches_side_by_side_have_a_child_each_and_leave_one(machine: Machine) -> None:
-    both = [Launcher(machine, ["sleep", "2"]) for _ in range(2)]
+    until_told = ["bash", "-c", "trap 'exit 0' USR1; echo up; while :; do sleep 0.05; done"]
+    both = [Launcher(machine, until_told) for _ in range(2)]
     for launcher in both:
         launcher.go()
+        while len(launcher.output) < launcher.size:
+            launcher.read()
     wait_until(lambda: [len(machine.launch_children(f"n{n}")) for n in range(3)] == [2, 2, 2], "a child for each")
     for launcher in both:
+        launcher.send({"op": "signal", "signal": signal.SIGUSR1, "ranks": None})
         assert set(launcher.finish().values()) == {0}
     one_each(machine)
 

@@ -11,7 +11,7 @@ import pytest
 from agents.linux.processes import alive, start_time
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 from tests.support.yods import ranks_left
 
 SOON_S = 3.0
@@ -63,13 +63,13 @@ def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
         return [*ranks_left(mesh), *states(mesh), *owned, *sockets]
 
     while rest := left():
-        assert time.monotonic() - since < SOON_S, f"left behind: {rest}"
+        assert within(SOON_S, since), f"left behind: {rest}"
         time.sleep(0.05)
     assert rows(mesh, "SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL") == [(0,)]
     assert mesh.run("yod", "-sz", "8", "true").returncode == 0
 
 
-def test_killed(running: tuple[PrivateMesh, int]) -> None:
+def test_a_killed_yod_leaves_no_process_and_no_processor(running: tuple[PrivateMesh, int]) -> None:
     mesh, yod = running
     assert len(ranks_left(mesh)) == 16
     since = time.monotonic()

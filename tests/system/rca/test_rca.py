@@ -20,7 +20,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
 from tests.support.daemons import LOGIN, Daemons, Make
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 SOON_S = 3.0  # nothing is left of a killed launcher after this
 Launch = Callable[..., "Launched"]
@@ -106,7 +106,7 @@ def test_a_killed_launcher_is_cleared_away(mesh_of_two: Daemons, launch: Launch,
     since = time.monotonic()
     one.kill()
     wait_until(lambda: len(mesh_of_two.owners()) == 2, "the processors of the killed one are free", SOON_S)
-    assert time.monotonic() - since < SOON_S
+    assert within(SOON_S, since)
     assert ended(mesh_of_two, one.launcher)[:2] == ("ended", 1)
     assert ended(mesh_of_two, other.launcher)[0] == "pending"
     assert (tmp_path / "cleaned").read_text() == f"{one.launcher}\n"
@@ -199,7 +199,7 @@ def test_who_waited_and_was_killed_while_everybody_was_down_stands_before_nobody
         mesh_of_two.start(name)
     wait_until(lambda: waiting(mesh_of_two) == [in_line[2].pid], "only who lives is in line", SOON_S)
     told = [line["pid"] for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
-    assert sorted(told) == sorted(one.pid for one in in_line[:2])
+    assert set(told) == {one.pid for one in in_line[:2]}  # again and again, until a CPA has dealt with it
 
 
 def test_a_request_that_is_put_in_line_after_its_launcher_was_lost_leaves_it(mesh_of_two: Daemons) -> None:

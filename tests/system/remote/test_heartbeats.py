@@ -17,7 +17,7 @@ MESH, MASTER = "1f2e3d4c", b"m" * 32
 FIRST, SECOND = "b00710-00000001", "b00710-00000002"
 
 
-class FarNode:
+class RemoteNode:
     """Says what it is told to, as a PCT would, to an RCA at ``place``."""
 
     def __init__(self, name: str, place: tuple[str, int], boot_id: str = FIRST) -> None:
@@ -32,7 +32,7 @@ class FarNode:
         self.sequence += 1
         told = beat.Beat(
             self.name, self.boot_id, self.incarnation, self.sequence, kind=kind, flags=flags, epoch=self.epoch,
-            processors=4, agent="0.1.0", address=f"tls://127.0.0.1:9/{self.name}",
+            facts=beat.Facts(processors=4, agent="0.1.0", address=f"tls://127.0.0.1:9/{self.name}"),
         )  # fmt: skip
         return told.encode(self.key)
 
@@ -102,9 +102,9 @@ def rca(place: tuple[str, int], request: pytest.FixtureRequest) -> Iterator[Daem
 
 
 @pytest.fixture
-def node(rca: Daemons, place: tuple[str, int]) -> Iterator[FarNode]:
+def node(rca: Daemons, place: tuple[str, int]) -> Iterator[RemoteNode]:
     """The node n0, up."""
-    made = FarNode("n0", place)
+    made = RemoteNode("n0", place)
     try:
         wait_until(lambda: made.beat() == beat.UP, "the RCA takes its beats")
         wait_until(lambda: state(rca) == "up", "it is up in the database")
@@ -121,7 +121,7 @@ def told(daemons: Daemons, event: str) -> int:
     return sum(line["event"] == event and line.get("node") == "n0" for line in daemons.log("rca"))
 
 
-def test_beats_that_come_twice_or_late_are_heard_once(rca: Daemons, node: FarNode) -> None:
+def test_beats_that_come_twice_or_late_are_heard_once(rca: Daemons, node: RemoteNode) -> None:
     sent = [node.datagram() for _ in range(5)]
     for datagram in (sent[2], sent[0], sent[2], sent[4], sent[1], sent[3], sent[4]):
         node.send(datagram)
@@ -131,7 +131,7 @@ def test_beats_that_come_twice_or_late_are_heard_once(rca: Daemons, node: FarNod
     assert any("old" in line.get("reason", "") for line in rca.log("rca") if line["event"] == "beat_refused")
 
 
-def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: FarNode) -> None:
+def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: RemoteNode) -> None:
     """Neither the node's former life nor an RCA that has just started takes an old beat for a new one."""
     recorded = node.datagram()
     sequence = node.sequence
@@ -155,7 +155,7 @@ def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: FarNode) -> No
     assert states.get("n0", "down") == "down"
 
 
-def test_a_silent_node_is_given_up_and_comes_back_under_another_boot_id_alone(rca: Daemons, node: FarNode) -> None:
+def test_a_silent_node_is_given_up_and_comes_back_under_another_boot_id_alone(rca: Daemons, node: RemoteNode) -> None:
     wait_until(lambda: state(rca) == "suspect", "it is suspect", 6.0)
     assert node.beat() == beat.UP
     wait_until(lambda: state(rca) == "up", "a beat makes it up again")
@@ -171,7 +171,7 @@ def test_a_silent_node_is_given_up_and_comes_back_under_another_boot_id_alone(rc
     wait_until(lambda: state(rca) == "up", "it is up")
 
 
-def test_the_death_of_a_pct_is_noticed_at_once_and_the_next_one_is_welcome(rca: Daemons, node: FarNode) -> None:
+def test_the_death_of_a_pct_is_noticed_at_once_and_the_next_one_is_welcome(rca: Daemons, node: RemoteNode) -> None:
     node.send(node.datagram(kind=beat.GONE))
     wait_until(lambda: state(rca) == "suspect", "it is given to nobody", 5.0)
     late = node.datagram()
@@ -185,7 +185,7 @@ def test_the_death_of_a_pct_is_noticed_at_once_and_the_next_one_is_welcome(rca: 
     assert node.answer() is None and state(rca) == "up"
 
 
-def test_a_way_that_leads_in_one_direction_is_none(rca: Daemons, node: FarNode) -> None:
+def test_a_way_that_leads_in_one_direction_is_none(rca: Daemons, node: RemoteNode) -> None:
     def unheard() -> bool:
         assert node.beat(beat.UNHEARD) is not None  # it is answered all the same
         return state(rca) == "suspect"
@@ -196,7 +196,7 @@ def test_a_way_that_leads_in_one_direction_is_none(rca: Daemons, node: FarNode) 
 
 
 @pytest.mark.parametrize("rca", [3.0], indirect=True)  # of 5 s: a busy machine may hold this file up for one
-def test_an_outage_of_the_cpa_makes_no_node_down(rca: Daemons, node: FarNode) -> None:
+def test_an_outage_of_the_cpa_makes_no_node_down(rca: Daemons, node: RemoteNode) -> None:
     rca.kill("cpa-0")
     until = time.monotonic() + 5.0
     while time.monotonic() < until:
@@ -209,10 +209,10 @@ def test_an_outage_of_the_cpa_makes_no_node_down(rca: Daemons, node: FarNode) ->
 
 
 def test_a_stranger_and_a_node_without_the_time_are_not_there(rca: Daemons, place: tuple[str, int]) -> None:
-    other = FarNode("n1", place)
-    stranger = FarNode("n1", place)
+    other = RemoteNode("n1", place)
+    stranger = RemoteNode("n1", place)
     stranger.key = b"x" * 32
-    nobody = FarNode("n7", place)
+    nobody = RemoteNode("n7", place)
     try:
         assert stranger.beat() is None and nobody.beat() is None
         assert other.beat(beat.TIMELESS) == beat.GREET

@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 MARK = "987654"  # tells a rank from everything else on a host
 NAP = ("sleep", MARK)
 SLOW_TO_END = ("sh", "-c", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done", MARK)
-SOON_OVER = ("sh", "-c", "sleep 1", MARK)
+UNTIL_TOLD = ("sh", "-c", "trap 'exit 0' USR1; while :; do sleep 0.1; done", MARK)
 SIZE = 6
 VICTIMS = ("yod", "cpa-0", "rca", "pct", "launch child", "mariadbd")
 STATES = ("allocating", "loading", "held", "running", "signalling", "ending")
@@ -128,9 +128,10 @@ class Scene:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        self.start(*SOON_OVER)
+        yod = self.start(*UNTIL_TOLD)
         self.until("busy")
         with self.frozen():
+            yod.send_signal(signal.SIGUSR1)
             wait_until(lambda: not any(ranks(self.mesh)), "every rank has ended", 10.0, 0.02)
             time.sleep(0.2)
             yield
@@ -153,7 +154,9 @@ class Scene:
 
 
 @pytest.mark.parametrize(("state", "victim"), TABLE)
-def test_killed(mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str) -> None:
+def test_a_launch_goes_on_or_ends_whatever_is_killed(
+    mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str
+) -> None:
     scene = Scene(mesh, sql_server, large)
     enter: Callable[[], Any] = getattr(scene, state)
     with enter():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
-from tests.support.waiting import wait_until
+from tests.support.waiting import Process, patience, wait_until
 
 NAP = ("sleep", "987654")
 SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
@@ -67,9 +68,21 @@ class ManyLogins(FarMesh):
 
     def start_on(self, host: NamespaceHost, *words: str) -> subprocess.Popen[str]:
         """A command there that goes on."""
-        return subprocess.Popen(
+        process = Process(
             [*host.enter, *words], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self._started.append(process)
+        return process
+
+    def end_launches(self) -> None:
+        """End what a test that failed has left running."""
+        left = [one for one in self._started if one.poll() is None]
+        yods = [pid for host in (self.asker, self.own) for pid, words in host.processes().items() if "yod.py" in words]
+        for pid in [*yods, *(one.pid for one in left)] if left else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        for one in left:
+            one.communicate(timeout=20)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of the system database."""
@@ -102,6 +115,7 @@ def settled(mesh: ManyLogins) -> Iterator[None]:
     """Before each test every node knows every RCA; after it all is up, and all is free."""
     wait_until(lambda: all(knows_all(mesh, host) for host in mesh.hosts[:2]), "the nodes know three RCAs", 20.0, 0.1)
     yield
+    mesh.end_launches()
     wait_until(lambda: set(mesh.states().values()) == {"up"}, "every node is up", 30.0, 0.1)
     wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
 
@@ -123,7 +137,7 @@ def runs(mesh: ManyLogins, size: int = 4) -> None:
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "it runs", 20.0, 0.05)
 
 
-def test_each_launches(mesh: ManyLogins) -> None:
+def test_every_login_processor_launches(mesh: ManyLogins) -> None:
     for host in (mesh.asker, mesh.own):
         done = mesh.on(host, "yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; exit 3")
         assert (sorted(done.stdout.split()), done.returncode) == (["0", "1", "2", "3"], 3), done.stderr
@@ -177,7 +191,7 @@ def rca_of(mesh: ManyLogins, login: str) -> int:
     """The process of a login processor's RCA."""
     for host in (mesh.asker, mesh.own):
         if host.name == login:
-            return next(pid for pid, words in host.processes().items() if "agents.rca" in words)
+            return next(pid for pid, words in host.processes().items() if "start_command.py rca" in words)
     return mesh.pid_of("rca")
 
 
@@ -234,7 +248,7 @@ def test_one_without_cpas_asks_those_of_another_when_the_first_is_gone(mesh: Man
     keeper, cpa = mesh.pid_of("keeper"), mesh.pid_of("cpa-0")
     with standing([keeper]):
         os.kill(cpa, signal.SIGKILL)
-        assert launches() < 10.0
+        assert launches() < patience(10.0)
     wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 10.0, 0.1)
     launches()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import silence, wait_until
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_the_database_is_killed_while_a_launch_runs(mesh: FarMesh, sql_server: S
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "it runs", 20.0, 0.1)
     (launcher,) = mesh.json("showmesh")["launchers"]
     sql_server.kill()
-    time.sleep(5.0)  # longer than a node may be silent
+    time.sleep(silence(4.0) + 1.0)  # longer than a node may be silent
     sql_server.start()
     wait_until(lambda: mesh.run("showmesh", "--json").returncode == 0, "the database is back", 20.0, 0.2)
     assert set(mesh.states().values()) == {"up"}

@@ -181,11 +181,13 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
 
 
 def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
-    yod = storm.start("yod", "-sz", str(ALL), "sleep", "2", env=LEFT)
-    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == ALL, "it runs")
+    yod = started(storm, LEFT, ALL)
     assert storm.run("mesh", "side", "set", "left=open").returncode != 0
-    storm.run("mesh", "side", "set", "left=open", "--wait", "30", check=True)
-    assert yod.wait(10) == 0
+    waits = storm.start("mesh", "side", "set", "left=open", "--wait", "300")
+    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
+    assert waits.poll() is None
+    end(yod)
+    assert waits.wait(30) == 0
     assert sides(storm) == [(0, 1, 0), (2, 8, ALL)]
     wait_until(
         lambda: most(storm, RIGHT) == ALL and columns(storm, RIGHT, ALL) == {2, 3, 4, 5, 6}, "all is the right's"

@@ -15,7 +15,7 @@ import pytest
 from redmesh.start_command import start_command
 from tests.support.mesh import PrivateMesh
 from tests.support.others import commands_for_others, python_for_others
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 
@@ -40,7 +40,7 @@ def _as_nobody(mesh: PrivateMesh, *command: str) -> subprocess.CompletedProcess[
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
     return subprocess.run(
-        command, env=mesh.env, cwd="/", preexec_fn=become, capture_output=True, text=True, timeout=60,
+        command, env=mesh.env, cwd="/", preexec_fn=become, capture_output=True, text=True, timeout=patience(60),
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -117,12 +117,12 @@ def test_sockets_of_another_user(mesh: PrivateMesh, launcher: int, directory_mod
 def test_a_command_that_another_starts_finds_the_packages_or_says_what_is_missing(tmp_path: Path) -> None:
     """A bare interpreter, which has neither our packages nor what they require on its path."""
     start = [sys.executable, "-I", "-S", start_command("")[2]]
-    told = subprocess.run([*start, "console.cli.yod.command", "--version"], capture_output=True, text=True, cwd="/")
+    told = subprocess.run([*start, "yod", "--version"], capture_output=True, text=True, cwd="/")
     assert (told.returncode, told.stderr) == (0, "") and told.stdout.startswith("yod")
     alone = tmp_path / "redmesh"
     alone.mkdir()
     shutil.copy(start[-1], alone)
     start[-1] = str(alone / "start_command.py")
-    told = subprocess.run([*start, "console.cli.mesh.command", "status"], capture_output=True, text=True, cwd="/")
+    told = subprocess.run([*start, "mesh", "status"], capture_output=True, text=True, cwd="/")
     assert told.returncode == 125 and told.stderr.count("\n") == 1
     assert told.stderr.startswith(f"mesh: the packages in {tmp_path} cannot be loaded: ModuleNotFoundError")

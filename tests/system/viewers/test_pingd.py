@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -16,10 +16,14 @@ __all__ = ["one_mesh", "yods"]
 NO_QUESTION = "-NoInquire"
 
 
-def launched(yods: PrivateMesh, size: int, script: str = "sleep 60") -> tuple["subprocess.Popen[str]", int]:
-    """A running launch and its launcher's id."""
+def launched(yods: PrivateMesh, size: int, trap: str = ":") -> tuple["subprocess.Popen[str]", int]:
+    """A launch all of whose ranks run, and its launcher's id."""
     before = set(sockets(yods))
-    process = yods.start("yod", "-sz", str(size), "sh", "-c", script, stderr=subprocess.PIPE, text=True)
+    script = f"{trap}; echo up; sleep 60 & wait; wait"
+    process = yods.start(
+        "yod", "-sz", str(size), "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and [process.stdout.readline() for _ in range(size)] == ["up\n"] * size
     name = wait_until(lambda: set(sockets(yods)) - before, "its socket is there").pop()
     return process, int(name[4:-5])
 
@@ -60,7 +64,7 @@ def test_a_listing_of_what_is_not_there_is_no_error(yods: PrivateMesh) -> None:
 
 def test_interrupt_and_kill(yods: PrivateMesh) -> None:
     first, one = launched(yods, 2)
-    deaf, two = launched(yods, 2, "trap '' TERM; sleep 60 & wait; wait")
+    deaf, two = launched(yods, 2, "trap '' TERM")
     done = yods.run("pingd", "-job", str(one), "-interrupt", NO_QUESTION)
     assert done.returncode == 0 and done.stdout == f"SIGTERM sent to launcher {one}\n"
     assert first.wait(5) == 143
@@ -69,7 +73,7 @@ def test_interrupt_and_kill(yods: PrivateMesh) -> None:
     done = yods.run("pingd", "-job", str(two), "-kill", "-N")
     assert done.returncode == 0 and done.stdout == f"killed: launcher {two}\n"
     assert free(yods) == 8, "they are free when it is said"
-    assert deaf.wait(5) == 143 and time.monotonic() - begun < 5, "it had been told to end before"
+    assert deaf.wait(5) == 143 and within(5, begun), "it had been told to end before"
     ended = [entry for entry in yods.json("mesh", "history") if entry["id"] == two]
     assert ended and ended[0]["abnormal"]
 
@@ -126,7 +130,7 @@ def test_nodes_out_and_back(yods: PrivateMesh) -> None:
     assert [row[2] for row in rows(yods, "-all")] == ["free"] * 8
 
 
-def test_reservations(yods: PrivateMesh) -> None:
+def test_processors_are_reserved_for_a_user_and_free_again(yods: PrivateMesh) -> None:
     assert yods.run("pingd", "n3", "-reserve", "nobody", NO_QUESTION).stdout == "reserved: 6..7\n"
     assert [row[2] for row in rows(yods, "n3")] == ["reserved"] * 2
     assert yods.run("pingd", "n3", "-reserve", "no such user", NO_QUESTION).returncode == 125

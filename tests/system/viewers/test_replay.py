@@ -14,7 +14,7 @@ from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
 MACHINE = Path(__file__).parents[3] / "examples" / "red_storm.toml"
-JOBS = 120
+JOBS = 60
 Book = list[tuple[str, int, int | None, bool, str]]
 
 

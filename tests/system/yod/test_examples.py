@@ -14,7 +14,7 @@ EXAMPLES = ROOT / "examples"
 
 
 @needs_mpich
-def test_heat(yods: PrivateMesh, tmp_path: Path) -> None:
+def test_heat_gives_the_same_result_on_any_number_of_ranks(yods: PrivateMesh, tmp_path: Path) -> None:
     heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
     means = []
     for size in (1, 4, 8):
@@ -52,14 +52,14 @@ def test_pi_with_mpi4py(yods: PrivateMesh) -> None:
     assert told == "pi is 3.1415926536, by 4 ranks\n"
 
 
-def test_ddp(yods: PrivateMesh) -> None:
+def test_torch_ddp_trains_to_the_same_weights(yods: PrivateMesh) -> None:
     python = python_with("torch.distributed")
     told = yods.run("yod", "-sz", "4", python, str(EXAMPLES / "torch" / "ddp.py"), check=True).stdout
     found = re.fullmatch(r"4 ranks, the same weights: True, off by ([\d.]+), at 127.0.0.1\n", told)
     assert found and float(found[1]) < 0.05
 
 
-def test_a_farm(yods: PrivateMesh, tmp_path: Path) -> None:
+def test_a_farm_runs_every_task_and_counts_failures(yods: PrivateMesh, tmp_path: Path) -> None:
     farm = str(EXAMPLES / "farm" / "farm.sh")
     told = yods.run("yod", "-sz", "3", farm, str(EXAMPLES / "farm" / "tasks"), check=True).stdout
     assert sorted(told.splitlines()) == sorted(
@@ -71,12 +71,12 @@ def test_a_farm(yods: PrivateMesh, tmp_path: Path) -> None:
     assert "task 4 on n0: failed with 1" in bad.stderr, "a last line without an end counts"
 
 
-def test_a_sweep(yods: PrivateMesh) -> None:
+def test_a_sweep_launches_from_python(yods: PrivateMesh) -> None:
     told = yods.run(sys.executable, str(EXAMPLES / "python" / "sweep.py"), check=True).stdout
     assert sorted(told.splitlines()) == ["100: 0 100 200 300", "10: 0 10 20 30", "1: 0 1 2 3"]
 
 
-def test_dask_workers(yods: PrivateMesh) -> None:
+def test_dask_workers_compute(yods: PrivateMesh) -> None:
     python = python_with("distributed")
     ours = {"PYTHONPATH": str(EXAMPLES.parent)}  # that Python need not have redmesh
     assert (

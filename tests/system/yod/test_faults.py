@@ -13,7 +13,7 @@ import pytest
 from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.slow_files import slow_file
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until, within
 from tests.support.yods import free, ranks_left
 
 SLOW = ("sh", "-c", "touch up$YOD_RANK; sleep 0.8; echo done$YOD_RANK; exit 3")
@@ -58,7 +58,7 @@ def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> 
     began = time.monotonic()
     process.communicate(timeout=20)
     assert process.returncode == 3
-    assert 3.0 < time.monotonic() - began < 9.0
+    assert time.monotonic() - began > 3.0 and within(9.0, began)
     os.kill(pid, signal.SIGCONT)
     all_free(private)
     assert [launch["exit_status"] for launch in private.json("mesh", "history")] == [3]
@@ -176,7 +176,7 @@ def test_the_database_does_not_answer(mesh: MakeMesh) -> None:
         refused = private.run("yod", "true", timeout_s=20)
         assert refused.returncode == 125 and refused.stderr.count("\n") <= 2
         assert "database" in refused.stderr.lower()
-        assert time.monotonic() - began < 7.0
+        assert within(7.0, began)
         process.communicate(timeout=20)
         assert process.returncode == 3, "a running job ends as it would"
     finally:
@@ -205,7 +205,7 @@ def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
         os.kill(pid, signal.SIGCONT)
     assert done.returncode == 125
     assert "n1" in done.stderr and "Traceback" not in done.stderr
-    assert took < 15.0
+    assert took < patience(15.0)
     wait_until(lambda: not ranks_left(private), "no rank is left")
 
 
@@ -218,7 +218,7 @@ def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -
         assert process.stderr is not None
         began = time.monotonic()
         line = process.stderr.readline()
-        assert "n0" in line and 1.5 < time.monotonic() - began < 4.0
+        assert "n0" in line and time.monotonic() - began > 1.5 and within(4.0, began)
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
@@ -307,7 +307,7 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
 
 
 def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(mesh: MakeMesh) -> None:
-    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="2", REDMESH_SILENT_S="60")
+    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="5", REDMESH_SILENT_S="60")
     private.kill("cpa-0", signal.SIGSTOP)
     yod = private.start("yod", "-sz", "4", "hostname", stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -324,8 +324,15 @@ def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(me
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="root mounts a slow file system")
 def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh: MakeMesh, tmp_path: Path) -> None:
-    private = mesh(processors=4, nodes=2, REDMESH_PENDING_S="10", REDMESH_LOADING_S="12")
-    rate, seconds = 500_000, 30
+    pending_s, rate = int(patience(3)), 500_000
+    private = mesh(
+        processors=4,
+        nodes=2,
+        REDMESH_PENDING_S=str(pending_s),
+        REDMESH_LOADING_S=str(pending_s + 1),
+        REDMESH_SILENT_S="60",
+    )
+    seconds = 3 * pending_s
     program = tmp_path / "program"
     shutil.copy("/bin/true", program)
     os.truncate(program, seconds * rate)
@@ -335,7 +342,7 @@ def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh:
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began > seconds
     asked = [line for line in (private.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"loading"' in line]
-    assert len(asked) >= seconds / 10 - 2, "its reservation was renewed again and again"
+    assert len(asked) >= 2, "its reservation was renewed again and again"
 
 
 def _asks_a_cpa(pid: int) -> bool:

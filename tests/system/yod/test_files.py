@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.node.paths import YODIO
+from agents.pct.files.yodio import YODIO
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
@@ -37,7 +37,7 @@ def python(mesh: PrivateMesh, text: str, *options: str, size: int = 1) -> subpro
     return mesh.run(*words, env={"PYTHONDONTWRITEBYTECODE": "1"})
 
 
-def test_the_command(yods: PrivateMesh, data: Path) -> None:
+def test_yodio_reads_lists_and_writes_files_of_the_login_side(yods: PrivateMesh, data: Path) -> None:
     assert (
         yods.run("yod", "-io", "data", "yodio", "cat", "hello", str(data / "hello"), check=True).stdout == "hello\n" * 2
     )
@@ -74,7 +74,7 @@ def test_errors_are_one_line_and_status_one(yods: PrivateMesh, data: Path) -> No
     assert yods.run("yod", "-io", "none", "true").returncode == 2
 
 
-def test_several_directories(yods: PrivateMesh, data: Path) -> None:
+def test_several_directories_are_served_each_with_its_rights(yods: PrivateMesh, data: Path) -> None:
     other = yods.home / "other"
     other.mkdir()
     (other / "x").write_text("other\n")
@@ -139,7 +139,7 @@ def test_the_file_object_is_like_the_built_in(yods: PrivateMesh, data: Path) -> 
         (yods.work / f"here-{rank}").unlink()
 
 
-def test_module_functions(yods: PrivateMesh, data: Path) -> None:
+def test_every_function_of_the_yodio_module_works(yods: PrivateMesh, data: Path) -> None:
     names = sorted(f"f{number:04}" for number in range(2500))  # more than one page
     (data / "many").mkdir()
     for name in names:

@@ -14,7 +14,7 @@ import pytest
 from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.terminals import Typist
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]  # fixtures
@@ -171,7 +171,7 @@ def test_held_ranks_have_run_nothing_and_a_debugger_may_attach(yods: PrivateMesh
     if os.access("/usr/bin/gdb", os.X_OK):
         looked = subprocess.run(
             ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pids[0]), "-ex", "backtrace"],
-            capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=patience(30), stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert "_start" in looked.stdout, looked.stdout + looked.stderr  # the loader's: nothing of the program has run
     yods.run("yod", "--release", launcher_soon(yods), check=True)

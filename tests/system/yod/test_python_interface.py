@@ -25,7 +25,7 @@ def here(yods: PrivateMesh, monkeypatch: pytest.MonkeyPatch) -> PrivateMesh:
     return yods
 
 
-def test_one_line(here: PrivateMesh) -> None:
+def test_run_returns_output_exits_and_nodes_of_every_rank(here: PrivateMesh) -> None:
     result = redmesh.run(["sh", "-c", "echo $YOD_RANK; echo e >&2"], size=4)
     assert sorted(result.text.split()) == ["0", "1", "2", "3"] and result.stderr == b"e\n" * 4
     assert result.by_rank == {rank: b"%d\n" % rank for rank in range(4)}
@@ -104,7 +104,7 @@ def test_stacks_of_a_launch(here: PrivateMesh) -> None:
         redmesh.stacks(99999)
 
 
-def test_signals(here: PrivateMesh) -> None:
+def test_a_signal_reaches_every_rank(here: PrivateMesh) -> None:
     script = "trap 'echo caught; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
     with redmesh.launch(["sh", "-c", script], size=3) as job:
         ready = 0

@@ -12,7 +12,7 @@ import pytest
 
 from agents.link.client import Client
 from tests.support.mesh import MakeMesh, PrivateMesh, Run
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 from tests.support.yods import free, ranks_left
 
 SOON = {"REDMESH_FAILED_S": "1"}  # a node that was reported and lives is back after a second
@@ -60,9 +60,11 @@ def test_a_pct_that_stands_still(mesh: MakeMesh, node: str, size: int) -> None:
         )
         assert process.stderr is not None
         outstanding = process.stderr.readline()
-        assert 1.5 < time.monotonic() - began < 4.0 and node in outstanding, "after two seconds it says who is awaited"
+        assert time.monotonic() - began > 1.5 and within(4.0, began) and node in outstanding, (
+            "after two seconds it says who is awaited"
+        )
         again = process.stderr.readline()
-        assert time.monotonic() - began < 10.0
+        assert within(10.0, began)
         assert node in again and "trying other nodes (1 of 3)" in again
         out, rest = process.communicate(timeout=20)
         ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, rest), node, size)
@@ -81,7 +83,7 @@ def test_a_pct_that_dies_with_the_load(mesh: MakeMesh, node: str) -> None:
         began = time.monotonic()
         out, said = process.communicate(timeout=20)
     assert process.returncode == 0, said
-    assert time.monotonic() - began < 10.0 and len(out.splitlines()) == 4
+    assert within(10.0, began) and len(out.splitlines()) == 4
     assert node in said and "trying other nodes" in said
     nothing_left(private)
 
@@ -94,7 +96,7 @@ def test_a_pct_that_cannot_be_reached(mesh: MakeMesh, node: str) -> None:
         socket.rename(private.run_dir / "away")
         began = time.monotonic()
         done = private.run("yod", "-sz", "4", *SAY)
-        assert time.monotonic() - began < 10.0
+        assert within(10.0, began)
         (private.run_dir / "away").rename(socket)
     ran_elsewhere(done, node, 4)
     private.kill(node)  # nobody could tell it that it was reported: it is out until it has another life
@@ -122,7 +124,7 @@ def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
     began = time.monotonic()
     out, said = process.communicate(timeout=30)
     ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, said), "n2", 8)
-    assert "n2: silent for 6 s; trying other nodes" in said and time.monotonic() - began < 20.0
+    assert "n2: silent for 6 s; trying other nodes" in said and within(20.0, began)
     nothing_left(private)
 
 
@@ -134,7 +136,7 @@ def test_a_launch_child_that_dies_is_no_nodes_fault(mesh: MakeMesh, node: str, n
     os.kill(launch_child(private, node), number)
     began = time.monotonic()
     _, said = process.communicate(timeout=10)
-    assert time.monotonic() - began < 3.0
+    assert within(3.0, began)
     assert process.returncode == 125 and said.count("\n") == 1
     assert said.startswith(f"yod: {node}: its launch child") and number.name in said
     assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
@@ -153,7 +155,7 @@ def test_a_launch_child_that_stands_still_while_it_is_killed(mesh: MakeMesh) -> 
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
     _, said = process.communicate(timeout=20)
-    assert time.monotonic() - began < 11.0
+    assert within(11.0, began)
     assert process.returncode in (130, 137) and "no word yet from n1" in said and "given up" in said
     nothing_left(private)
 
@@ -163,7 +165,7 @@ def test_with_no_other_nodes_one_line_names_it(mesh: MakeMesh) -> None:
     with stopped(private, "n0"):
         began = time.monotonic()
         done = private.run("yod", "-quiet", "true", timeout_s=30)
-        assert time.monotonic() - began < 11.0
+        assert within(11.0, began)
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.count("\n") == 1 and "n0: silent for 6 s" in done.stderr
     nothing_left(private)

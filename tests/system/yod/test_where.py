@@ -282,7 +282,7 @@ def test_what_ranks_get(mesh8: PrivateMesh) -> None:
     assert missing.returncode == 0 and "NOSUCH" in missing.stderr
 
 
-def test_another_cpa(mesh8: PrivateMesh) -> None:
+def test_a_cpa_is_chosen_by_name_or_socket(mesh8: PrivateMesh) -> None:
     pids = {name: mesh8.pid_of(name) for name in ("cpa-0", "cpa-1")}
     log = mesh8.state / "log"
     for address in ("cpa-1", str(mesh8.run_dir / "cpa-1.sock")):

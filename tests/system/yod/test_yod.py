@@ -15,7 +15,7 @@ import pytest
 from redmesh.events import BadExit, read_event
 from tests.support.mesh import PrivateMesh
 from tests.support.terminals import Typist
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -77,7 +77,7 @@ def test_what_every_rank_is_told(yods: PrivateMesh) -> None:
         ("exit 255", 255, "rank 0-3 on n0-n1: exit 255"),
     ],
 )
-def test_exit_statuses(yods: PrivateMesh, script: str, status: int, row: str) -> None:
+def test_yod_exits_with_the_highest_status_of_a_rank(yods: PrivateMesh, script: str, status: int, row: str) -> None:
     done = yods.run("yod", "-sz", "4", "sh", "-c", script)
     assert done.returncode == status
     assert row in done.stderr
@@ -220,7 +220,7 @@ def test_the_usage_log(yods: PrivateMesh) -> None:
     assert (yods.state / "usage.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_json(yods: PrivateMesh) -> None:
+def test_json_has_an_event_for_every_step(yods: PrivateMesh) -> None:
     import base64
 
     done = yods.run("yod", "-json", "-sz", "2", "sh", "-c", "printf 'out\\377'; printf err >&2; exit $YOD_RANK")
@@ -314,7 +314,7 @@ def test_a_reader_that_stands_still_costs_no_memory(yods: PrivateMesh, option: l
     assert process.wait(10) == 130
 
 
-def test_labels(yods: PrivateMesh) -> None:
+def test_labels_name_the_rank_of_every_line(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-sz", "3", "-label", "sh", "-c", "printf 'a\\nb'; printf 'e\\n' >&2", check=True)
     assert sorted(done.stdout.splitlines()) == ["0: a", "0: b", "1: a", "1: b", "2: a", "2: b"]
     assert sorted(done.stderr.splitlines()) == ["0: e", "1: e", "2: e"]
@@ -344,11 +344,11 @@ def test_events_that_nobody_can_have_end_the_launch_before_it_is_loaded(yods: Pr
         done = yods.run("bash", "-c", f"(sleep 0.2; yod -json sleep 30) {stdout}; exit ${{PIPESTATUS[0]}}")
         told = "yod: standard output cannot be written: No space left on device\n" if status == 125 else ""
         assert (done.returncode, done.stderr) == (status, told)
-        assert time.monotonic() - began < 1.9, "a clean-up of what was never loaded was waited for"
+        assert within(1.9, began), "a clean-up of what was never loaded was waited for"
     assert ranks_left(yods) == {}
 
 
-def test_closed_descriptors(yods: PrivateMesh) -> None:
+def test_yod_runs_with_closed_descriptors(yods: PrivateMesh) -> None:
     script = "echo out; echo err >&2; cat; exit 3"
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
         done = yods.run("bash", "-c", f"yod -sz 2 sh -c '{script}' {closed}")

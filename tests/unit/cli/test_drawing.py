@@ -76,7 +76,7 @@ def test_the_legend_names_and_counts_every_state() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "00:00:00"), (-3, "00:00:00"), (142614.9, "39:36:54")])
-def test_elapsed(seconds: float, text: str) -> None:
+def test_elapsed_time_is_hours_minutes_seconds(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
 
 

@@ -36,7 +36,9 @@ def test_the_tree_is_the_parsers() -> None:
         (["yod", "-timi"], ["-timing"]),
     ],
 )
-def test_bash(words: list[str], offers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_completes_words_and_prefixes(
+    words: list[str], offers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "script").write_text(scripts("bash", capsys))
     line = " ".join(f"'{word}'" for word in words)
     code = (

@@ -6,7 +6,7 @@ from console.cli.options.parser import Word, forms, help_text, parse
 from console.errors import UsageError
 
 TABLE = [
-    Word("sz", "int", "how many", twin="size", letter="n", metavar="N", original=True),
+    Word("sz", "int", "how many", twins="size", letter="n", metavar="N", original=True),
     Word("list", "text", "which", original=True),
     Word("show", "flag", "only show", original=True),
     Word("label", "flag", "name the rank"),

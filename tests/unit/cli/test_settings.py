@@ -41,7 +41,7 @@ def here(text: str, mode: int = 0o644) -> Path:
     return path
 
 
-def test_defaults(place: dict[str, str]) -> None:
+def test_settings_have_defaults_without_a_file(place: dict[str, str]) -> None:
     settings = load(environ=place)
     assert settings.database == f"sqlite://{place['XDG_STATE_HOME']}/redmesh/mesh.db"
     assert (settings.nodes, settings.fanout, settings.idle_s) == (1, 32, 1800)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from console import recording
 from console.recording import Fold, Recording, RecordingError
 from console.tui.model.machine import Machine
+from console.tui.replay_app import instant
 from console.tui.sources.replay import Player
-from console.tui.sources.replay_app import instant
 from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, ProcessorRow, Reading
 
 MESH = MeshRow("b007", "main", None, 1, 0, 0, 0.0)

@@ -90,7 +90,7 @@ def test_a_kept_picture_is_a_picture_read_anew(store: Store, machine: Machine) -
     assert done > 150
 
 
-def test_folding() -> None:
+def test_folded_ids_unfold_to_the_same() -> None:
     assert fold([]) == "" and unfold("") == []
     assert fold([0, 1, 2, 3, 8]) == "0..3,8"
     assert fold([3, 2, 1]) == "3,2,1" and fold([5, 6, 1, 2]) == "5..6,1..2"

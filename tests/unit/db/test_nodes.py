@@ -229,7 +229,7 @@ def test_transitions_name_states_and_events_that_are_there() -> None:
         assert before in reachable
 
 
-def test_lateness() -> None:
+def test_an_event_of_an_earlier_incarnation_is_late() -> None:
     assert is_late("b", 2, "b", 1, NodeEvent.REGISTERED)
     assert not is_late("b", 2, "b", 2, NodeEvent.REGISTERED)
     assert not is_late("b", 2, "c", 1, NodeEvent.REGISTERED)

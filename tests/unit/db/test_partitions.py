@@ -3,9 +3,9 @@
 import pytest
 
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.allocate import Allocation
 from db.allocation.free import Machine
 from db.allocation.partitions import Created, PartitionDemand, PartitionInUse
+from db.allocation.types import Allocation
 from db.errors import Denied, Expired, Invalid, NotEnough, TakenBesides
 from db.machine.nodes import node_down
 from db.machine.reservations import reserve, set_mode
@@ -83,7 +83,7 @@ def test_a_lost_launcher_or_node_sets_the_jobs_error(store: Store, machine: Mach
     assert [of(store, made, "batch_job_error")[0] for made in (lost, struck, spared)] == [1, 1, 0]
 
 
-def test_destroying(store: Store, machine: Machine) -> None:
+def test_a_partition_is_destroyed_with_its_cookie_when_unused_or_by_force(store: Store, machine: Machine) -> None:
     made = create(store, machine, 8)
     running = inside(store, machine, made, 3)
     for cookie in ("", made.allocation_cookie):

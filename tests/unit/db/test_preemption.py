@@ -34,7 +34,7 @@ def test_the_youngest_that_are_enough_are_told_once(store: Store, machine: Machi
     (created,) = store.read("SELECT created_at FROM launcher WHERE id = ?", (nice[2].launcher,))[0]
     assert 299 < rows[nice[2].launcher] - created < 330
     kinds = [row[0] for row in store.read("SELECT kind FROM event WHERE launcher IS NOT NULL")]
-    assert kinds.count("gives_way") == 2
+    assert kinds.count("preempted") == 2
     for one in nice[1:]:
         give_back(store, one)
     got = take(store, machine, 6)

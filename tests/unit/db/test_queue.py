@@ -11,7 +11,7 @@ from db.allocation.waiting_requests import Wait
 from db.errors import Invalid
 from db.store.store import Store
 from db.views import history
-from tests.support.stores import LOGIN, define, first, give_back, key, take
+from tests.support.stores import LOGIN, define, first, give_back, insert, key, take
 
 
 def wait(size: int = 1, **more: object) -> Wait:
@@ -44,7 +44,7 @@ def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
     assert waiting_requests.head(store).request_key == stays.request_key
 
 
-def test_deadlines(store: Store, machine: Machine) -> None:
+def test_late_and_orphaned_requests_are_dropped(store: Store, machine: Machine) -> None:
     made = partitions.create(store, machine, PartitionDemand(key(), "7", "ada", 1000, 2), first)
     late, orphan, stays = wait(wait_s=0.05), wait(partition=made.partition), wait()
     for one in (late, orphan, stays):
@@ -88,7 +88,7 @@ def test_trimming_by_rows_and_days(store: Store, machine: Machine) -> None:
 def test_trimming_many_goes_in_small_steps(store: Store) -> None:
     define(store)
     rows = [(float(number), "note", "x") for number in range(1000)]
-    store.run(lambda t: t.insert_rows("event", ("at", "kind", "text"), rows))
+    store.run(lambda t: insert(t, "event", ("at", "kind", "text"), rows))
     before = store.read("SELECT counter FROM mesh")[0][0]
     assert history.trim(store, 36500.0, 10, steps=1) == history.AT_ONCE, "a little at a time, for a CPA"
     assert history.trim(store, 36500.0, 10) >= 790

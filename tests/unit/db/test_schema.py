@@ -7,10 +7,10 @@ from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.schema.accounts import Account
 from db.schema.install import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
-from db.schema.models import SECRET_COLUMNS, TABLES
+from db.schema.models import SECRET_COLUMNS, TABLES, columns_of
 from db.store import drivers
 from db.store.store import Store, open_store
-from db.views.questions import QUESTIONS
+from db.views import texts
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define, take
@@ -20,13 +20,12 @@ CPA, VIEWER = Account("cpa", "localhost", "cpa's secret"), Account("viewer", "lo
 
 def test_migrations_make_what_the_models_say(store: Store) -> None:
     store.connect()
-    for model in TABLES:
-        table = model._meta.table_name
+    for table, model in TABLES.items():
         there = {column.name: column.null for column in store.db.get_columns(table)}
-        said = {field.column_name: field.null for field in model._meta.sorted_fields}
+        said = {field.column_name: field.null for field in columns_of(model)}
         assert there == said, table
         indexed = {tuple(index.columns): bool(index.unique) for index in store.db.get_indexes(table)}
-        for field in model._meta.sorted_fields:
+        for field in columns_of(model):
             if field.unique:
                 assert indexed.get((field.column_name,)) is True, (table, field.name)
             elif field.index and not field.primary_key:
@@ -58,7 +57,14 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     finally:
         schema.LOCK_S = waited
         holder.close()
-    assert migrate(url) == ["0001_first", "0002_nice", "0003_sides", "0004_rcas", "0005_seen_by_side"]
+    assert migrate(url) == [
+        "0001_first",
+        "0002_nice",
+        "0003_sides",
+        "0004_rcas",
+        "0005_seen_by_side",
+        "0006_state_location",
+    ]
 
 
 @pytest.fixture
@@ -75,22 +81,27 @@ def granted(sql_server: Server) -> tuple[str, str]:
 
 def test_the_viewer_sees_all_but_the_cookies(sql_server: Server, granted: tuple[str, str]) -> None:
     cpa_url, viewer_url = granted
-    with open_store(cpa_url) as store, open_viewer(viewer_url) as viewer:
+    with open_store(cpa_url) as store, open_viewer(viewer_url) as viewer, open_viewer(cpa_url) as tables:
         define(store)
+        before = viewer.counter()
         taken = take(store, Machine(), 3)
         reading = viewer.read()
+        for since in (None, before, reading.counter):  # by procedures as from the tables
+            assert viewer.read(since)._replace(now=0.0) == tables.read(since)._replace(now=0.0)
+        assert viewer.events() == tables.events() and viewer.launcher(taken.launcher) == tables.launcher(taken.launcher)
         assert [row.id for row in reading.launchers] == [taken.launcher]
         assert viewer.events() and viewer.history() == [] and viewer.waiting() == [] and viewer.resources() == []
         assert viewer.read(reading.counter).processors == []
     connection = pymysql.connect(unix_socket=sql_server.socket, user="viewer", password="v", database="granted__view")
     with connection, connection.cursor() as cursor:
+        asked = str([text for text in vars(texts).values() if isinstance(text, tuple)])
         for table, columns in SECRET_COLUMNS.items():
             for name in (table, f"granted.`{table}`"):
                 with pytest.raises(pymysql.err.MySQLError):
                     cursor.execute(f"SELECT * FROM {name}")
             cursor.execute("SELECT routine_definition FROM information_schema.routines WHERE routine_definition <> ''")
             assert cursor.fetchall() == ()
-            assert not any(f"`{column}`" in question for column in columns for question in QUESTIONS.values())
+            assert not any(f"`{column}`" in asked for column in columns)
         for statement in (
             "UPDATE mesh SET counter = 0",
             "DELETE FROM event",

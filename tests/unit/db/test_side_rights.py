@@ -18,6 +18,7 @@ from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
+from tests.support.stores import insert
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
 
 
@@ -38,7 +39,7 @@ def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
         # so many nodes that the server looks at the launchers first
         more = [(100 + n, f"more{n}", "compute", "", "up", "", "", "", 0, "", "", 0.0, 2, 1) for n in range(2000)]
         columns = ("id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca")
-        store.run(lambda t: t.insert_rows("node", (*columns, "state_at", "side", "side_from"), more))
+        store.run(lambda t: insert(t, "node", (*columns, "state_at", "side", "side_from"), more))
         store.execute("ANALYZE TABLE node, launcher").fetchall()
         yield store, url
 
@@ -64,9 +65,9 @@ def test_the_account_has_its_procedures_and_nothing_else(sides: tuple[Store, str
             "SELECT id FROM side_attacked.node",
             "SELECT id FROM launcher",
             "SELECT changed FROM mesh",
-            f"CALL side_attacked_{RIGHT}.history(9)",
-            f"CALL side_attacked_{LOGIN}.history(9)",
-            "CALL side_attacked__view.history(9)",
+            f"CALL side_attacked_{RIGHT}.launchers_ended(9)",
+            f"CALL side_attacked_{LOGIN}.launchers_ended(9)",
+            "CALL side_attacked__view.launchers_ended(9)",
             "SHOW CREATE VIEW launcher",
             "SHOW CREATE TABLE side_attacked.launcher",
             "SHOW COLUMNS FROM launcher",
@@ -77,7 +78,7 @@ def test_the_account_has_its_procedures_and_nothing_else(sides: tuple[Store, str
             "DELETE FROM event",
             "INSERT INTO event (id) VALUES (1)",
             "DROP VIEW launcher",
-            "DROP PROCEDURE history",
+            "DROP PROCEDURE launchers_ended",
             "CREATE TABLE x (a INT)",
             "CREATE TEMPORARY TABLE x (a INT)",
             "CREATE VIEW x AS SELECT 1",
@@ -110,7 +111,7 @@ def lock_all_that_can_be(url: str, locking: str) -> Any:
     cursor = connection.cursor()
     for statement in locking.split("; "):
         cursor.execute(statement.replace("'its'", f"'{id(connection)}'"))
-    calls = ["CALL counter()", "CALL history(100)", "CALL launcher(1)", "CALL events_after(0, 100)"]
+    calls = ["CALL counter()", "CALL launchers_ended(100)", "CALL launcher(1)", "CALL events_after(0, 100)"]
     calls += [
         "CALL reading(0, 0)",
         "CALL reading(NULL, 1)",

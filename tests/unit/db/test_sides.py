@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.allocation.allocate import Allocation, Demand, allocate, decide
+from db.allocation.allocate import allocate, decide
 from db.allocation.finish import finish
 from db.allocation.free import Machine
 from db.allocation.shape import Segment, Shape
+from db.allocation.types import Allocation, Demand
 from db.allocation.waiting_requests import Wait, enqueue, line
 from db.errors import Denied, NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_down, node_up

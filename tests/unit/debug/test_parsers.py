@@ -76,7 +76,7 @@ def test_gdb_in_a_handler_and_without_symbols() -> None:
     assert len(thread.frames) == 12 and functions(thread)[1] == "" and thread.frames[1].address
 
 
-def test_py_spy() -> None:
+def test_py_spy_output_becomes_frames_of_each_thread() -> None:
     main, worker = parse_py_spy(recorded("py-spy"))
     assert main.name == "MainThread" and worker.name == "worker (2)"
     assert main.frames == [

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from console.cli.mesh.host_progress import Silent
-from console.deploy.agent.upgrade import refuse_strangers
-from console.deploy.hosts.checks import _from_facts
 from console.deploy.hosts.description import Host, read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import State
-from console.deploy.hosts.worker_pool import HostTask, WorkerPool, _clock_off
 from console.deploy.mesh import plan
+from console.deploy.mesh.checks import _from_facts
+from console.deploy.mesh.upgrade import refuse_strangers
 from console.deploy.ssh.connection import HostFailed, _host_and_port
+from console.deploy.ssh.worker_pool import HostTask, WorkerPool, _clock_off
 from console.settings import Settings, load
 
 WELL = {
@@ -52,7 +52,7 @@ def errand(settings: Settings, host: Host, **facts: Any) -> HostTask:
         ({"processors": 2}, 0.0, "processors", False),
     ],
 )
-def test_findings(
+def test_what_a_host_says_becomes_findings(
     settings: Settings, facts: dict[str, Any], off_s: float, code: str | None, grave: bool | None
 ) -> None:
     one = errand(settings, Host("n1", "10.0.0.1", processors=4), **facts)
@@ -112,7 +112,7 @@ def test_neighbours_in_protocol_understand_each_other(theirs: int, fits: bool) -
     ("text", "place"),
     [("gate", ("gate", 0)), ("gate:22", ("gate", 22)), ("[::1]:22", ("::1", 22)), ("::1", ("::1", 0))],
 )
-def test_jump_hosts(text: str, place: tuple[str, int]) -> None:
+def test_jump_hosts_are_split_into_host_and_port(text: str, place: tuple[str, int]) -> None:
     assert _host_and_port(text) == place
 
 

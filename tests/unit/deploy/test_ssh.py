@@ -144,7 +144,7 @@ def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
     assert {
-        f"agents/{name}" for name in ("pct/launch/child.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")
+        f"agents/{name}" for name in ("pct/launch_child/child.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")
     } <= set(names)
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
 
@@ -156,7 +156,7 @@ def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
         )
-        assert done.returncode == 2 and "usage: python -m agents.keeper" in done.stderr, done.stderr
+        assert done.returncode == 2 and "usage: python -P -m redmesh keeper" in done.stderr, done.stderr
     assert build.interpreter("cpython-27") == "" and build.interpreter("pypy39") == ""
 
 
@@ -168,7 +168,8 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
         "import sys, zipimport; archive = {'__name__': 'archive'}; path = sys.argv[1]\n"
         "exec(zipimport.zipimporter(path).get_code('__main__'), archive); archive['open_archive'](path)\n"
         f"for name in {compiling.AT_START!r}: __import__(name)\n"
-        "print(*sys.modules); from agents.pct.launch import child; from agents.pct.files import yodio as handing_out\n"
+        "print(*sys.modules); from agents.pct.launch_child import child\n"
+        "from agents.pct.files import yodio as handing_out\n"
         "handing_out.load(); print(*map(len, handing_out._read.values()))\n"
         "sys.path_importer_cache.clear(); print(*handing_out.load_all_modules())\n"
     )
@@ -177,7 +178,7 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     loaded, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
     heavy = {"socket", "signal", "enum", "ctypes", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
     assert not loaded & heavy and set(compiling.AT_START) < loaded
-    assert handed_out and {"agents.pct.launch.child", "agents.link.tls", "agents.pmix.server"} < whole
+    assert handed_out and {"agents.pct.launch_child.child", "agents.link.tls", "agents.pmix.server"} < whole
     with zipfile.ZipFile(path) as archive:
         start = marshal.loads(archive.read(START))
         alone = {name.removesuffix(".pyc").replace("/", ".") for name in archive.namelist()}

@@ -17,7 +17,13 @@ WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("
 
 def one(**more: int) -> heartbeat.Beat:
     return heartbeat.Beat(
-        "n1", "b3a1c0de-1", 2, 1_000_000, epoch=7, processors=4, agent="0.1.0", address="tls://h:1/n1", **more
+        "n1",
+        "b3a1c0de-1",
+        2,
+        1_000_000,
+        epoch=7,
+        facts=heartbeat.Facts(processors=4, agent="0.1.0", address="tls://h:1/n1"),
+        **more,
     )
 
 
@@ -26,14 +32,16 @@ def test_a_beat_arrives_as_it_was_sent(
     node: str, boot_id: str, agent: str, address: str, number: int, sequence: int, flags: int
 ) -> None:
     sent = heartbeat.Beat(
-        node, boot_id, number, sequence, flags=flags, epoch=sequence, processors=number, launches=number, load=1.25,
-        memory_mb=number, agent=agent, address=address,
+        node, boot_id, number, sequence, flags=flags, epoch=sequence,
+        facts=heartbeat.Facts(number, number, 1.25, number, agent, address),
     )  # fmt: skip
     datagram = sent.encode(KEY)
     assert heartbeat.node_of(datagram) == node
     got, which = heartbeat.read_beat(datagram, [OTHER, KEY])
     assert which == 1
-    assert all(getattr(got, name) == getattr(sent, name) for name in heartbeat.Beat.__slots__)
+    names = [name for name in heartbeat.Beat.__slots__ if name != "facts"]
+    assert all(getattr(got, name) == getattr(sent, name) for name in names)
+    assert all(getattr(got.facts, name) == getattr(sent.facts, name) for name in heartbeat.Facts.__slots__)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -102,7 +110,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         heartbeat.split_address(text)
 
 
-def test_addresses() -> None:
+def test_addresses_are_split_into_host_and_port() -> None:
     assert heartbeat.split_address("10.0.0.1:7117") == ("10.0.0.1", 7117)
     assert heartbeat.split_address("[fe80::1]:7117") == ("fe80::1", 7117)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agents.link.loop import Loop
 from agents.link.sockets import listen
 from agents.pct.images.chunks import PIECE, Reader, piece, read_piece
-from agents.pct.images.fetch import Pull
+from agents.pct.images.fetch import Pull, Receiver
 from agents.pct.images.states import TRANSITIONS, Action, Event, ImageMachine, Sources, State, ancestors, width
 from agents.pct.launch.load import Program, Segment, identity, plain
 from agents.wire.control import control, decode
@@ -156,7 +156,7 @@ def pulled(tmp_path: Path) -> Iterator[object]:
 
         pulling = Pull(
             loop, Sources(list(range(len(most))), 1), lambda place: str(tmp_path / f"{place}.sock"),
-            {"number": 0, "digest": "d"}, lambda: len(got), take, never, end,
+            {"number": 0, "digest": "d"}, Receiver(lambda: len(got), take, never, end),
         )  # fmt: skip
         timer = loop.after(20, loop.stop)
         loop.run()
@@ -225,7 +225,7 @@ def test_what_is_no_image_is_refused(head: bytes) -> None:
 
 def program(path: Path, file: object, cargo: dict[str, object]) -> Program:
     made = Program([Segment(0, 2, os.fsencode(path), [b"job"], file)], {}, b"/", 0o22, "exec")
-    made.cargo = cargo
+    made.payload = cargo
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.launch.transfer.elf import NotElf, is_system, needed, read_elf
+from console.launch.elf import NotElf, is_system, needed, read_elf
 
 
 def gcc(*arguments: object) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from console.errors import UsageError
 from console.launch.options.environment import parse
-from console.launch.plan import FOREIGN
+from console.launch.options.request import FOREIGN
 
 HERE = {
     b"PATH": b"/bin",

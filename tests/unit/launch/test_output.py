@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.link.loop import Loop
-from console.launch.events.completion_report import completion_rows, fold_names, fold_ranks
+from console.launch.events.completion_report import completion_rows
 from console.launch.ranks import Ranks
 from console.launch.stdio.label import LONGEST, MOST, Labeller
 from console.launch.stdio.sink import Sink
+from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 from tests.unit.launch.test_states import plan_of
 
@@ -169,7 +170,7 @@ def test_a_file_and_dev_null(tmp_path: Path) -> None:
         assert watch.broken[0].errno == 28
 
 
-def test_the_sanitiser() -> None:
+def test_the_sanitiser_shows_control_characters_as_symbols() -> None:
     assert clean("plain text, größer") == "plain text, größer"
     assert clean("\x1b[31mred\x07\x7f") == "␛[31mred␇␡"
     assert clean("a\tb\nc") == "a␉b␊c"
@@ -204,7 +205,7 @@ def test_nothing_passes_the_sanitiser(text: str) -> None:
     assert not set(shown) & {"\n", "\r", "\x1b", "\x9b", "\u2028", "\u2029", "\u200b", "\u202e"}
 
 
-def test_folding() -> None:
+def test_ranks_and_node_names_are_folded() -> None:
     assert fold_ranks([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
     assert fold_names(["n0", "n1", "n2", "login1", "n9", "n10"]) == "n0-n2,login1,n9-n10"
     assert fold_names(["a", "b"]) == "a,b"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.errors import ConsoleError
-from console.launch.options.request import Request
-from console.launch.plan import Plan, common_message, forwarded, load_message, place
+from console.launch.options.request import ProgramOptions, Request, forwarded
+from console.launch.plan import Plan, common_message, load_message, place
 
 
 def nodes(*counts: int) -> list[dict[str, Any]]:
@@ -86,7 +86,9 @@ def test_a_node_without_ranks_is_not_loaded() -> None:
     st.sampled_from(["block", "cyclic"]),
     st.booleans(),
 )
-def test_any_allocation(counts: list[int], size: int, each: int, distribution: str, overcommit: bool) -> None:
+def test_any_allocation_places_every_rank_once(
+    counts: list[int], size: int, each: int, distribution: str, overcommit: bool
+) -> None:
     try:
         plan = place(nodes(*counts), size, each, distribution, overcommit=overcommit)
     except ConsoleError:
@@ -111,8 +113,10 @@ def test_any_allocation(counts: list[int], size: int, each: int, distribution: s
 
 
 def request(**more: Any) -> Request:
-    settled = {"environ": {}, "cwd": b"/", "umask": 0o22, **more}
-    return Request(b"/bin/a\xff", [b"a\xff", b""], **settled)
+    made = Request(ProgramOptions(b"/bin/a\xff", [b"a\xff", b""], more.pop("environ", {}), b"/", 0o22))
+    for name, value in more.items():
+        setattr(made.where if hasattr(made.where, name) else made.stdio, name, value)
+    return made
 
 
 def test_messages_are_what_the_protocol_says() -> None:

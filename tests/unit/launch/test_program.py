@@ -100,7 +100,7 @@ PREFIXES = {
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_prefixes(prefix: str) -> None:
+def test_every_prefix_is_its_option_or_ambiguous(prefix: str) -> None:
     arguments = [f"-{prefix}", "1"]
     if PREFIXES[prefix] is None:
         with pytest.raises(UsageError) as caught:
@@ -190,10 +190,10 @@ def test_a_batch_jobs_partition(monkeypatch: pytest.MonkeyPatch) -> None:
         request_of({"sz": 2}, ["true"], 32)
 
 
-def test_sizes() -> None:
-    assert request_of({}, ["true"], 32).size == 1
-    assert request_of({"list": "0..3"}, ["true"], 32).size is None
-    assert request_of({"list": "0..3", "sz": 2}, ["true"], 32).size == 2
+def test_the_default_size_is_one_or_the_list() -> None:
+    assert request_of({}, ["true"], 32).where.size == 1
+    assert request_of({"list": "0..3"}, ["true"], 32).where.size is None
+    assert request_of({"list": "0..3", "sz": 2}, ["true"], 32).where.size == 2
 
 
 HEAVY = (

@@ -47,7 +47,7 @@ def test_no_list_of_ranks(text: str) -> None:
         ranks(text, 4)
 
 
-def test_binding() -> None:
+def test_binding_is_a_word_or_a_map() -> None:
     assert bind("core", 2) == {"each": 2}
     assert bind("map:0,2,4", 1) == {"each": 1, "map": [0, 2, 4]}
     for text in ("", "cores", "map", "map:", "map:0,", "map:a", "core:1", "map:-1"):
@@ -64,7 +64,7 @@ def test_what_a_command_line_says_is_in_the_load() -> None:
         "bind": {"each": 1},
         "sleep": {"where": "fork", "seconds": 2.0},
     }
-    assert manner.allocation() == {"nice": True, "pending_s": 62.0}
+    assert manner.allocation() == {"preemptible": True, "pending_s": 62.0}
     assert read({"cpu-bind": "none"}, 4, CWD).message == {}
     assert read({"attach": True}, 4, CWD).hold and read({"g": True}, 4, CWD).backtrace
 
@@ -74,7 +74,7 @@ def test_sleeping_before_go_is_not_the_nodes_matter() -> None:
     assert manner.message == {} and manner.confirm_after_s == 2.0
 
 
-def test_strace() -> None:
+def test_strace_options_become_a_request() -> None:
     given_ = {"strace": "out", "straceoptions": "-f -e 'trace=open,close'", "stracenodes": "0,2..3"}
     assert read(given_, 4, CWD).message["strace"] == {
         "dir": os.path.join(CWD.decode(), "out"),

@@ -13,11 +13,6 @@ from agents.wire.frames import CONTROL, STDOUT, Decoder, split_output
 from console.errors import UsageError
 from console.launch.events.spool import SpoolFront
 from console.launch.options.output import TOPICS, duration, read, size
-from console.launch.options.request import Request
-
-
-def request() -> Request:
-    return Request(b"/bin/true", [b"true"], environ={}, cwd=b"/work", umask=0o22)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +22,7 @@ def request() -> Request:
         ("1:10:30", 4230), ("2-12", 216000), ("2-12:30", 217800), ("2-12:30:05", 217805), ("0.5s", 0.5), ("0:00", None),
     ],
 )  # fmt: skip
-def test_limits(text: str, seconds: float | None) -> None:
+def test_time_limits_are_read_in_every_form(text: str, seconds: float | None) -> None:
     assert duration(text) == seconds
 
 
@@ -47,7 +42,7 @@ def test_days_hours_minutes_seconds(days: int, hours: int, minutes: int, seconds
     assert duration(f"{total}s") == (total or None)
 
 
-def test_sizes() -> None:
+def test_sizes_have_units() -> None:
     assert [size(text) for text in ("1m", "1MiB", "2g", "2GB", "1048576", "4096K")] == [
         1 << 20, 1 << 20, 2 << 30, 2 << 30, 1 << 20, 4 << 20,
     ]  # fmt: skip
@@ -56,29 +51,29 @@ def test_sizes() -> None:
             size(text)
 
 
-def test_topics() -> None:
-    assert read({"d": ["io,comm", "load"]}, request()).topics == {"io", "comm", "load"}
-    assert read({"d": [",".join(TOPICS)], "D": True}, request()).topics == {*TOPICS, "all"}
+def test_debug_topics_are_known_words() -> None:
+    assert read({"d": ["io,comm", "load"]}).topics == {"io", "comm", "load"}
+    assert read({"d": [",".join(TOPICS)], "D": True}).topics == {*TOPICS, "all"}
     for text in ("", "io,", "IO", "all"):
         with pytest.raises(UsageError):
-            read({"d": [text]}, request())
+            read({"d": [text]})
 
 
 def test_the_warning_needs_a_limit_and_a_signal() -> None:
-    assert read({"time": "10", "signal": "USR1@60"}, request()).warn == (10, 60.0)
-    assert read({"time": "10", "signal": "sigusr1@60"}, request()).warn == (10, 60.0)
-    assert read({"time": "10", "signal": "2@0.5"}, request()).warn == (2, 0.5)
+    assert read({"time": "10", "signal": "USR1@60"}).warn == (10, 60.0)
+    assert read({"time": "10", "signal": "sigusr1@60"}).warn == (10, 60.0)
+    assert read({"time": "10", "signal": "2@0.5"}).warn == (2, 0.5)
     for given_ in ({"signal": "USR1@60"}, {"time": "0", "signal": "USR1@60"}, {"time": "1", "signal": "NO@6"}):
         with pytest.raises(UsageError):
-            read(given_, request())
+            read(given_)
     for text in ("USR1@", "USR1@x", "USR1@-1", "@5", "99@5"):
         with pytest.raises(UsageError):
-            read({"time": "1", "signal": text}, request())
+            read({"time": "1", "signal": text})
 
 
 def test_waiting_for_ever_is_no_limit() -> None:
-    assert read({"wait": 0.0}, request()).wait_s is None
-    assert read({"wait": 2.0}, request()).wait_s == 2.0
+    assert read({"wait": 0.0}).wait_s is None
+    assert read({"wait": 2.0}).wait_s == 2.0
 
 
 ALLOCATED = {"event": "allocated", "at": 1.0, "launcher": 7, "size": 2}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from console.errors import UsageError
-from console.launch.options.transfer import carried, io_directory, stage_in, stage_out
+from console.launch.options.request import TransferOptions
+from console.launch.options.transfer import io_directory, stage_in, stage_out
+from console.launch.options.transfer import read as read_options
 from console.launch.transfer.sandbox import OutsideSandbox, Roots
 
 
@@ -162,13 +164,15 @@ def test_no_directories_no_files() -> None:
 
 def test_the_options_words(tmp_path: Path) -> None:
     assert io_directory("/a/b:ro") == ("/a/b", False) and io_directory("/a/b") == ("/a/b", True)
-    assert carried({"io": [str(tmp_path)], "bcast-per": "node"})["bcast_share"] is False
+    options = TransferOptions()
+    read_options({"io": [str(tmp_path)], "bcast-per": "node"}, options)
+    assert options.bcast_share is False
     with pytest.raises(UsageError, match="no such directory"):
-        carried({"io": [str(tmp_path / "none")]})
+        read_options({"io": [str(tmp_path / "none")]}, TransferOptions())
     source, target = stage_in("in-{rank:04}:out-{rank}")
     assert source.fill(3, "n1", 7, 0) == "in-0003" and target is not None and target.fill(3, "n1", 7, 0) == "out-3"
     assert stage_in("data")[1] is None
     assert stage_out("{node}-{local}:{node}-{local}")[1].one_each
     for wrong in ("out", "out-{rank}:all", "a:{what}"):
         with pytest.raises(UsageError):
-            carried({"stage-out": [wrong]})
+            read_options({"stage-out": [wrong]}, TransferOptions())

@@ -207,7 +207,7 @@ def play(events: list[Any], launch: Launch) -> tuple[list[Any], set[tuple[State,
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str) -> None:
+def test_a_scenario_ends_in_its_state_and_status(name: str) -> None:
     events, state, status = SCENARIOS[name]
     launch = launch_for(name)
     actions, used = play(events, launch)
@@ -246,7 +246,7 @@ def test_a_failed_try_reports_its_node_gives_back_and_asks_again() -> None:
     assert "n1: no memory" in said and "1 of 3" in said
     reported, freed, asked = (names_of(actions).index(do) for do in (Do.NODE_FAILED, Do.FREE, Do.ALLOCATE))
     assert reported < freed < asked and Do.SAY not in names_of(actions)
-    assert (launch.state, launch.verdict, launch.processor_error) == (S.ALLOCATING, None, False)
+    assert (launch.state, launch.outcome.exit_status, launch.outcome.processor_error) == (S.ALLOCATING, None, False)
 
 
 def test_the_last_failure_is_told_with_the_refusal() -> None:
@@ -421,7 +421,7 @@ any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lamb
 
 @settings(max_examples=400, deadline=None)
 @given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
-def test_whatever_happens(ends: bool, events: list[Any], before: list[Any]) -> None:
+def test_any_order_of_events_starts_once_and_frees_once(ends: bool, events: list[Any], before: list[Any]) -> None:
     for retries in (0, 3):
         check_whatever_happens(Launch(bad_exit_ends=ends, retries=retries), events, before)
 
@@ -431,7 +431,7 @@ def check_whatever_happens(launch: Launch, events: list[Any], before: list[Any])
     names = names_of(actions)
     assert 0 <= launch.exit_status <= 255
     assert names.count(Do.GO) <= 1
-    assert names.count(Do.ALLOCATE) <= launch.retries
+    assert names.count(Do.ALLOCATE) <= launch.tries.limit
     assert names.count(Do.LOAD) <= 1 + names.count(Do.ALLOCATE)
     not_taken = sum(event[0] is E.NOT_FREED for event in events)
     given_back = names.count(Do.FREE)

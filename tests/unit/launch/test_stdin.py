@@ -11,7 +11,7 @@ from agents.pct.launch import load as pct
 from agents.pct.launch.rank_environment import OwnVariables
 from agents.wire.control import encode
 from console.errors import ConsoleError
-from console.launch.options.request import Program, Request
+from console.launch.options.request import Program, ProgramOptions, Request
 from console.launch.plan import common_message, deal_gpus, load_message, place, place_request, place_segments
 
 
@@ -20,8 +20,11 @@ def part(node: int, *processors: int) -> dict[str, Any]:
 
 
 def request_of(*sizes: int, **more: Any) -> Request:
-    request = Request(b"/bin/a", [b"a"], environ={b"A": b"1"}, cwd=b"/", umask=18, size=sum(sizes), **more)
-    request.segments = [
+    request = Request(ProgramOptions(b"/bin/a", [b"a"], {b"A": b"1"}, b"/", 18))
+    request.where.size = sum(sizes)
+    for name, value in more.items():
+        setattr(request.where, name, value)
+    request.program.segments = [
         Program(line, size, None, b"/bin/p%d" % line, [b"p", b"%d" % line]) for line, size in enumerate(sizes, 1)
     ]
     return request
@@ -79,7 +82,7 @@ def test_the_common_part_names_every_program() -> None:
     program = pct.read_program(encode(common))
     assert program.subgroups and program.segment_of(2).argv == [b"p", b"2"]
     plain = request_of(2)
-    plain.segments = None
+    plain.program.segments = None
     assert "subgroups" not in common_message(plain, 2)
 
 
@@ -91,7 +94,7 @@ def loaded(request: Request, nodes: list[dict[str, Any]], **more: Any) -> list[p
 
 def test_ranks_know_their_line_and_their_gpus() -> None:
     request = request_of(1, 2)
-    request.gpus_per_task = 2
+    request.where.gpus_per_task = 2
     devices = {"n0": {"gpu": [0, 1, 2, 3]}, "n1": {"gpu": [1, 3]}}
     first, second = loaded(request, [part(0, 0), part(0, 1), part(1, 4)], resources=devices)
     program = pct.read_program(encode(common_message(request, 3)))

@@ -31,7 +31,7 @@ MAPS = """\
 """
 
 
-def test_addr2line() -> None:
+def test_addr2line_output_becomes_frames() -> None:
     found = parsers.parse_addr2line(ADDR2LINE)
     assert found[0x55AE076EC15E] == [Frame("deep", "/home/ada/w.c:3"), Frame("main", "/home/ada/w.c:8")]
     assert found[0x55AE076EC071] == [Frame("_start", "")]

@@ -10,6 +10,7 @@ from agents.wire import messages
 from agents.wire.control import control, decode
 from agents.wire.frames import CONTROL, Decoder
 from agents.wire.messages import check, check_hello
+from agents.wire.renames import new_names
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 EXAMPLES = re.findall(r"^```json (\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -33,7 +34,7 @@ REQUESTS = ("cpa", "rca", "pct", "keeper")
 def test_an_example_is_what_the_wire_takes(kind: str, text: str) -> None:
     message = decode(text.strip().encode())
     ((got, payload),) = Decoder().feed(control(message))
-    assert got == CONTROL and json.loads(payload) == message
+    assert got == CONTROL and new_names(json.loads(payload)) == message
     if kind == "hello":
         check_hello(message)
     elif kind in TABLES:

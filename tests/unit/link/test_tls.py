@@ -21,8 +21,9 @@ import pytest
 from agents.link import tcp, tls
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.trust import Trust, parse
+from agents.link.trust import Trust
 from agents.pct.remote import spare_handshake
+from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from agents.wire.frames import STDOUT, frame
 from console.deploy.trust.authority import Stage, TrustError, authority, identity
@@ -106,7 +107,7 @@ def test_the_standard_library_takes_them_in_its_strictest_way(trust: Trust) -> N
         ("tls://login:1/rca/login1", ("login", 1, "rca", "login1")),
     ],
 )
-def test_addresses(address: str, parts: tuple[object, ...]) -> None:
+def test_tls_addresses_are_parsed(address: str, parts: tuple[object, ...]) -> None:
     found = parse(address)
     assert (found.host, found.port, found.role, found.name) == parts
 
@@ -114,7 +115,7 @@ def test_addresses(address: str, parts: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     "address", ["tls://", "tls://h/n1", "tls://h:x/n1", "tls://h:1", "tls://h:1/", "tls://:1/n", "http://h:1/n"]
 )
-def test_no_addresses(address: str) -> None:
+def test_malformed_tls_addresses_are_refused(address: str) -> None:
     with pytest.raises(AgentError):
         parse(address)
 

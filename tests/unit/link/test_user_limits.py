@@ -17,13 +17,15 @@ from agents.link.client import Client
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
-from agents.link.sockets import Peer, connect, listen
+from agents.link.sockets import connect, listen
 from agents.link.user_limits import LIST_BYTES, PATIENCE_S, USER_BYTES, Users
+from agents.wire.address import Peer
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, HEADER_SIZE, Decoder, frame
 from agents.wire.messages import CPA, hello
 from tests.support.attack import nested
+from tests.support.waiting import patience
 
 HELLO = control(hello("admin"))
 
@@ -38,7 +40,8 @@ class Daemon:
         self.asked: list[Message] = []
         self.ends: list[tuple[str, bool]] = []
         self.path = str(directory / "cpa.sock")
-        self.server = Server(self.loop, self.path, "cpa", CPA, self._serve, self._ended, users=self.users)
+        self.server = Server(self.loop, self.path, "cpa", CPA, self._serve, users=self.users)
+        self.server.on_session_end = self._ended
         self.clients: list[socket.socket] = []
 
     def _serve(self, session: Session, _op: str, message: Message) -> None:
@@ -63,7 +66,7 @@ class Daemon:
         return sock
 
     def until(self, done: Callable[[], object], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not done():
             assert time.monotonic() < end, "never"
             self.loop.run_once(0.01)

@@ -14,6 +14,7 @@ from agents.wire import messages
 from agents.wire.control import control, decode, encode, to_bytes, to_text
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, CONTROL, KINDS, LIMITS, STDOUT, Decoder, frame, output, split_output
+from agents.wire.renames import OLD_NAMES
 
 PROTOCOL = Path(__file__).parents[3] / "docs" / "protocol.md"
 EXAMPLES = re.findall(r"^```json (\w+)\n(.*?)^```$", PROTOCOL.read_text(), re.M | re.S)
@@ -172,3 +173,16 @@ def test_bad_hellos_end_the_connection(hello: dict[str, Any]) -> None:
 
 def test_neighbouring_protocol_numbers_work_together() -> None:
     assert messages.check_hello(dict(messages.hello("cpa"), protocol=messages.PROTOCOL + 1)) == "cpa"
+
+
+@pytest.mark.parametrize("new", [op for op in OLD_NAMES if op])
+def test_a_message_of_protocol_1_is_understood(new: str) -> None:
+    old, keys = OLD_NAMES[new]
+    (table,) = [one for one in (messages.CPA, messages.PCT, messages.DOWN, messages.UP) if new in one]
+    example: dict[str, object] = {"op": new}
+    for key, types in {**table[new].required, **{key: table[new].optional[key] for key in keys}}.items():
+        example[key] = types[0]()
+    ((_, sent),) = Decoder().feed(control(example))
+    received = decode(sent)
+    assert received["op"] == old and set(keys.values()) <= set(received) and not set(keys) & set(received)
+    assert messages.check(table, received) == new and received == example

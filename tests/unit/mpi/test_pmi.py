@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.mpi.kvs import Directory, Exchange, TooMuch
-from agents.pct.mpi.pmi import TRANSITIONS, Client, Do, State, World
+from agents.pct.mpi.fences import Exchange, TooMuch
+from agents.pct.mpi.name_service import NameService
+from agents.pct.mpi.pmi import Client, Do, State, World
 from agents.pct.mpi.pmi_syntax import PmiError, Verb
 from agents.pct.mpi.process_mapping import MAPPING_MAX, host_of, mapping
 
@@ -126,7 +127,7 @@ def test_a_client_is_in_the_state_the_table_says(verbs: list[Verb]) -> None:
 
     one = client()
     for verb in verbs:
-        entry = TRANSITIONS.get((one.state, verb))
+        entry = Client.TRANSITIONS.get((one.state, verb))
         if entry is None:
             with pytest.raises(PmiError):
                 one._handle(Request(verb, {"key": "a"}))
@@ -165,7 +166,7 @@ def test_the_mapping_of_ranks_to_machines(runs: list[list[int]], text: str) -> N
 
 
 def test_names_and_what_is_left_for_others() -> None:
-    one = Directory()
+    one = NameService()
     assert one.ask(0, 0, "publish", "ocean", "port") == [(0, True, "")]
     assert one.ask(1, 0, "publish", "ocean", "other") == [(1, False, "")], "published twice"
     assert one.ask(1, 5, "lookup", "ocean", "") == [(1, True, "port")]

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.mpi.pmix_bridge import _first_rank, _machine_of, candidates
+from agents.pct.mpi.pmix_bridge import candidates
+from agents.pct.mpi.process_mapping import first_rank, host_of
 from agents.pmix.job import Job, facts, node_list, rank_list
 from agents.pmix.library import Rank, Short
 
@@ -32,12 +33,12 @@ def test_every_rank_has_its_place_and_its_command_line() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=8))
-def test_a_machine_is_led_by_its_first_rank(runs: list[tuple[int, int]]) -> None:
+def test_a_machine_is_led_by_itsfirst_rank(runs: list[tuple[int, int]]) -> None:
     hosts = [list(run) for run in runs]
     owner = [machine for machine, count in runs for _ in range(count)]
     for rank, machine in enumerate(owner):
-        assert _machine_of(hosts, rank) == machine
-        assert _first_rank(hosts, machine) == owner.index(machine)
+        assert host_of(hosts, rank) == machine
+        assert first_rank(hosts, machine) == owner.index(machine)
     assert sorted(rank for ranks in job(hosts, owner[0], [0]).on_machine.values() for rank in ranks) == list(
         range(len(owner))
     )

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents.pct.debug.crash import RANK_ENVIRONMENT
 from agents.pct.errors import LoadFailed
 from agents.pct.launch import options as module
-from agents.pct.launch.load import Load, Program, Segment
-from agents.pct.launch.options import RunOptions
+from agents.pct.launch.load import Load, Segment
+from agents.pct.launch.options import RANK_ENVIRONMENT, RunOptions
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 SEGMENT = Segment(0, 8, b"/bin/job", [b"job", b"-x"])
@@ -23,10 +22,7 @@ def load(ranks: list[int], processors: list[int]) -> Load:
 
 
 def manner(wanted: dict[str, Any], ranks: list[int] | None = None, processors: list[int] | None = None) -> RunOptions:
-    own = Program([SEGMENT], {b"A": b"1", b"RUST_BACKTRACE": b"full"}, b"/", 0o22, "exec")
-    made = RunOptions(wanted, load(ranks or [4, 5], processors or [10, 11]), own)
-    made.program = own  # type: ignore[attr-defined]
-    return made
+    return RunOptions(wanted, load(ranks or [4, 5], processors or [10, 11]))
 
 
 def test_a_rank_is_bound_to_its_processors_core() -> None:
@@ -68,7 +64,8 @@ def test_without_strace_nothing_starts_and_it_says_so(tmp_path: Path, monkeypatc
 
 def test_ranks_that_are_looked_at_get_the_run_times_variables() -> None:
     made = manner({"backtrace": 8})
-    env = made.program.env  # type: ignore[attr-defined]
+    env = {b"RUST_BACKTRACE": b"full"}
+    made.complete(env)
     assert env[b"RUST_BACKTRACE"] == b"full", "what the user has set stays"
     assert all(name in env for name in RANK_ENVIRONMENT)
     assert made.at_once == 8

@@ -31,7 +31,7 @@ class Below:
 
 def dealer(below: list[Below]) -> tuple[Loop, InputDistributor]:
     loop = Loop()
-    return loop, InputDistributor(loop, below, lambda _sink: None)  # type: ignore[arg-type]
+    return loop, InputDistributor(loop, below, lambda: None)  # type: ignore[arg-type]
 
 
 def state_of(one: InputDistributor) -> State:
@@ -46,7 +46,7 @@ def turn(loop: Loop, until: Callable[[], object], what: str) -> None:
     wait_until(probe, what)
 
 
-def test_every_transition() -> None:
+def test_shared_stdin_takes_every_transition() -> None:
     one = Below(1)
     walked = set()
     loop, root = dealer([one])
@@ -60,14 +60,14 @@ def test_every_transition() -> None:
     root._handle = noting  # type: ignore[method-assign]
     root.give(b"abcdef")
     turn(loop, lambda: one.sent, "nobody reads: who waits is asked")
-    assert one.sent.pop() == {"op": "look"}
+    assert one.sent.pop() == {"op": "seek_reader"}
     root.waits(1)
-    assert one.sent.pop() == {"op": "deal", "node": 1, "data": "abcdef"}
+    assert one.sent.pop() == {"op": "input_piece", "node": 1, "data": "abcdef"}
     root.give(b"gh")
     root.dealt(1, b"")
-    assert one.sent.pop() == {"op": "deal", "node": 1, "data": "gh"}
+    assert one.sent.pop() == {"op": "input_piece", "node": 1, "data": "gh"}
     root.dealt(1, b"h")
-    assert state_of(root) is State.HERE and os.read(root.mouth.reader, 10) == b"h"
+    assert state_of(root) is State.HERE and os.read(root.pipe.reader, 10) == b"h"
     turn(loop, lambda: root.taken == 8, "what is read here counts too")
     root.give(b"ij")
     turn(loop, lambda: one.sent, "asked again")
@@ -90,7 +90,7 @@ def test_the_end_waits_for_the_last_byte() -> None:
     root.give(b"x")
     root.end()
     turn(loop, lambda: one.sent, "unread: who waits is asked")
-    assert state_of(root) is State.HERE and one.sent[-1] == {"op": "look"}
+    assert state_of(root) is State.HERE and one.sent[-1] == {"op": "seek_reader"}
     root.waits(1)
     root.dealt(1, b"")
     assert one.sent[-1] == {"op": "eof"}
@@ -123,7 +123,7 @@ def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
     root.give(b"x")
     looks: list[float] = []
     while len(looks) < 9:
-        turn(loop, lambda: one.sent and one.sent[-1]["op"] == "look", "asked")
+        turn(loop, lambda: one.sent and one.sent[-1]["op"] == "seek_reader", "asked")
         looks.append(time.monotonic())
         one.sent.clear()
         root.waits(1)
@@ -131,7 +131,7 @@ def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
             root.dealt(1, b"x")
             one.sent.clear()
     assert looks[-1] - looks[-3] > 0.3, "with pauses of 0.2 s and more"
-    assert os.read(root.mouth.reader, 1) == b"x"
+    assert os.read(root.pipe.reader, 1) == b"x"
     turn(loop, lambda: root.taken == 1, "read here")
     assert root._pause_s == root._not_before == 0, "whoever reads makes it offered at once again"
     root.drop()
@@ -142,7 +142,7 @@ def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
 def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
     """Pieces of any size come; the node here (0), or another, reads some of them: in all the stream, in order."""
     loop, root = dealer(below := [Below(place) for place in (1, 2, 3)])
-    os.set_blocking(root.mouth.reader, False)
+    os.set_blocking(root.pipe.reader, False)
     came = got = b""
     for size, place, want in rounds:
         data = os.urandom(size)
@@ -151,7 +151,7 @@ def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
         if place == 0:
             while want > 0 and state_of(root) is State.HERE:
                 try:
-                    part = os.read(root.mouth.reader, want)
+                    part = os.read(root.pipe.reader, want)
                 except BlockingIOError:
                     break
                 got, want = got + part, want - len(part)
@@ -167,9 +167,9 @@ def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
     while root._piece:
         got += below[root._holder - 1].sent[-1]["data"].encode("latin-1")
         root.dealt(root._holder, b"")
-    while not root.mouth.empty:
+    while not root.pipe.empty:
         try:
-            got += os.read(root.mouth.reader, 1 << 20)
+            got += os.read(root.pipe.reader, 1 << 20)
         except BlockingIOError:
             loop.run_once(0.01)
     assert got == came

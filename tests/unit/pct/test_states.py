@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.pct.launch.states import TRANSITIONS, Action, Event, LaunchMachine, State
+from agents.pct.launch_child.states import TRANSITIONS, Action, Event, LaunchMachine, State
 
 
 def test_every_state_can_be_reached_and_left() -> None:

@@ -13,7 +13,7 @@ import pytest
 from agents.linux import cgroup
 from agents.pct.ranks import vfork
 
-pytestmark = pytest.mark.skipif(vfork.WALK is None, reason="no vfork by tape on this machine")
+pytestmark = pytest.mark.skipif(vfork.RUN_SYSCALLS is None, reason="no vfork by tape on this machine")
 
 
 def _address(text: bytes) -> tuple[int, ctypes.c_char_p]:

@@ -1,4 +1,4 @@
-"""The limits of the tests themselves: what hangs is ended in every phase and every try; what is skipped is named."""
+"""The limits of the tests themselves: what hangs is ended in every phase; what is skipped is named."""
 
 import subprocess
 import sys
@@ -32,13 +32,47 @@ def test_skipped():
 
 
 @pytest.mark.timeout(300)
-def test_a_test_that_hangs_is_ended_in_every_phase_and_try(tmp_path: Path) -> None:
+def test_a_test_that_hangs_is_ended_in_every_phase(tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
-    options = ["-p", "tests.conftest", "-n", "2", "--reruns", "1", "--timeout", "2"]
+    options = ["-p", "tests.conftest", "-n", "2", "--timeout", "2"]
     words = [sys.executable, "-P", "-m", "pytest", *options, str(tmp_path / "test_hangs.py")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
     assert done.returncode == 1, done.stdout + done.stderr
     told = done.stdout.splitlines()
-    assert "2 failed, 1 skipped, 1 error, 3 rerun" in told[-1], done.stdout
+    assert "2 failed, 1 skipped, 1 error in" in told[-1], done.stdout
     at = told.index("1: the program x is not installed")
     assert "1 tests DID NOT RUN" in told[at - 1] and told[at + 1].endswith("test_hangs.py::test_skipped")
+
+
+TURNS = """
+import os, pathlib, time, pytest
+
+HERE = pathlib.Path(__file__).parent
+
+@pytest.mark.load_sensitive(reason="counts who runs beside it")
+@pytest.mark.parametrize("number", range(3))
+def test_alone(number):
+    begun = [path.name for path in HERE.glob("runs-*")]
+    (HERE / f"runs-alone{number}").touch()
+    time.sleep(0.2)
+    others = [path.name for path in HERE.glob("runs-*") if path.name != f"runs-alone{number}"]
+    (HERE / f"runs-alone{number}").unlink()
+    assert begun == others == []
+
+@pytest.mark.parametrize("number", range(8))
+def test_beside_others(number):
+    (HERE / f"runs-{number}").touch()
+    while not (HERE / "met").exists():  # the first of each process wait for each other
+        time.sleep(0.01)
+        if len(list(HERE.glob("runs-*"))) == 2:
+            (HERE / "met").touch()
+    (HERE / f"runs-{number}").unlink()
+"""
+
+
+def test_a_test_that_needs_a_quiet_machine_runs_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_turns.py").write_text(TURNS)
+    words = [sys.executable, "-P", "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--dist", "worksteal"]
+    done = subprocess.run([*words, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert "11 passed in" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+    assert (tmp_path / "met").exists(), "the others ran side by side"

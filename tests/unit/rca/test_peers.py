@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from agents.rca.logins.peers import TRANSITIONS, Action, Event, Peer, State, answer
+from agents.rca.datagrams import answer_rca as answer
+from agents.rca.logins.peers import TRANSITIONS, Action, Event, Peer, State
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
@@ -55,7 +56,9 @@ def test_a_question_is_answered_for_the_life_that_asks() -> None:
 
 def asked(key: bytes) -> bytes:
     """A question of login2's RCA to login1's."""
-    return heartbeat.Beat("login2", "life-1", 0, 77, kind=heartbeat.RCA, address="login1").encode(key)
+    return heartbeat.Beat(
+        "login2", "life-1", 0, 77, kind=heartbeat.RCA, facts=heartbeat.Facts(address="login1")
+    ).encode(key)
 
 
 def test_a_node_cannot_ask_in_an_rcas_name() -> None:

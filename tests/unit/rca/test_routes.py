@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agents.rca.logins.routes import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ways
+from agents.rca.logins.routes import FIRST_PAUSE_S, LONGEST_PAUSE_S, Routes
 
 GRANTED = ["tls://10.0.0.1:7118/cpa/login1", "tls://10.0.0.1:7119/cpa/login1"]
 LOGINS = [
@@ -12,8 +12,8 @@ LOGINS = [
 FOURTH, THIRD = "tls://[fd00::4]:7118/cpa/login4", "tls://10.0.0.3:7118/cpa/login3"
 
 
-def make(run: Path, port: int = 7118) -> Ways:
-    return Ways(GRANTED, "login2", port, str(run))
+def make(run: Path, port: int = 7118) -> Routes:
+    return Routes(GRANTED, "login2", port, str(run))
 
 
 def test_those_it_was_granted_then_those_of_others_and_never_its_own(tmp_path: Path) -> None:

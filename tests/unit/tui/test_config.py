@@ -73,7 +73,7 @@ def test_a_command_line_names_what_it_does_not_know() -> None:
         ({"STY": "1.x"}, "\x1bP\x1b]52;c;", "\x07\x1b\\"),
     ],
 )
-def test_what_copies(environ: dict[str, str], begin: str, end: str) -> None:
+def test_the_copy_sequence_suits_the_terminal(environ: dict[str, str], begin: str, end: str) -> None:
     told = sequence("é\n", environ)
     assert told.startswith(begin) and told.endswith(end)
     assert base64.b64encode("é\n".encode()).decode() in told

@@ -71,7 +71,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words(word: str) -> None:
+def test_every_word_selects_its_processors(word: str) -> None:
     assert choose(word, MACHINE, 1000) == WORDS[word]
 
 
@@ -89,7 +89,7 @@ def test_words(word: str) -> None:
         ("FREE&N0 | 0", None),
     ],
 )
-def test_operators(text: str, cells: set[int] | None) -> None:
+def test_operators_combine_selections(text: str, cells: set[int] | None) -> None:
     if cells is None:  # names of nodes are as they are written
         with pytest.raises(ExpressionError, match="N0"):
             choose(text, MACHINE)

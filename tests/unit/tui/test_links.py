@@ -47,7 +47,7 @@ def test_aliases_lead_to_places() -> None:
     assert set(ALIASES.values()) <= set(KINDS)
 
 
-def test_completion() -> None:
+def test_commands_complete_with_what_exists() -> None:
     assert completions("no", MACHINE) == ["nodes", "node "]
     assert completions("node n", MACHINE) == ["node n0", "node n1", "node n2"]
     assert completions("l ", MACHINE) == ["l 7", "l 8"]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.tui.map.zoom import node_blocks
 from console.tui.model.machine import GLYPHS, Launcher, Machine, Node, Picture, Processor, State
 
 
@@ -39,7 +40,7 @@ def test_processors_stand_node_by_node_in_slot_order() -> None:
     made = Machine()
     made.apply(picture(list(reversed(ROWS)), nodes=list(reversed(NODES)), whole=True))
     assert [row.id for row in made.processors] == list(range(8))
-    assert [(block.label, block.first, block.cells) for block in made.blocks()] == [("n0", 0, 4), ("n1", 4, 4)]
+    assert [(block.label, block.first, block.cells) for block in node_blocks(made)] == [("n0", 0, 4), ("n1", 4, 4)]
 
 
 def test_only_what_changed_is_told() -> None:

@@ -177,3 +177,55 @@ def test_saving_without_a_spool_writes_what_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "some"
     count = save(str(path), list(LINES), str(tmp_path / "none"), None, overwrite=False, labels=True)
     assert count == 5 and path.read_text().splitlines()[1] == "1: oops" and "yod: SIGTERM sent" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"abcdef\rxy\n", "xycdef"),
+        (b"50%\r\n", "50%"),
+        (b"abcdef\r\x1b[Kxy\n", "xy"),
+        (b"abcdef\r\x1b[32mxy\x1b[0m\x1b[K\n", "xy"),
+        (b"abc\x1b[2K\rz\n", "z"),
+    ],
+)
+def test_a_carriage_return_draws_over_the_line_as_a_terminal_does(written: bytes, shown: str) -> None:
+    for cut in range(len(written)):
+        output = Output()
+        output.feed(0, STDOUT, written[:cut])
+        output.feed(0, STDOUT, written[cut:])
+        assert [line.text.rstrip() for line in output.lines(0)] == [shown], cut
+
+
+def test_a_progress_bar_is_seen_while_it_is_drawn_and_keeps_its_line() -> None:
+    output = Output()
+    rows, chosen, gathered = (
+        AllRows(output, Archive("")),
+        Selection(output, lambda line: "done" in line.text),
+        Gathered(output),
+    )
+    output.feed(0, STDOUT, b"loading 10%")
+    assert not len(output)
+    for percent in (20, 30):
+        output.feed(0, STDOUT, b"\rloading %d%%" % percent)
+        output.feed(1, STDOUT, b"other\n")
+        for one in (rows, chosen, gathered):
+            one.refresh()
+        assert (
+            output.line(0).text == f"loading {percent}%" and not len(chosen) and len(gathered) == (percent - 10) // 10
+        )
+    output.feed(0, STDOUT, b"\rdone       \nnext\n")
+    for one in (rows, chosen, gathered):
+        one.refresh()
+    assert [rows.line(at).text.rstrip() for at in range(len(rows))] == ["done", "other", "other", "next"]
+    assert [chosen.number(at) for at in range(len(chosen))] == [0]
+    assert sorted(gathered.line(at).text.rstrip() for at in range(len(gathered))) == ["done", "next", "other", "other"]
+
+
+def test_a_line_drawn_over_for_ever_takes_no_memory() -> None:
+    output = Output()
+    for step in range(5_000):
+        output.feed(0, STDOUT, b"\rstep %d" % step)
+    assert len(output) == 1 and output.line(0).text == "step 4999" and len(output.unfinished().open[0, STDOUT]) < 40
+    output.finish()
+    assert [line.text for line in output.lines(0)] == ["step 4999"]

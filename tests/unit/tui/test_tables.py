@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.tui.model.machine import Event, Launcher, Machine, Node, Picture, Processor
+from console.tui.model.machine import Event, Launcher, Machine, Node, NodeStatus, Picture, Processor
 from console.tui.model.tables import (
     EVENTS,
     LAUNCHERS,
@@ -72,7 +72,7 @@ def test_any_column_both_ways() -> None:
         ("!", "anything", None),
     ],
 )
-def test_filters(text: str, passes: str, held: str | None) -> None:
+def test_a_filter_passes_matching_rows(text: str, passes: str, held: str | None) -> None:
     matches = matcher(text)
     assert matches(passes) and (held is None or not matches(held))
 
@@ -145,3 +145,33 @@ def test_what_rows_stand_for() -> None:
     event = Event(1, 1.0, "node_up", "n2", None, None, "")
     assert cells_of(EVENTS, event, MACHINE) == [8, 9, 10, 11]
     assert cells_of(EVENTS, event._replace(launcher=7, node=""), MACHINE) == [0, 1]
+
+
+def test_nodes_show_their_load_memory_and_ranks_once_they_were_asked() -> None:
+    machine = many(4)
+    machine.statuses[2] = NodeStatus((1.5, 1.0, 0.5), (1000, 250), {7: [(0, 11), (1, 12)]})
+    machine.statuses[3] = NodeStatus(trouble="its PCT does not answer")
+    rows = Rows(NODES, machine)
+    rows.refresh()
+    at = [column.name for column in NODES.columns].index("load")
+    assert rows.texts(2)[at : at + 3] == ["1.50", "75%", "2"]
+    assert rows.texts(1)[at : at + 3] == rows.texts(3)[at : at + 3] == ["", "", ""]
+    rows.sort, rows.reverse = at, True
+    assert names(rows)[0] == "n1"
+
+
+def test_launchers_show_where_they_are_and_their_programs_without_folders() -> None:
+    machine = many(8)
+    rows = Rows(LAUNCHERS, machine)
+    command = "/opt/bin/python3 /home/ada/heat.py --grid /data/x"
+    ended = Launcher(9, "ada", 1, command, 3, "ended", "l", 1, None, "", 1.0, 2.0,
+                     processors="2..4,6", ended_at=9.0, exit_status=1)  # fmt: skip
+    rows.extra = [(9, ended)]
+    rows.refresh()
+    texts = dict(zip([column.name for column in LAUNCHERS.columns], rows.texts(9), strict=True))
+    assert texts["nodes"] == "n2-n4,n6" and texts["command"] == "heat.py --grid /data/x"
+    assert texts["exit"] == "1" and texts["duration"] == "7s" and texts["user"] == "ada"
+    assert "/opt/bin/python3" in as_csv(rows, [9]), "what is exported is whole"
+    rows.set_filter("home/ada")
+    rows.refresh()
+    assert rows.order == [9], "a filter looks at all of it"

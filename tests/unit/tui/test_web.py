@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.images.chunks import LONG_STEP, PIECE, STEP, MappedFile, Reader, notice, read_piece, step
-from agents.pct.images.fetch import Pull
+from agents.pct.images.fetch import Pull, Receiver
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Sources
-from agents.pct.node.log import Log
-from agents.pct.node.paths import launch_socket
-from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_courier
+from agents.pct.launch.paths import launch_socket
+from agents.pct.remote.image_proxy import ImageProxy, ImageSource, be_image_proxy
 from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
@@ -38,7 +38,7 @@ class Node:
         self.got, self.pieces, self.reasons = bytearray(), 0, []  # type: ignore[var-annotated]
         self.pull = Pull(
             self.loop, Sources([0], 1), lambda _place: self.path, {"number": 0, "digest": "d"},
-            lambda: len(self.got), self._take, self._take_file, lambda *why: self.reasons.append(why),
+            Receiver(lambda: len(self.got), self._take, self._take_file, lambda *why: self.reasons.append(why)),
         )  # fmt: skip
 
     def _on_request(self, session: Session, op: str, message: dict[str, Any]) -> None:
@@ -276,7 +276,9 @@ def test_a_courier_whose_file_is_cut_short_leaves_it_and_never_a_core(tmp_path: 
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
             signal.signal(signal.SIGBUS, signal.SIG_DFL)  # pytest's would print
             request = {"op": "fetch", "id": 1, "launcher": 1, "number": 3, "offset": 0}
-            be_courier(ImageSource(str(tmp_path), "n0", "mesh", Log("", node="n0")), line, Reading(out), request)  # type: ignore[arg-type]
+            be_image_proxy(
+                ImageSource(str(tmp_path), "n0", "mesh", Journal("", "pct", node="n0")), line, Reading(out), request
+            )  # type: ignore[arg-type]
         child, _ = listener.accept()
         with child:
             child.sendall(control(hello("child")))

@@ -1,0 +1,1 @@
+"""The owner of a job: the process that writes its state object."""

@@ -1,0 +1,75 @@
+"""The end of an auto-started mesh that nobody uses: after ``idle_s`` seconds without launches or partitions."""
+
+from __future__ import annotations
+
+import os
+
+from agents.link.link import Caller
+from agents.link.sockets import connect_now
+from agents.pct.ranks.process_tracking import launchers_on_record
+from agents.wire.errors import AgentError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Sequence
+
+    from agents.link.loop import Loop
+    from agents.wire.control import Message
+
+#: Seconds between two questions whether the mesh is idle, at most.
+CHECK_S = 60.0
+
+
+class IdleEnd:
+    """Asks a CPA now and then how long the mesh has been idle; ``end()`` when it has been for long enough.
+
+    ``cpas`` are their sockets; ``may_end()``: no launch runs here, as far as the keeper sees.
+    """
+
+    def __init__(
+        self, loop: Loop, idle_s: float, cpas: Sequence[str], may_end: Callable[[], bool], end: Callable[[], None]
+    ) -> None:
+        self._loop, self._idle_s, self._cpas, self._may_end, self._end = loop, idle_s, cpas, may_end, end
+        self._pause_s = max(0.2, min(CHECK_S, idle_s / 4))
+        loop.after(self._pause_s, self._look)
+
+    def _look(self) -> None:
+        self._loop.after(self._pause_s, self._look)
+        for path in self._cpas:
+            try:
+                sock = connect_now(path)
+            except (OSError, AgentError):
+                continue
+            self._ask(Caller(self._loop, sock, "keeper", lambda *_: None))
+            return
+
+    def _ask(self, caller: Caller) -> None:
+        def answered(reply: Optional[Message], _error: Optional[AgentError]) -> None:
+            caller.close()
+            if reply is None or reply.get("partitions") or reply.get("idle_s", 0) < self._idle_s:
+                return
+            if self._may_end():
+                self._end()
+
+        caller.call({"op": "idle"}, answered)
+
+
+def running_launchers(run: str, state: str) -> List[int]:
+    """The launchers that have a launch child here.
+
+    Launch children say by their sockets that they live: no daemon has to be asked. The sockets may have been removed
+    with RUN a moment ago; their records are in STATE.
+    """
+    found = set(launchers_on_record(state))
+    try:
+        names = os.listdir(run)
+    except OSError:
+        names = []
+    for name in names:
+        if name.startswith("launch-") and name.endswith(".sock"):
+            try:
+                connect_now(os.path.join(run, name)).close()
+                found.add(int(name[:-5].rpartition("-")[2]))
+            except (OSError, AgentError, ValueError):
+                pass
+    return sorted(found)

@@ -1,0 +1,68 @@
+"""Grid Engine (Sun, Son of, Open, Univa): ``qrsh -inherit`` starts our processes, from any host of the job.
+
+Source: the manual pages qrsh(1), sge_pe(5) (control_slaves), submit(1) (ENVIRONMENTAL VARIABLES) of 8.1.9.
+"""
+
+from __future__ import annotations
+
+import os
+
+from redmesh.managers import ManagerError, client, find_on_path, read_lines, with_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Dict, Mapping, Sequence
+
+    from redmesh.managers import Hosts
+
+distributed = True
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """Whether this is a job of a parallel environment."""
+    return "PE_HOSTFILE" in environ and "JOB_ID" in environ
+
+
+def hosts(environ: Mapping[str, str]) -> Hosts:
+    """The hosts of PE_HOSTFILE: ``host slots queue processors``; a host may have a line for each of its queues."""
+    found: Dict[str, int] = {}
+    for line in read_lines(environ, "PE_HOSTFILE"):
+        words = line.split()
+        if len(words) < 2 or not words[1].isdigit():
+            raise ManagerError(f"PE_HOSTFILE has a line that cannot be read: {line[:80]!r}", "sge_pe(5) describes it")
+        found[words[0]] = found.get(words[0], 0) + int(words[1])
+    return list(found.items())
+
+
+def job_id(environ: Mapping[str, str]) -> str:
+    """The job's number, and its task's where it is one of an array."""
+    task = environ.get("SGE_TASK_ID", "undefined")
+    return environ["JOB_ID"] if task == "undefined" else f"{environ['JOB_ID']}.{task}"
+
+
+def spawn(
+    environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """A task of the job on ``host``. ManagerError without qrsh."""
+    folders = (
+        os.path.join(environ["SGE_ROOT"], "bin", environ.get("ARC", environ.get("SGE_ARCH", "lx-amd64")))
+        if environ.get("SGE_ROOT")
+        else ""
+    )
+    qrsh = environ.get("QRSH_COMMAND") or find_on_path("qrsh", environ, folders)
+    if qrsh is None:
+        raise ManagerError("qrsh is not found", "PATH, or bin/ARCH below SGE_ROOT, must have it")
+    # qrsh has the shell of the account read what it is given: every word is quoted for it
+    words = with_environment(argv, env)
+    return client([qrsh, "-inherit", "-noshell", host, *words], environ)
+
+
+def signal(handle: subprocess.Popen[bytes], number: int) -> None:
+    """qrsh passes SIGTERM, SIGINT and the like on to its task."""
+    os.kill(handle.pid, number)
+
+
+def alive(handle: subprocess.Popen[bytes]) -> bool:
+    """qrsh lives as long as its task."""
+    return handle.poll() is None

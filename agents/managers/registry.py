@@ -1,0 +1,67 @@
+"""Which manager's allocation this process runs in."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from redmesh.managers import ENTRY_POINTS, ManagerError, problems
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Mapping, Tuple
+
+#: Ours, in the order in which they are asked: a Flux instance may run inside an allocation of any other.
+OURS = ("flux", "slurm", "grid_engine", "pbs", "lsf")
+NONE = "none"
+
+
+def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
+    """The name and the module of the manager whose allocation this is; ``("", None)``: there is none. ManagerError.
+
+    ``name``: ``auto`` asks those that Redmesh brings, ``none`` nobody; any other is the one to be used.
+    """
+    if name == NONE:
+        return "", None
+    if name != "auto":
+        manager = load(name)
+        if not manager.detect(environ):
+            raise ManagerError(
+                f"this process is not in an allocation of the manager {name!r}",
+                "run it in a job of that manager, or with --manager none",
+            )
+        return name, manager
+    for one in OURS:
+        manager = load(one)
+        if manager.detect(environ):
+            return one, manager
+    return "", None
+
+
+def names() -> List[str]:
+    """Every manager there is: ours, then those that others have installed."""
+    from importlib.metadata import entry_points
+
+    return [*OURS, *sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - set(OURS))]
+
+
+def load(name: str) -> Any:
+    """The module of the manager ``name``. ManagerError: nobody has installed it, or it lacks a part."""
+    if name in OURS:
+        return import_module(f"agents.managers.{name}")
+    from importlib.metadata import entry_points  # slow to import, and only for managers of others
+
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in points:
+        there = ", ".join(sorted({*OURS, *points}))
+        raise ManagerError(f"no manager is called {name[:40]!r}", f"there are: {there}, none")
+    try:
+        manager = points[name].load()
+    except (Exception, SystemExit) as error:  # somebody else's code
+        told = f"the manager {name!r} cannot be loaded: {error!r:.200}"
+        raise ManagerError(told, f"it is {points[name].value}") from error
+    found = problems(manager)
+    if found:
+        raise ManagerError(
+            f"the manager {name!r} is incomplete: {'; '.join(found)}", "python -m pydoc redmesh.managers"
+        )
+    return manager

@@ -1,0 +1,123 @@
+"""Slurm: a step of the job starts our processes (``srun --overlap``), one for all hosts.
+
+Source: the manual pages srun(1), sbatch(1) (INPUT and OUTPUT ENVIRONMENT VARIABLES) and scancel(1) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from redmesh.managers import ManagerError, ask, client, expand, repeated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import List, Mapping, Optional, Sequence
+
+    from redmesh.managers import Hosts
+
+#: slurmctld gives every step; a step from each host at once would only queue there.
+distributed = False
+labelled = True
+#: Names the host to each process that ``spawn_all`` starts.
+host_variable = "SLURMD_NODENAME"
+#: Options of the job's script and of a surrounding srun, which would be taken for ours.
+_OPTIONS = (
+    "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE", "SLURM_GPUS", "SLURM_HINT", "SLURM_KILL_BAD_EXIT",
+    "SLURM_LABELIO", "SLURM_MPI_TYPE", "SLURM_NNODES", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_SOCKET", "SLURM_OPEN_MODE", "SLURM_OVERLAP", "SLURM_STDERRMODE",
+    "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_TASK_EPILOG", "SLURM_TASK_PROLOG", "SLURM_TASKS_PER_NODE",
+    "SLURM_THREADS_PER_CORE", "SLURM_TRES_PER_TASK", "SLURM_WAIT", "SLURM_WORKING_DIR", "SRUN_CPUS_PER_TASK",
+    "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_EXACT", "SLURM_WHOLE", "SLURM_STEP_ID", "SLURM_STEPID",
+)  # fmt: skip
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """Whether a job's variables are there, and name its hosts."""
+    return "SLURM_JOB_ID" in environ and "SLURM_JOB_NODELIST" in environ
+
+
+def hosts(environ: Mapping[str, str]) -> Hosts:
+    """The job's nodes; as many slots each as it has tasks times processors of a task, or the processors it got."""
+    names = expand(environ["SLURM_JOB_NODELIST"])
+    if "SLURM_NTASKS" in environ and "SLURM_TASKS_PER_NODE" in environ:
+        each = _number(environ, "SLURM_CPUS_PER_TASK", 1)
+        slots = [tasks * each for tasks in repeated(environ["SLURM_TASKS_PER_NODE"])]
+    else:
+        slots = repeated(environ.get("SLURM_JOB_CPUS_PER_NODE", "1(x%d)" % len(names)))
+    if len(slots) != len(names):
+        raise ManagerError(
+            "Slurm names %d nodes and the processors of %d" % (len(names), len(slots)),
+            "run yod in the job's script rather than inside of another srun",
+        )
+    return list(zip(names, slots))
+
+
+def job_id(environ: Mapping[str, str]) -> str:
+    """The job's number, its cluster's name before it where that is known."""
+    cluster = environ.get("SLURM_CLUSTER_NAME", "")
+    return f"{cluster}.{environ['SLURM_JOB_ID']}" if cluster else environ["SLURM_JOB_ID"]
+
+
+def spawn(
+    environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """A step of one task on ``host``."""
+    return _step(environ, [host], argv, env, label=False)
+
+
+def spawn_all(
+    environ: Mapping[str, str], hosts: Sequence[str], argv: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """One step with a task on each of ``hosts``."""
+    return _step(environ, hosts, argv, env, label=True)
+
+
+def _step(
+    environ: Mapping[str, str], hosts: Sequence[str], argv: Sequence[str], env: Mapping[str, str], *, label: bool
+) -> subprocess.Popen[bytes]:
+    count = str(len(hosts))
+    words: List[str] = [
+        "srun", "--overlap", f"--jobid={environ['SLURM_JOB_ID']}", "--job-name=redmesh", f"--nodes={count}",
+        f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all", "--mpi=none",
+        "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", "--no-kill",
+        "--quiet",
+    ]  # fmt: skip
+    if label:
+        words.append("--label")
+    return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
+
+
+def signal(handle: subprocess.Popen[bytes], number: int) -> None:
+    """srun passes signals on to the step's tasks."""
+    os.kill(handle.pid, number)
+
+
+def alive(handle: subprocess.Popen[bytes]) -> bool:
+    """srun lives as long as its step."""
+    return handle.poll() is None
+
+
+def time_left(environ: Mapping[str, str]) -> Optional[float]:
+    """Seconds until the job's limit, by its variables, or by squeue where they do not say."""
+    if environ.get("SLURM_JOB_END_TIME", "").isdigit():
+        return int(environ["SLURM_JOB_END_TIME"]) - time.time()
+    return _seconds(ask(["squeue", "--noheader", "--format=%L", f"--jobs={environ['SLURM_JOB_ID']}"], environ).strip())
+
+
+def _seconds(text: str) -> Optional[float]:
+    # [days-][[hours:]minutes:]seconds; UNLIMITED, NOT_SET, INVALID
+    days, dash, clock = text.rpartition("-")
+    fields = clock.split(":")
+    if not all(field.isdigit() for field in (*fields, *([days] if dash else []))):
+        return None
+    seconds = 0
+    for field in fields:
+        seconds = seconds * 60 + int(field)
+    return float(seconds + 86400 * int(days or 0))
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else default

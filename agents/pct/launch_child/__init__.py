@@ -1,0 +1,1 @@
+"""The launch child: one process for one launch on one node."""

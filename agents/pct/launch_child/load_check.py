@@ -1,0 +1,42 @@
+"""What a launch child checks of a load that came from another machine, once it has all of it. Pure.
+
+The PCT has let its credential in; here is whether the load is the one that the credential is of.
+"""
+
+from __future__ import annotations
+
+from agents.wire import credential as credentials
+from agents.wire.errors import Refusal, WireError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import FrozenSet
+
+    from agents.pct.launch.load import Load
+    from agents.wire.control import Message
+    from agents.wire.credential import Pass
+
+
+def check_load(let_in: Pass, node: str, load: Load, message: Message, common: bytes) -> FrozenSet[str]:
+    """The nodes of the launch. Refusal when this is another load than the CPA made the credential for."""
+    credential = let_in.credential
+    if load.launcher != credential.launcher:
+        raise Refusal("other_launcher", f"a load of launcher {load.launcher}, let in as {credential.launcher}")
+    if message.get("credential") != credential.text:
+        raise Refusal("other_credential", "the load has another credential than its hello")
+    if credentials.digest_of(common) != credential.common:
+        raise Refusal("other_program", "the load is not the one that the CPA was asked about")
+    members = message.get("members")
+    if credentials.digest_of_members(members) != credential.members:
+        raise Refusal("other_nodes", "the load has other nodes than the CPA gave")
+    try:
+        names = credentials.names_of(members)
+        granted = credentials.processors_of(members, node)
+    except WireError as error:
+        raise Refusal("malformed", error.message) from None
+    if let_in.parent and let_in.parent not in names:
+        raise Refusal("stranger", f"{let_in.parent} is no node of launcher {load.launcher}")
+    wanted = load.nodes[0].get("processors")
+    if not isinstance(wanted, list) or not granted.issuperset(wanted):
+        raise Refusal("other_processors", f"launcher {load.launcher} was not given these processors of {node}")
+    return names

@@ -1,0 +1,171 @@
+"""What travels with a launch beside its load: images, the application's files, files staged in and out.
+
+A plain launch has none of it and never loads this.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agents.pct.errors import LoadFailed, PctError
+from agents.pct.files.yodio import yodio_in
+from agents.pct.images.broadcast import LIBRARIES, Images
+from agents.pct.launch.context import LaunchContext
+from agents.wire.control import Message
+from agents.wire.errors import WireError
+from agents.wire.frames import FILE, IMAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from agents.link.server import Session
+    from agents.pct.files.remote_io import Application
+    from agents.pct.files.staging import Staging
+    from agents.wire.control import Message
+
+#: Progress of images is passed on so often, in seconds.
+_PROGRESS_S = 0.5
+
+
+class PayloadTransfer:
+    """One launch child's part of it."""
+
+    def __init__(self, launch: LaunchContext) -> None:
+        self._launch = launch
+        self._passed_on = 0.0
+        self._images = Images(launch)
+        self._application: Optional[Application] = None
+        self._staging: Optional[Staging] = None
+        self._abandoned = False
+
+    def prepare(self) -> None:
+        """Before the ranks' environment is laid out: what it says of cargo. PctError, OSError."""
+        wants, env = self._launch.program.payload, self._launch.program.env
+        if wants.get("libs"):
+            _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
+        if wants.get("stage_in"):
+            env[b"YOD_STAGE"] = os.fsencode(self._images.store.directory)
+        if wants.get("files"):
+            env[b"YOD_IO"] = os.fsencode(self._files().path)
+            yodio = yodio_in(self._images.store.directory)
+            _prepend(env, b"PATH", yodio)
+            _prepend(env, b"PYTHONPATH", yodio)
+
+    def begin(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all that the ranks need is on this node."""
+        stage_in = int(self._launch.program.payload.get("stage_in", 0))
+        after = then if not stage_in else lambda: self._stage().bring(stage_in, then)
+        if "bcast" in self._launch.program.payload:
+            self._images.begin(after)
+        else:
+            after()
+
+    def finish(self, ran: bool, then: Callable[[], None]) -> None:
+        """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
+
+        def clear() -> None:
+            self._clear()  # before the launcher is told: what has ended has left nothing
+            then()
+
+        stage_out = int(self._launch.program.payload.get("stage_out", 0))
+        if stage_out and ran:
+            self._stage().take(stage_out, clear)
+        else:
+            clear()
+
+    def _files(self) -> Application:
+        if self._application is None:
+            from agents.pct.files.remote_io import Application
+
+            self._application = Application(self._launch)
+        return self._application
+
+    def _stage(self) -> Staging:
+        if self._staging is None:
+            from agents.pct.files.staging import Staging
+
+            self._staging = Staging(self._launch, self._files(), lambda: self._images.store.directory)
+            if self._abandoned:
+                self._staging.abandon()
+        return self._staging
+
+    # from the tree
+
+    def announced(self, message: Message) -> None:
+        """The images of the launch, as its root announces them."""
+        self._or_fail(lambda: self._images.announced(message))
+
+    def placed(self, message: Message) -> None:
+        """An image is in the parallel file system."""
+        self._or_fail(lambda: self._images.placed(message))
+
+    def _or_fail(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except PctError as error:
+            self._launch.fail(LoadFailed(f"{self._launch.node}: {error.message}", error.fault, hint=error.hint))
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """A frame from the parent."""
+        if kind == IMAGE:
+            self._images.piece(payload)
+        elif kind == FILE:
+            self._files().on_answer(payload)
+        else:
+            raise WireError(f"a frame of kind {kind} came down the tree")
+
+    def on_child_frame(self, payload: bytes) -> None:
+        """A FILE frame from a child: a request on its way to the launcher."""
+        self._files().pass_up(payload)
+
+    def ask(self) -> None:
+        """A child wants images."""
+        self._images.ask()
+
+    def pass_up(self, message: Message) -> None:
+        """What a node below says to the launcher."""
+        self._launch.tree.up.tell(message)
+
+    def progress(self, message: Message) -> None:
+        """How far a node below has come: passed on now and then."""
+        if time.monotonic() - self._passed_on > _PROGRESS_S:
+            self._passed_on = time.monotonic()
+            self.pass_up(message)
+
+    def fetch(self, session: Session, message: Message) -> None:
+        """Another node wants an image."""
+        self._images.fetch(session, message)
+
+    def starve(self) -> None:
+        """The launcher sends nothing for the moment."""
+        self._images.starve()
+
+    def abandon(self) -> None:
+        """The launcher is gone, and nothing that is begun from now on would be answered."""
+        self._abandoned = True
+        if self._staging is not None:
+            self._staging.abandon()
+
+    @property
+    def only_images(self) -> bool:
+        """Whether neither files of the application nor staged ones have come by."""
+        return self._application is None and self._staging is None
+
+    def close(self) -> None:
+        """Remove everything that came with the launch."""
+        self._clear()
+        self._images.close()
+        if self._application is not None:
+            self._application.close()
+
+    def _clear(self) -> None:
+        if self._staging is not None:
+            self._staging.close()
+        self._images.clear()
+
+
+def _prepend(env: "dict[bytes, bytes]", name: bytes, path: str) -> None:
+    before = env.get(name, b"")
+    env[name] = os.fsencode(path) + (b":" + before if before else b"")

@@ -1,0 +1,82 @@
+"""What comes down the tree to the ranks of a launch that runs: signals, a window's size, questions where they stand.
+
+What few launches are ever asked is loaded when one is.
+"""
+
+from __future__ import annotations
+
+from agents.link.lean import signal
+from agents.wire.control import control
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Optional
+
+    from agents.link.loop import Loop
+    from agents.pct.debug.service import Inspection
+    from agents.pct.launch.tree import Child, Tree
+    from agents.pct.ranks.supervisor import LocalRanks
+    from agents.wire.control import Message
+
+#: Looked into by agents/pct/debug.
+_INSPECTION = ("stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
+_INSPECTION_SAYS = ("stacks", "debug_said", "debug_over", "want_tool")
+
+
+class Requests:
+    """For one launch child; ``local()`` is this node's part of the launch, ``note`` speaks to people."""
+
+    def __init__(
+        self, loop: Loop, node: str, tree: Tree, local: Callable[[], Optional[LocalRanks]], note: Callable[[str], None]
+    ) -> None:
+        self._loop, self._node, self._tree, self._local, self._note = loop, node, tree, local, note
+        self._inspection: Optional[Inspection] = None
+
+    def orders(self) -> Dict[str, Callable[[Message], None]]:
+        return {"signal": self._signal, "winsize": self._resize, **dict.fromkeys(_INSPECTION, self._inspect)}
+
+    def reports(self) -> Dict[str, Callable[[Child, Message], None]]:
+        return dict.fromkeys(_INSPECTION_SAYS, self._on_report)
+
+    def _signal(self, message: Message) -> None:
+        wanted, local = message.get("ranks"), self._local()
+        self._tree.send_down(control(message), wanted)
+        if local is not None and 0 < message["signal"] < signal.NSIG:
+            for refused in local.ranks.send_signal(message["signal"], wanted):
+                self._note(f"{self._node}: signal {message['signal']} not sent to {refused}")
+
+    def _resize(self, message: Message) -> None:
+        self._tree.send_down(control(message))
+        local = self._local()
+        if local is not None and local.terminal is not None:
+            local.terminal.resize(message["rows"], message["columns"])
+
+    def _inspect(self, message: Message) -> None:
+        local = self._local()
+        if local is None:
+            return
+        if self._inspection is None:
+            from agents.pct.debug.service import Inspection
+
+            tree = self._tree
+            self._inspection = Inspection(self._loop, self._node, tree.children, local.ranks, tree.up.tell)
+        self._inspection.on_order(message["op"], message)
+
+    def _on_report(self, child: Child, message: Message) -> None:
+        if self._inspection is not None:
+            self._inspection.on_child_message(child, message["op"], message)
+
+    def child_lost(self, child: Child, reason: str) -> None:
+        """A subtree has gone."""
+        if self._inspection is not None:
+            self._inspection.child_lost(child, reason)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing was ever asked that leaves something behind in this process."""
+        return self._inspection is None
+
+    def cancel(self) -> None:
+        """Everything is being killed."""
+        if self._inspection is not None:
+            self._inspection.cancel()

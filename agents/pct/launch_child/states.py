@@ -1,0 +1,146 @@
+"""The states of a launch child, decided apart from its sockets and processes.
+
+``handle`` takes an event and says what to do; everything that does it is in agents/pct/launch_child/child.py.
+"""
+
+from __future__ import annotations
+
+from agents.link.lean import Enum
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
+
+
+class State(Enum):
+    """Where a launch is, as one node sees it."""
+
+    LOADING = "loading"  # waiting for the load
+    STARTING = "starting"  # ranks being forked, children being told
+    HELD = "held"  # every process of the subtree stands before its first instruction
+    RUNNING = "running"
+    SWEEPING = "sweeping"  # killing whatever is left on this node
+    WAITING = "waiting"  # this node is clean, the subtree not yet
+    FINISHED = "finished"  # told the parent so
+    ABANDONED = "abandoned"  # sweeping, with nobody left to tell
+    OVER = "over"
+
+
+class Event(Enum):
+    """What can happen to a launch."""
+
+    LOADED = "loaded"
+    ALL_HELD = "all held"
+    FAILED = "failed"  # something on this node or below cannot begin
+    GO = "go"
+    DRAINED = "drained"  # every rank here has ended, and so has its output
+    KILL = "kill"
+    SWEPT = "swept"  # no process of the launch is left on this node
+    TREE_FINISHED = "tree finished"  # every child has finished or is lost
+    DONE = "done"
+    LINK_LOST = "link lost"  # the parent is gone
+    EXPIRED = "expired"  # no GO in time
+
+
+class Action(Enum):
+    """What the launch child is to do."""
+
+    START = "start"
+    REPORT_READY = "report ready"
+    REPORT_FAILED = "report failed"
+    RELEASE = "release"
+    KILL_TREE = "kill tree"  # tell the children
+    SWEEP = "sweep"  # kill everything on this node, until nothing is left
+    REPORT_FINISHED = "report finished"
+    FORWARD_DONE = "forward done"
+    DROP_TREE = "drop tree"  # let the children's links go: they sweep by themselves
+    END = "end"
+
+
+S, E, A = State, Event, Action
+if TYPE_CHECKING:
+    Actions = Tuple[Action, ...]
+
+_STOP: Actions = (A.KILL_TREE, A.SWEEP)
+_FAIL: Actions = (A.REPORT_FAILED, A.KILL_TREE, A.SWEEP)
+_ABANDON: Actions = (A.DROP_TREE, A.SWEEP)
+_DISMISS: Actions = (A.FORWARD_DONE, A.SWEEP)
+
+#: Every transition there is. An event that a state does not name changes nothing.
+TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Actions]] = {
+    (S.LOADING, E.LOADED): (S.STARTING, (A.START,)),
+    (S.LOADING, E.FAILED): (S.WAITING, (A.REPORT_FAILED,)),
+    (S.LOADING, E.KILL): (S.OVER, (A.END,)),
+    (S.LOADING, E.DONE): (S.OVER, (A.END,)),
+    (S.LOADING, E.LINK_LOST): (S.OVER, (A.END,)),
+    (S.LOADING, E.EXPIRED): (S.OVER, (A.END,)),
+    (S.STARTING, E.ALL_HELD): (S.HELD, (A.REPORT_READY,)),
+    (S.STARTING, E.FAILED): (S.SWEEPING, _FAIL),
+    (S.STARTING, E.KILL): (S.SWEEPING, _STOP),
+    (S.STARTING, E.DONE): (S.ABANDONED, _DISMISS),
+    (S.STARTING, E.LINK_LOST): (S.ABANDONED, _ABANDON),
+    (S.STARTING, E.EXPIRED): (S.ABANDONED, _ABANDON),
+    (S.HELD, E.GO): (S.RUNNING, (A.RELEASE,)),
+    (S.HELD, E.FAILED): (S.SWEEPING, _FAIL),
+    (S.HELD, E.KILL): (S.SWEEPING, _STOP),
+    (S.HELD, E.DONE): (S.ABANDONED, _DISMISS),
+    (S.HELD, E.LINK_LOST): (S.ABANDONED, _ABANDON),
+    (S.HELD, E.EXPIRED): (S.ABANDONED, _ABANDON),
+    (S.RUNNING, E.DRAINED): (S.SWEEPING, (A.SWEEP,)),
+    (S.RUNNING, E.KILL): (S.SWEEPING, _STOP),
+    (S.RUNNING, E.DONE): (S.ABANDONED, _DISMISS),
+    (S.RUNNING, E.LINK_LOST): (S.ABANDONED, _ABANDON),
+    (S.SWEEPING, E.SWEPT): (S.WAITING, ()),
+    (S.SWEEPING, E.KILL): (S.SWEEPING, (A.KILL_TREE,)),
+    (S.SWEEPING, E.DONE): (S.ABANDONED, (A.FORWARD_DONE,)),
+    (S.SWEEPING, E.LINK_LOST): (S.ABANDONED, (A.DROP_TREE,)),
+    (S.WAITING, E.TREE_FINISHED): (S.FINISHED, (A.REPORT_FINISHED,)),
+    (S.WAITING, E.KILL): (S.WAITING, (A.KILL_TREE,)),
+    (S.WAITING, E.DONE): (S.OVER, (A.FORWARD_DONE, A.END)),
+    (S.WAITING, E.LINK_LOST): (S.OVER, (A.DROP_TREE, A.END)),
+    (S.FINISHED, E.DONE): (S.OVER, (A.FORWARD_DONE, A.END)),
+    (S.FINISHED, E.LINK_LOST): (S.OVER, (A.DROP_TREE, A.END)),
+    (S.ABANDONED, E.SWEPT): (S.OVER, (A.END,)),
+}
+
+
+class LaunchMachine:
+    """Counts what a launch still waits for, and walks the table.
+
+    ``unheld``: ranks here and children below that do not stand ready yet; ``open_children``: children that have
+    neither finished nor been lost.
+    """
+
+    def __init__(self) -> None:
+        self.state = State.LOADING
+        self.unheld = 0
+        self.open_children = 0
+
+    def loaded(self, ranks: int, children: int) -> List[Action]:
+        """The load is here: so many ranks on this node, so many children below it."""
+        self.unheld, self.open_children = ranks + children, children
+        return self.handle(Event.LOADED)
+
+    def one_held(self) -> List[Action]:
+        """One rank here, or one child with its whole subtree, stands ready."""
+        self.unheld -= 1
+        return self.handle(Event.ALL_HELD) if self.unheld == 0 else []
+
+    def child_over(self) -> List[Action]:
+        """One child has finished or is lost."""
+        self.open_children -= 1
+        return self._settle([])
+
+    def handle(self, event: Event) -> List[Action]:
+        """What ``event`` asks for now, in order."""
+        entry = TRANSITIONS.get((self.state, event))
+        if entry is None:
+            return []
+        self.state, actions = entry
+        return self._settle(list(actions))
+
+    def _settle(self, actions: List[Action]) -> List[Action]:
+        if self.state is State.WAITING and self.open_children <= 0:
+            self.state, more = TRANSITIONS[State.WAITING, Event.TREE_FINISHED]
+            actions += more
+        return actions

@@ -1,0 +1,152 @@
+"""The state of the job that a program runs in: ``yodstate set KEY VALUE``, or in Python::
+
+    import yodstate                       # or: import redmesh; job = redmesh.job()
+    job = yodstate.job()
+    job.set("residual", "1e-7")
+    job.progress(0.25, "iteration 100 of 400")
+
+Values and lines go through the node's launch child to the owner of the job, which records them in the job's state
+object; a call returns after they are recorded. Errors are OSError. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from agents.yodio.yodio import Channel
+else:
+    try:
+        from yodio import Channel
+    except ImportError:  # loaded by its path, with another PYTHONPATH: it is beside this file
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        _spec = spec_from_file_location("yodio", os.path.join(os.path.dirname(os.path.abspath(__file__)), "yodio.py"))
+        _yodio = module_from_spec(_spec)
+        _spec.loader.exec_module(_yodio)
+        Channel = _yodio.Channel
+
+__all__ = ["Job", "job"]
+
+_STATE = 12  # operation (docs/protocol.md)
+_USAGE = """usage: yodstate COMMAND
+  set KEY VALUE         record a value under a name of your own; VALUE - reads standard input
+  get KEY               print a value; status 1 when there is none
+  log TEXT ...          add a line to the job's log; without TEXT, each line of standard input
+  progress PART [TEXT]  how far this task is: 0 to 1, or 25%; TEXT goes to the log
+  path                  print the path of the job's state object, on the host of its owner
+  move NODE             have the job move to another node between its stages
+Options: --job: the job as a whole, not this task (progress)
+"""
+
+
+class Job:
+    """The job of this program, as :func:`job` returns it."""
+
+    def __init__(self) -> None:
+        if not os.environ.get("YOD_JOB"):
+            raise OSError(errno.ENOTCONN, "this program has no job: yod --state")
+        self.uuid = os.environ["YOD_JOB"]
+        self._channel = Channel()
+        rank = os.environ.get("YOD_RANK", "")
+        #: The task that this program is; None for none. What is said is recorded as said by it.
+        self.task: Optional[int] = int(rank) if rank.isdigit() else None
+
+    def set(self, key: str, value: str) -> None:
+        """Record a value under a key: at most 200 and 65,536 bytes."""
+        self._ask(op="set", key=key, value=str(value), task=self.task)
+
+    def get(self, key: str, default: Optional[str] = None) -> Optional[str]:
+        """What was last recorded under a key, by whichever task; ``default`` when nothing was."""
+        value = self._ask(op="get", key=key)["value"]
+        return default if value is None else str(value)
+
+    def log(self, text: str) -> None:
+        """Add a line to the job's log."""
+        self._ask(op="log", text=text, task=self.task)
+
+    def progress(self, part: float, text: str = "", *, whole_job: bool = False) -> None:
+        """How far this task is, or the whole job: 0 to 1."""
+        self._ask(op="progress", part=part, text=text, task=None if whole_job else self.task)
+
+    def path(self) -> str:
+        """The path of the job's state object on the host of its owner."""
+        return str(self._ask(op="path")["value"])
+
+    def move(self, node: str) -> None:
+        """Have the job move to another node between its stages."""
+        self._ask(op="move", node=node)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._channel.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        try:
+            _, data = self._channel.wait(self._channel.send(_STATE, data=json.dumps(request).encode()))
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                raise OSError(errno.EOPNOTSUPP, "this launch has no state object: yod --state") from None
+            raise
+        reply: dict[str, Any] = json.loads(bytes(data))
+        if "error" in reply:
+            raise OSError(errno.EINVAL, reply["error"] + (f" ({reply['hint']})" if reply.get("hint") else ""))
+        return reply
+
+
+def job() -> Job:
+    """The job that this program is a task of. OSError where it has none."""
+    return Job()
+
+
+def main() -> int:
+    """The command; its exit status."""
+    words = sys.argv[1:]
+    whole_job = "--job" in words[:1]
+    words = words[1:] if whole_job else words
+    if words[:1] in (["--help"], ["-h"]):
+        print(_USAGE, end="")
+        return 0
+    try:
+        return _run(job, words, whole_job)
+    except (IndexError, ValueError):
+        print(_USAGE, end="", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"yodstate: {error.strerror or error}", file=sys.stderr)
+        return 1
+
+
+def _run(connect: Any, words: list[str], whole_job: bool) -> int:
+    command, rest = words[0], words[1:]
+    most = {"set": 2, "get": 1, "progress": 2, "path": 0, "move": 1}.get(command, len(rest))
+    if len(rest) > most or command not in ("set", "get", "log", "progress", "path", "move"):
+        raise IndexError
+    if command == "set":
+        key, value = rest
+        connect().set(key, sys.stdin.read() if value == "-" else value)
+    elif command == "get":
+        key = rest[0]
+        value = connect().get(key)
+        if value is None:
+            return 1
+        print(value)
+    elif command == "log":
+        told = connect()
+        for line in [" ".join(rest)] if rest else sys.stdin:
+            told.log(line.rstrip("\n"))
+    elif command == "progress":
+        part = float(rest[0][:-1]) / 100 if rest[0].endswith("%") else float(rest[0])
+        connect().progress(part, rest[1] if len(rest) > 1 else "", whole_job=whole_job)
+    elif command == "path":
+        print(connect().path())
+    else:
+        node = rest[0]
+        connect().move(node)
+    return 0

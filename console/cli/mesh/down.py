@@ -1,0 +1,59 @@
+"""``mesh down``: of this machine alone, or of hosts over SSH."""
+
+import argparse
+import json
+import os
+import sys
+
+from agents.wire.errors import AgentError
+from console.deploy.personal import lifecycle
+from console.settings import Settings
+
+
+def down(settings: Settings, options: argparse.Namespace) -> int:
+    """End the mesh; with launches on it only by --force or a yes."""
+    if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
+        return _down_hosts(settings, options)
+    try:
+        was_up = lifecycle.down(settings, force=options.force)
+    except AgentError as error:
+        if error.code != "busy" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        print(f"{error.message}. End what runs too? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return 1
+        was_up = lifecycle.down(settings, force=True)
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "was_up": was_up, "hosts": []}))
+    else:
+        print("mesh down" if was_up else "no mesh is up")
+    return 0
+
+
+def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
+    """End the mesh; status 1 when something may be left on a host."""
+    # paramiko is not loaded for a mesh of this machine
+    from console.cli.mesh.host_progress import as_rows, progress
+    from console.deploy.mesh import lifecycle as hosts
+
+    force = options.force
+    while True:
+        try:
+            with progress(options.json) as report:
+                done = hosts.down(settings, report, force=force, keep_agent=options.keep_agent)
+            break
+        except hosts.LaunchesRun as running:
+            if force or options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            print(f"{running.message}. End what runs too? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                return 1
+            force = True
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "was_up": done.started, "hosts": as_rows(done.errands)}))
+    elif done.failed:
+        names = ", ".join(errand.name for errand in done.failed[:5]) + (" …" if len(done.failed) > 5 else "")
+        print(f"mesh down, but something may be left on {names}: mesh down once more when they can be reached")
+    else:
+        print("mesh down" if done.started or done.errands else "no mesh is up")
+    return 1 if done.failed else 0

@@ -1,0 +1,34 @@
+"""``mesh drain`` and ``mesh resume``: nodes out of service, and back."""
+
+import argparse
+import sys
+
+from console.deploy.mesh.cpas import ask_cpa
+from console.errors import UsageError
+from console.launch.options.lists import parse_list
+from console.settings import Settings
+
+
+def drain(settings: Settings, options: argparse.Namespace) -> int:
+    """Take nodes out of service: what runs there runs on, nothing new begins."""
+    names = _nodes(options.list)
+    ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
+    return 0
+
+
+def resume(settings: Settings, options: argparse.Namespace) -> int:
+    """Put nodes back that were taken out."""
+    names = _nodes(options.list)
+    back = ask_cpa(settings, {"op": "resume", "nodes": names})["nodes"]
+    for name in names:
+        if name not in back:
+            print(f"mesh: {name} was in service", file=sys.stderr)
+    return 0
+
+
+def _nodes(text: str) -> list[str]:
+    wanted = parse_list(text)
+    if wanted["processors"]:
+        raise UsageError("nodes are taken out and put back whole", "their names, like n[0-3]")
+    names: list[str] = wanted["nodes"]
+    return names

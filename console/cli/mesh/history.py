@@ -1,0 +1,44 @@
+"""``mesh history``."""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from typing import Any
+
+from console.cli.map.drawing import elapsed, table
+from console.settings import Settings
+from db.views.viewer import open_viewer
+from redmesh.sanitise import clean
+
+
+def history(settings: Settings, options: argparse.Namespace) -> int:
+    """Launches that have ended, the last one last."""
+    with open_viewer(settings.database, settings.login) as viewer:
+        rows = viewer.history(options.last)[::-1]
+    if options.json:
+        print(json.dumps([_as_dict(row) for row in rows]))
+        return 0
+    if not rows:
+        print("no launch has ended yet")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    head = ("launcher", "ended", "user", "size", "elapsed", "status", "command")
+    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5))))
+    return 0
+
+
+def _line(row: Any) -> tuple[str, ...]:
+    status = "?" if row.exit_status is None else str(row.exit_status)
+    told = clean(row.command) + (f"  ({clean(row.reason)})" if row.reason else "")
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.ended_at))
+    ran = elapsed(row.ended_at - (row.started_at or row.created_at))
+    return str(row.id), ended, clean(row.user), str(row.size), ran, status, told
+
+
+def _as_dict(row: Any) -> dict[str, Any]:
+    shown = row._asdict()
+    for inner in ("changed", "ranks", "resources"):
+        shown.pop(inner)
+    return dict(shown, abnormal=bool(row.abnormal))

@@ -1,0 +1,13 @@
+"""``mesh init``: a configuration file to begin with."""
+
+import argparse
+
+from console.deploy.hosts import inventory
+from console.settings import Settings
+
+
+def init(settings: Settings, options: argparse.Namespace) -> int:
+    """Write a configuration file with comments."""
+    inventory.init(options.file)
+    print(f"{options.file} is written: say which hosts there are, then mesh doctor, then mesh up")
+    return 0

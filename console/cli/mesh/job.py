@@ -1,0 +1,260 @@
+"""``mesh job``: what the state objects of jobs say (docs/state-object.md), read from the objects themselves."""
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from console.cli.map.drawing import table
+from console.errors import ConsoleError, UsageError
+from console.jobs.objects import ENDED, delete, directory_of, find, opened, summary, uuids
+from console.settings import Settings
+from redmesh.sanitise import clean
+from redmesh.state import SUFFIX, job_path, owned
+
+_LOOK_S = 0.5
+_WIDTH = 200
+
+
+def show_list(settings: Settings, options: argparse.Namespace) -> int:
+    """The jobs that have a state object on this host, the newest last."""
+    directory = directory_of(settings.state_dir)
+    found = []
+    for uuid in uuids(directory):
+        try:
+            found.append(summary(job_path(directory, uuid)))
+        except ConsoleError as error:
+            print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+    found.sort(key=lambda job: job["created_at"])
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    head = ("JOB", "KIND", "STATE", "TASKS", "CREATED", "SECONDS", "COMMAND")
+    rows = [
+        (job["uuid"][:8], job["kind"], _state(job), _tasks(job), _instant(job["created_at"]), _seconds(job))
+        + (_command(job),)
+        for job in found
+    ]
+    _print_table(head, rows)
+    return 0
+
+
+def show(settings: Settings, options: argparse.Namespace) -> int:
+    """What a job is and how far."""
+    path = find(settings, options.job)
+    job = summary(path)
+    db = opened(path)
+    try:
+        values = db.execute("SELECT key, value FROM value ORDER BY key").fetchall()
+        resources = db.execute(
+            "SELECT node, processors, granted_at, freed_at FROM resource ORDER BY freed_at IS NOT NULL, id LIMIT 100"
+        ).fetchall()
+        cause = db.execute(
+            "SELECT cause FROM transition WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1"
+        ).fetchone()
+    finally:
+        db.close()
+    if options.json:
+        nodes = [dict(zip(("node", "processors", "granted_at", "freed_at"), one, strict=True)) for one in resources]
+        print(json.dumps({**job, "values": dict(values), "resources": nodes, "cause": cause[0] if cause else None}))
+        return 0
+    told = [
+        ("job", job["uuid"]), ("state", _state(job)), ("cause", cause[0] if cause else ""), ("kind", job["kind"]),
+        ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
+        ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
+        ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
+        ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
+        ("processors", " ".join(f"{node}:{ids}" for node, ids, _, freed in resources if freed is None)),
+        ("file", path),
+    ]  # fmt: skip
+    for name, text in told:
+        if text not in (None, ""):
+            print(f"{name + ':':<12}{clean(str(text))}")
+    for key, value in values:
+        print(f"{clean(key)} = {clean(value)[:_WIDTH]}")
+    if job.get("report"):
+        print("\n".join(map(clean, str(job["report"]).splitlines())))
+    return 0
+
+
+def show_log(settings: Settings, options: argparse.Namespace) -> int:
+    """A job's log: what it said, and what became of it."""
+    db = opened(find(settings, options.job))
+    try:
+        rows = db.execute(
+            "SELECT at, node, task, text FROM log UNION ALL"
+            " SELECT at, node, first, 'the job is ' || state || coalesce(': ' || cause, '') FROM transition"
+            " WHERE first IS NULL ORDER BY at"
+        )
+        for at, node, task, text in rows:
+            if options.json:
+                print(json.dumps({"at": at, "node": node, "task": task, "text": text}))
+            else:
+                who = " ".join(str(one) for one in (node, None if task is None else f"task {task}") if one)
+                print(f"{_instant(at)}  {clean(who + ': ' if who else '')}{clean(text)}")
+    finally:
+        db.close()
+    return 0
+
+
+def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
+    """A job's tasks, or ranks: one line for each, and for each range of tasks that are alike."""
+    db = opened(find(settings, options.job))
+    names = ("first", "last", "state", "node", "slot", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
+    try:
+        rows = db.execute(
+            f"SELECT {', '.join(names)} FROM task WHERE ? IN ('', state) ORDER BY first", (options.state or "",)
+        ).fetchall()
+    finally:
+        db.close()
+    if options.json:
+        for row in rows:
+            print(json.dumps(dict(zip(names, row, strict=True))))
+        return 0
+    head = ("TASK", "STATE", "NODE", "TRY", "SECONDS", "EXIT", "PROGRESS", "LAST LINE")
+    _print_table(head, [_task_row(dict(zip(names, row, strict=True))) for row in rows])
+    return 0
+
+
+def _task_row(task: dict[str, Any]) -> tuple[str, ...]:
+    number = str(task["first"]) if task["first"] == task["last"] else f"{task['first']}-{task['last']}"
+    begun, ended = task["started_at"], task["ended_at"]
+    seconds = f"{(ended or time.time()) - begun:.1f}" if begun else ""
+    progress = "" if task["progress"] is None else f"{task['progress']:.0%}"
+    last = (task["lines"] or "").rstrip("\n").rpartition("\n")[2]
+    told = "" if task["exit"] is None else str(task["exit"])
+    return number, task["state"], task["node"] or "", str(task["attempt"]), seconds, told, progress, last
+
+
+def sql(settings: Settings, options: argparse.Namespace) -> int:
+    """Ask the object itself, in SQL, reading only."""
+    db = opened(find(settings, options.job))
+    try:
+        rows = db.execute(options.query)
+        names = [column[0] for column in rows.description or ()]
+        if not options.json:
+            print("\t".join(names))
+        for row in rows:
+            if options.json:
+                print(json.dumps(dict(zip(names, map(_plain, row), strict=True))))
+            else:
+                print("\t".join("" if one is None else clean(str(_plain(one))) for one in row))
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise UsageError(f"SQLite does not take the query: {error}", "docs/state-object.md has the tables") from None
+    finally:
+        db.close()
+    return 0
+
+
+def watch(settings: Settings, options: argparse.Namespace) -> int:
+    """Print a line whenever the job's counts, state or progress change, until it ends; 1 when it did not end well."""
+    path, told = find(settings, options.job), ""
+    while True:
+        job = summary(path)
+        progress = f"  {job['progress']:.0%}" if job.get("progress") is not None else ""
+        line = f"{_state(job)}  {_tasks(job)}{progress}"
+        if line != told:
+            print(f"{_instant(time.time())}  {line}", flush=True)
+            told = line
+        if job["state"] in ENDED or job.get("owner_lost"):
+            return 0 if job["state"] == "done" else 1
+        time.sleep(_LOOK_S)
+
+
+def fetch(settings: Settings, options: argparse.Namespace) -> int:
+    """Copy a job's object whole, also while its owner writes: the copy is of one moment."""
+    db = opened(find(settings, options.job))
+    aside = f"{options.file}.part"
+    try:
+        if os.path.lexists(options.file):
+            raise ConsoleError(f"{options.file} exists already", "name another file, or remove it", exit_status=1)
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)):
+            pass
+        db.execute("COMMIT")  # the copy makes a transaction of its own
+        copy = sqlite3.connect(aside, isolation_level=None)
+        try:
+            db.backup(copy)
+            copy.execute("PRAGMA journal_mode = delete")
+        finally:
+            copy.close()
+        os.rename(aside, options.file)
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConsoleError(f"{options.file} cannot be written: {reason}", "name a file on a disk with room") from None
+    finally:
+        db.close()
+    return 0
+
+
+def purge(settings: Settings, options: argparse.Namespace) -> int:
+    """Delete the objects of jobs that have ended."""
+    for name in options.jobs:
+        path = find(settings, name)
+        if owned(path):
+            raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
+        if summary(path)["state"] not in ENDED and not options.force:
+            raise ConsoleError(
+                f"job {name} has not ended, although its owner process has: it could go on from its object",
+                "--force deletes it all the same", exit_status=1,
+            )  # fmt: skip
+        delete(path)
+    return 0
+
+
+def serve(settings: Settings, options: argparse.Namespace) -> int:
+    """Serve the jobs of this host over HTTP, on loopback alone, until ^C."""
+    from console.jobs.web import server
+
+    try:
+        made, token = server(directory_of(settings.state_dir), options.port)
+    except OSError as error:
+        raise ConsoleError(
+            f"port {options.port} cannot be listened on: {error.strerror}", "--port 0 takes any"
+        ) from None
+    address = f"http://127.0.0.1:{made.server_address[1]}"
+    print(f"{address}/?token={token}", flush=True)
+    for uuid in options.jobs:
+        name = os.path.basename(find(settings, uuid)).removesuffix(SUFFIX)
+        print(f"{address}/job/{name}/page?token={token}", flush=True)
+    try:
+        made.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        made.server_close()
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _state(job: dict[str, Any]) -> str:
+    return f"{job['state']} (owner lost)" if job.get("owner_lost") else str(job["state"])
+
+
+def _tasks(job: dict[str, Any]) -> str:
+    counts = job["counts"] or {}
+    return ", ".join(f"{counts[state]:,} {state}" for state in sorted(counts))
+
+
+def _command(job: dict[str, Any]) -> str:
+    return " ".join(job["command"] or ())
+
+
+def _seconds(job: dict[str, Any]) -> str:
+    return f"{(job.get('ended_at') or time.time()) - job['created_at']:.1f}"
+
+
+def _instant(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    for line in table(head, [[clean(one) for one in row] for row in rows], width):
+        print(line)

@@ -1,0 +1,96 @@
+"""``mesh manager``: which batch system's job this is, and whether what it offers works."""
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from agents.managers import registry
+from console.errors import ConsoleError
+from console.settings import Settings
+from redmesh.managers import ManagerError, find_on_path
+from redmesh.text import counted
+
+#: Commands that each of ours needs.
+_COMMANDS = {
+    "slurm": ("srun",),
+    "grid_engine": ("qrsh",),
+    "pbs": ("pbs_tmrsh", "pbsdsh"),
+    "lsf": ("blaunch",),
+    "flux": ("flux",),
+}
+
+
+def list_managers(settings: Settings, options: argparse.Namespace) -> int:
+    """Every manager there is, whether it is detected, and the state directory of the job's mesh."""
+    rows = [_row(name) for name in registry.names()]
+    if options.json:
+        print(json.dumps({"managers": rows, "job": settings.allocation, "state": _state(settings)}))
+        return 0
+    for row in rows:
+        marks = [word for word, is_so in (("detected", row["detected"]), ("distributed", row["distributed"])) if is_so]
+        print(f"{row['name']:<12} {row['error'] or ', '.join(marks) or '-'}")
+    if settings.allocation:
+        print(f"\nthis job    {settings.allocation}\nits mesh    {_state(settings)}")
+        print(f"from another shell of this host: REDMESH_JOB={_state(settings)} mesh console")
+    return 0
+
+
+def _state(settings: Settings) -> str:
+    return settings.state_dir if settings.allocation or settings.job else ""
+
+
+def _row(name: str) -> dict[str, Any]:
+    try:
+        manager = registry.load(name)
+        there, told = bool(manager.detect(os.environ)), ""
+    except ManagerError as error:
+        return {"name": name, "detected": False, "distributed": False, "error": error.message}
+    return {"name": name, "detected": there, "distributed": bool(manager.distributed), "error": told}
+
+
+def check(settings: Settings, options: argparse.Namespace) -> int:
+    """What the manager of this job says and offers; status 1 when something of it does not work."""
+    try:
+        name, manager = registry.find(os.environ, settings.manager)
+        if not name:
+            raise ConsoleError("this process is in no job of a batch system", "run it in the job's script")
+        hosts = manager.hosts(os.environ)
+        job = manager.job_id(os.environ)
+    except ManagerError as error:
+        raise ConsoleError(error.message, error.hint, exit_status=1) from None
+    left = _time_left(manager)
+    slots = sum(count for _name, count in hosts)
+    missing = _missing(name)
+    if options.json:
+        facts = {"manager": name, "job": job, "hosts": hosts, "time_left_s": left, "missing": missing}
+        print(json.dumps(facts))
+    else:
+        print(f"manager     {name}\njob         {job}")
+        print(f"hosts       {counted(len(hosts), 'host')}, {counted(slots, 'slot')}")
+        print(f"time left   {'no limit is known' if left is None else f'{left:.0f} s'}")
+        print(f"starts by   {_way(manager)}")
+        if missing:
+            print(f"missing     {missing}")
+    return int(bool(missing))
+
+
+def _time_left(manager: Any) -> float | None:
+    try:
+        seconds: float | None = manager.time_left(os.environ) if hasattr(manager, "time_left") else None
+    except ManagerError as error:
+        print(f"mesh: the time left cannot be told: {error.message}", file=sys.stderr)
+        return None
+    return seconds
+
+
+def _missing(name: str) -> str:
+    wanted = _COMMANDS.get(name, ())
+    there = any(find_on_path(command, os.environ) for command in wanted)
+    return "" if there or not wanted else f"none of these is on PATH: {', '.join(wanted)}"
+
+
+def _way(manager: Any) -> str:
+    many = "one client for all hosts" if hasattr(manager, "spawn_all") else "one client for each host"
+    return many if getattr(manager, "streams", True) else f"{many}, fed through files in your state directory"

@@ -1,0 +1,20 @@
+"""``mesh reserve``, ``mesh unreserve``, ``mesh mode``: whom processors serve."""
+
+import argparse
+
+from console.deploy.mesh.cpas import ask_cpa
+from console.launch.options.lists import parse_list
+from console.settings import Settings
+
+
+def mode(settings: Settings, options: argparse.Namespace) -> int:
+    """Set whom processors serve."""
+    ask_cpa(settings, {"op": "set_mode", "wanted": parse_list(options.list), "mode": options.mode})
+    return 0
+
+
+def reserve(settings: Settings, options: argparse.Namespace) -> int:
+    """Keep processors for one user; for nobody where the user is None."""
+    request = {"op": "reserve", "wanted": parse_list(options.list), "user": options.user}
+    ask_cpa(settings, {**request, "reason": options.reason} if options.reason else request)
+    return 0

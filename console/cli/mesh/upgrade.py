@@ -1,0 +1,26 @@
+"""``mesh upgrade``: this version to a mesh that is up."""
+
+import argparse
+import json
+
+from console.cli.mesh.host_progress import as_rows, progress
+from console.deploy.mesh.upgrade import upgrade as bring
+from console.settings import Settings
+from redmesh.text import counted
+
+
+def upgrade(settings: Settings, options: argparse.Namespace) -> int:
+    """Bring this version to a mesh that is up; status 1 when a host could not have it."""
+    with progress(options.json) as report:
+        done = bring(settings, report, options.only, options.label)
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "hosts": as_rows(done.errands)}))
+    else:
+        failed = f"; {len(done.failed)} could not have it" if done.failed else ""
+        have = (
+            counted(len(done.errands) - len(done.failed), "host has", "hosts have")
+            if done.errands
+            else "this machine has"
+        )
+        print(f"mesh upgrade: {have} this version{failed} ({done.took_s:.1f} s)")
+    return 1 if done.failed else 0

@@ -1,0 +1,40 @@
+"""The batch system's allocation that a job's mesh is made of."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from agents.managers import registry
+from console.errors import ConsoleError
+from console.settings import Settings
+from redmesh.managers import ManagerError
+
+
+def find_manager(settings: Settings) -> Any:
+    """The manager whose allocation the settings are of. ConsoleError."""
+    try:
+        name, manager = registry.find(os.environ, settings.manager)
+    except ManagerError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    if not name:
+        raise ConsoleError("this process is in no job of a batch system", "run it in the job's script")
+    return manager
+
+
+def job_hosts(settings: Settings) -> list[tuple[str, str, int]]:
+    """Node name, the manager's name and slots of each host of the allocation, in its order. ConsoleError."""
+    manager = find_manager(settings)
+    try:
+        found = manager.hosts(os.environ)
+    except ManagerError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    if not found:
+        raise ConsoleError("the manager says that the job has no hosts", "mesh manager check")
+    names = _short([name for name, _slots in found])
+    return [(short, name, int(slots)) for short, (name, slots) in zip(names, found, strict=True)]
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Host names without their domain, where these still differ."""
+    short = [name.partition(".")[0] for name in names]
+    return short if len(set(short)) == len(names) else list(names)

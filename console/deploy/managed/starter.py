@@ -1,0 +1,152 @@
+"""What the manager's process on each host runs behind ``console/deploy/ssh/bootstrap.py``: frames, and staying there.
+
+Sent as text behind that program, so it uses its names: standard library alone, Python 3.9. Where one client feeds every
+host, all of them read the same bytes: each frame says for whom it is. The process stays as the parent of the node's
+keeper until that ends, because managers track what descends from what they started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from console.deploy.ssh.bootstrap import base, own_directory, processes, read, stop, write
+    from console.deploy.ssh.bootstrap import serve as _serve_requests
+else:
+    _serve_requests = serve  # noqa: F821  (bootstrap.py stands before this text)
+
+#: Frames for every host, and the one that holds the agent's archive: ``!agent SHA-256 LENGTH``.
+ALL, AGENT = b"*", b"!agent"
+_FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGWINCH")
+
+
+class Frames:
+    """The bytes of the frames for one host, as a file: each frame is ``HOST LENGTH`` and so many bytes."""
+
+    def __init__(self, source: Any, host: str) -> None:
+        self._source, self._host, self._buffer = source, host.encode(), b""
+
+    def _more(self) -> bool:
+        words = self._source.readline().split()
+        if len(words) < 2:
+            return False
+        content = self._source.read(int(words[-1]))
+        if words[0] == AGENT:
+            keep_agent(words[1].decode(), content)
+        elif words[0] in (ALL, self._host):
+            self._buffer += content
+        return True
+
+    def readline(self) -> bytes:
+        """One line; empty at the end."""
+        while b"\n" not in self._buffer and self._more():
+            pass
+        line, newline, self._buffer = self._buffer.partition(b"\n")
+        return line + newline
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer at the end."""
+        while len(self._buffer) < size and self._more():
+            pass
+        found, self._buffer = self._buffer[:size], self._buffer[size:]
+        return found
+
+
+def keep_agent(sha: str, content: bytes) -> None:
+    """Put the agent where the request ``start`` looks for it."""
+    directory = os.path.join(base(), "agents")
+    own_directory(base())
+    own_directory(directory)
+    path = os.path.join(directory, sha + ".pyz")
+    if not os.path.exists(path):
+        write(path, content)
+
+
+def free_port(address: str) -> int:
+    """A TCP port that nobody listens on there."""
+    import socket
+
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def way_to(login: str) -> tuple[str, str]:
+    """Our address on the way to the first of ``login``'s names or addresses that leads anywhere; and that one's."""
+    import socket
+
+    for name in login.split(","):
+        try:
+            for family, _, _, _, place in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM):
+                with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                    probe.connect(place)  # nothing is sent: the kernel picks our address
+                    return str(probe.getsockname()[0]), str(place[0])
+        except OSError:
+            continue
+    return "", ""
+
+
+def stay(node: str) -> None:
+    """Until the keeper that we started ends; then nothing of the node is left, and the process ends."""
+    import signal
+
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    state = place_of(node)
+    for name in _FORWARDED:
+        signal.signal(getattr(signal, name), lambda number, _frame: to_ranks(state, number))
+
+    def end(_number: int, _frame: object) -> None:
+        for pid, kind in processes(state).items():
+            if kind == "keeper":
+                os.kill(pid, signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, end)
+    ours = False
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        ours = True
+    if ours:  # another process started the keeper that runs there else
+        stop(node, False, {})
+
+
+def place_of(node: str) -> str:
+    """Where the node keeps its files."""
+    return os.path.join(base(), "nodes", node)
+
+
+def to_ranks(state: str, number: int) -> None:
+    """Pass a signal of the manager's on to every rank: what a launch child of this node has started."""
+    launches = {pid for pid, kind in processes(state).items() if kind.startswith("launch")}
+    for entry in os.listdir("/proc"):
+        fields = read(f"/proc/{entry}/stat").rpartition(")")[2].split() if entry.isdigit() else ()
+        if len(fields) > 2 and int(fields[1]) in launches and int(entry) not in launches:
+            try:
+                os.killpg(int(fields[2]), number)
+            except OSError:
+                pass
+
+
+def serve(word: str, source: Any) -> None:
+    """Answer requests until there are no more, then stay with what they started."""
+    host = os.environ.get(os.environ.get("REDMESH_HOST_VARIABLE", ""), "") or os.environ.get("REDMESH_HOST", "")
+    node = os.environ["REDMESH_MESH"] + "-" + host
+    ours, theirs = way_to(os.environ["REDMESH_LOGIN"])
+    if ours:
+        os.environ["SSH_CONNECTION"] = f"{theirs} 0 {ours} {free_port(ours)}"
+    os.environ["XDG_STATE_HOME"] = os.path.join(os.environ["REDMESH_JOB_STATE"], "nodes", host)
+    for name in ("REDMESH_HOST_VARIABLE", "REDMESH_HOST", "REDMESH_MESH", "REDMESH_LOGIN", "REDMESH_JOB_STATE"):
+        os.environ.pop(name, None)
+    _serve_requests(word + "@" + host, Frames(source, host))
+    stay(node)
+    sys.exit(0)

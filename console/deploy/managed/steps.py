@@ -1,0 +1,295 @@
+"""Our end of a manager's processes on the hosts of a job: requests to them, and their answers, over pipes.
+
+One client feeds all hosts where the manager can (``spawn_all``), else there is one for each. The clients stay as
+long as the mesh: ``STATE/steps.json`` says which they are, so that ``mesh down`` ends what ``mesh up`` had started.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import IO, Any
+
+from agents.link.sockets import own_directory
+from agents.linux import processes
+from console.deploy.hosts.allocation import find_manager, job_hosts
+from console.deploy.hosts.description import Host
+from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.remote import FIND_PYTHON, FIRST, PYTHONS, understood
+from console.deploy.trust.authority import write_private
+from console.errors import ConsoleError
+from console.settings import Settings, state_directory
+from redmesh.managers import ManagerError
+from redmesh.sanitise import clean
+
+#: Seconds that a manager gets to start our process on a host, and that its clients get to end.
+SPAWN_S, END_S = 60.0, 15.0
+_POLL_S = 0.01
+#: What a host's shell and a manager's client may print before an answer.
+_MOST_NOISE = 1 << 20
+
+
+class Steps:
+    """The clients of a manager, as ``WorkerPool`` connects by: ``reach`` gives a host that answers requests."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._manager = settings, find_manager(settings)
+        self._lock = threading.Lock()
+        self._names = {node: name for node, name, _slots in job_hosts(settings)}
+        self._streams: dict[str, _Stream] = {}
+        self._wanted: list[str] = []
+
+    def prepare(self, hosts: Sequence[Host]) -> None:
+        """Start our process on each of these hosts. ConsoleError when the manager refuses."""
+        names = [self._names[host.name] for host in hosts]
+        try:
+            if hasattr(self._manager, "spawn_all") and len(names) > 1:
+                self._begin(names)
+            else:
+                for name in names:
+                    self._begin([name])
+        except ManagerError as error:
+            raise ConsoleError(error.message, error.hint) from None
+        record(self._settings, [stream.process.pid for stream in self._streams.values()])
+
+    def _begin(self, names: Sequence[str]) -> None:
+        word = secrets.token_hex(8)
+        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, *PYTHONS]
+        files: _SharedFiles | None = None
+        if not getattr(self._manager, "streams", True):
+            files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
+            script = files.wrapped(script)
+        env = {
+            "REDMESH_MESH": self._settings.mesh,
+            "REDMESH_LOGIN": ",".join(own_addresses()),
+            "REDMESH_JOB_STATE": self._settings.state_dir,
+            "REDMESH_HOST": names[0],
+            "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
+        }
+        if len(names) > 1:
+            process = self._manager.spawn_all(os.environ, names, script, env)
+        else:
+            process = self._manager.spawn(os.environ, names[0], script, env)
+        stream = _Stream(process, names, word, files)
+        for name in names:
+            self._streams[name] = stream
+
+    def reach(self, host: Host) -> "StepHost":
+        """A host whose process is there. HostFailed."""
+        name = self._names[host.name]
+        with self._lock:
+            if name not in self._streams:
+                raise HostFailed("manager", "the manager was not asked for it", "mesh up")
+        return StepHost(self._streams[name], name)
+
+    def close(self) -> None:
+        """Let go of the clients: what runs on the hosts stays, and so do they."""
+        for stream in set(self._streams.values()):
+            stream.let_go()
+
+
+def own_addresses() -> list[str]:
+    """Names and addresses by which other hosts may reach this one, the likeliest first."""
+    name = socket.gethostname()
+    found = [name]
+    with contextlib.suppress(OSError):
+        found += [str(place[4][0]) for place in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)]
+    return list(dict.fromkeys(found))
+
+
+class _Stream:
+    """One client: what it is fed, and what comes back, by host."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", names: Sequence[str], word: str, files: "_SharedFiles | None"
+    ) -> None:
+        self._files = files
+        self.process, self._names, self._word = process, list(names), word.encode()
+        self._lock = threading.Lock()
+        self._answers: dict[str, queue.SimpleQueue[bytes | None]] = {name: queue.SimpleQueue() for name in names}
+        self._said: list[str] = []
+        self._agents: set[str] = set()
+        source = _program()
+        self._write(f"source {len(source)}\n".encode() + source)
+        for target in (self._read, self._listen):
+            threading.Thread(target=target, daemon=True).start()
+
+    def _write(self, data: bytes) -> None:
+        # a client that has ended is told by what does not come back
+        with contextlib.suppress(OSError, ValueError):
+            self._input().write(data)
+            self._input().flush()
+
+    def _input(self) -> IO[bytes]:
+        if self._files is not None:
+            return self._files.source
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    def send(self, name: str, content: bytes, agent: tuple[str, bytes] | None) -> None:
+        """Give a host bytes; an agent that no host of this client was given yet goes to all of them before."""
+        with self._lock:
+            if agent is not None and agent[0] not in self._agents:
+                self._agents.add(agent[0])
+                self._write(f"!agent {agent[0]} {len(agent[1])}\n".encode() + agent[1])
+            self._write(f"{name} {len(content)}\n".encode() + content)
+
+    def answer(self, name: str, timeout_s: float) -> bytes:
+        """The host's next answer. HostFailed: the client ended, or there was none in time."""
+        try:
+            found = self._answers[name].get(timeout=timeout_s)
+        except queue.Empty:
+            raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
+        if found is None:
+            self._answers[name].put(None)
+            said = f": {self._said[-1]}" if self._said else ""
+            raise HostFailed("manager", f"the manager's client ended without an answer{said}", "mesh manager check")
+        return found
+
+    def _read(self) -> None:
+        assert self._files is not None or self.process.stdout is not None
+        noise = 0
+        for line in self._files.lines(self.process) if self._files is not None else self.process.stdout or ():
+            label, colon, rest = line.partition(b": ")
+            text = rest if colon and label.strip().isdigit() else line
+            if not text.startswith(self._word):
+                noise += len(line)
+                if noise > _MOST_NOISE:
+                    break
+                continue
+            who, _, answer = text[len(self._word) :].partition(b" ")
+            name = who[1:].decode("utf-8", "replace") if who.startswith(b"@") else ""
+            if name in self._answers:
+                self._answers[name].put(answer)
+            elif answer.startswith(b"none") and len(self._names) == 1:
+                self._said.append("no Python of 3.9 or newer is found there")
+        for waiting in self._answers.values():
+            waiting.put(None)
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._said = [*self._said[-3:], clean(line.decode("utf-8", "replace").strip())[:300]]
+
+    def let_go(self) -> None:
+        """Close our ends: the hosts' processes end, or stay with the keepers that they have started."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._files is not None:
+                self._write(b"\n")  # a frame for nobody: the end
+            self._input().close()
+        if self._files is not None:
+            self._files.remove()
+        self.process.returncode = 0  # it stays; nobody here waits for it
+
+
+class _SharedFiles:
+    """Standard input and output of a process whose manager gives it none: two files that every host of the job sees."""
+
+    def __init__(self, directory: str, word: str) -> None:
+        own_directory(directory)
+        self._paths = [f"{directory}/{word}.{kind}" for kind in ("in", "out")]
+        for path in self._paths:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self.source = open(self._paths[0], "ab")  # noqa: SIM115 - closed by let_go
+        self._ended = False
+
+    def wrapped(self, script: Sequence[str]) -> list[str]:
+        """A command that runs ``script`` between the two files."""
+        pipe = 'i=$1;o=$2;shift 2;tail -c +1 -s 0.05 -f "$i"|"$@">>"$o" 2>/dev/null'
+        return ["sh", "-c", pipe, "redmesh", *self._paths, *script]
+
+    def lines(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+        """The lines of the output as they come, until the process has ended."""
+        with open(self._paths[1], "rb") as file:
+            rest = b""
+            while not self._ended:
+                over = process.poll() is not None
+                data = file.read()
+                *whole, rest = (rest + data).split(b"\n")
+                yield from whole
+                if over and not data:
+                    return
+                time.sleep(_POLL_S)
+
+    def remove(self) -> None:
+        """Nothing more travels."""
+        self._ended = True
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self._paths[0]))
+
+
+class StepHost:
+    """A host of the job that answers requests, as ``Remote`` does over SSH. Every method raises HostFailed."""
+
+    def __init__(self, stream: _Stream, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def ask(
+        self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """What the host answers to a request; the blob ``agent`` travels once for all hosts of the client."""
+        blobs = dict(blobs or {})
+        content = blobs.pop("agent", None)
+        agent = None if content is None else (str(options["sha"]), content)
+        sizes = [(name, len(data)) for name, data in blobs.items()]
+        line = f"{(op, options, sizes)!r}\n".encode("utf-8", "surrogateescape")
+        self._stream.send(self._name, b"".join([line, *blobs.values()]), agent)
+        return understood(self._stream.answer(self._name, timeout_s or SPAWN_S))
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Hosts of a job are no login processors. HostFailed."""
+        raise HostFailed("login", "a host of a job cannot be a login processor", "mesh up outside of the job")
+
+    def close(self) -> None:
+        """Nothing: the client serves other hosts too."""
+
+
+def _program() -> bytes:
+    first = resources.files("console.deploy.ssh").joinpath("bootstrap.py").read_bytes()
+    second = resources.files("console.deploy.managed").joinpath("starter.py").read_bytes()
+    return first + second.replace(b"from __future__ import annotations\n", b"")
+
+
+def record(settings: Settings, pids: Sequence[int]) -> None:
+    """Write down the clients that hold the mesh's processes, with those that are there already."""
+    rows = [[pid, processes.start_time(pid)] for pid in dict.fromkeys(pids)]
+    rows = [*([pid, began] for pid, began in recorded(settings)), *rows]
+    write_private(f"{settings.state_dir}/steps.json", json.dumps(rows).encode() + b"\n")
+
+
+def recorded(settings: Settings) -> list[tuple[int, int]]:
+    """The clients that still run: pid and start time."""
+    try:
+        with open(f"{settings.state_dir}/steps.json", encoding="utf-8") as file:
+            rows = [(int(pid), int(began)) for pid, began in json.load(file)]
+    except (OSError, ValueError, TypeError):
+        return []
+    return [(pid, began) for pid, began in rows if processes.alive(pid, began)]
+
+
+def end(settings: Settings) -> int:
+    """End every client, and with it our process on its hosts; how many would not end in time."""
+    import signal
+
+    there = recorded(settings)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid, _began in there:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + END_S
+        while there and time.monotonic() < deadline:
+            there = [one for one in there if processes.alive(*one)]
+            time.sleep(_POLL_S)
+        if not there:
+            break
+    return len(there)

@@ -1,0 +1,71 @@
+"""Hosts of role ``login``: they are granted to be login processors, and join, over the connection that SSH made.
+
+redmesh itself is installed there, for people launch from there; its own ``mesh`` does what is to be done.
+"""
+
+import json
+from collections.abc import Sequence
+
+from console.deploy.hosts.host_state_file import HostStateFile
+from console.deploy.hosts.host_states import Event
+from console.deploy.mesh import logins, plan
+from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.worker_pool import HostTask, WorkerPool
+from console.settings import Settings
+
+ROLE = "login"
+#: Seconds for ``mesh login join``, which waits until somebody takes requests there, and for ``mesh down``.
+JOIN_S, LEAVE_S = 45.0, 60.0
+#: Runs ``mesh`` beside the Python whose directory is the first word, or the one on PATH.
+_MESH = (
+    'cd /;d=$1;shift;for p in "$d/mesh" mesh "$HOME/.local/bin/mesh";do '
+    'command -v "$p" >/dev/null 2>&1&&exec "$p" "$@";done;exit 127'
+)
+
+
+def parted(errands: Sequence[HostTask]) -> tuple[list[HostTask], list[HostTask]]:
+    """Hosts with a node on them, and login processors."""
+    nodes = [errand for errand in errands if errand.host.role != ROLE]
+    return nodes, [errand for errand in errands if errand.host.role == ROLE]
+
+
+def join_all(workers: WorkerPool, settings: Settings, errands: Sequence[HostTask], ledger: HostStateFile) -> None:
+    """Make login processors of these hosts; those that are already stay as they are."""
+    for errand in errands:
+        ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
+    ledger.write()
+    given: dict[str, str] = {}
+
+    def grant(errand: HostTask) -> None:  # one after another: each is a row of its own in the database
+        given[errand.name] = json.dumps(logins.grant(settings, errand.name, cpas=errand.host.cpas))
+
+    for errand in errands:
+        workers.each([errand], grant)
+    workers.each(errands, lambda errand: _join(errand, given[errand.name]))
+
+
+def _join(errand: HostTask, given: str) -> None:
+    errand.handle(Event.ORDERED)
+    _mesh(errand, ["login", "join", "-"], given, JOIN_S)
+    errand.handle(Event.STARTED)
+    errand.handle(Event.REGISTERED)
+
+
+def leave(errand: HostTask) -> None:
+    """The host is no login processor any more; what runs on the mesh from there is ended. HostFailed."""
+    errand.handle(Event.ORDERED)
+    _mesh(errand, ["down", "--force"], "", LEAVE_S)
+    errand.handle(Event.DONE)
+    errand.close()
+
+
+def _mesh(errand: HostTask, words: Sequence[str], given: str, timeout_s: float) -> None:
+    assert errand.remote is not None
+    python = errand.host.python if errand.host.python.startswith("/") else str(errand.facts["python"])
+    beside = python.rpartition("/")[0]
+    status, said = errand.remote.run(["sh", "-c", _MESH, "redmesh", beside, *words], given.encode("ascii"), timeout_s)
+    if status == 127:
+        hint = "people launch from there, so install it; `python` in mesh.toml may say which one has it"
+        raise HostFailed("login", "redmesh is not installed there: no `mesh` is found", hint)
+    if status:
+        raise HostFailed("login", said or f"`mesh {words[0]}` ended there with status {status}", "its own words")

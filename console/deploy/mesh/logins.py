@@ -1,0 +1,247 @@
+"""Other login processors of a mesh (row A12): what one needs is granted here, as a file, and taken there.
+
+Each has an RCA, to which nodes beat too. Its requests go to the CPAs of the first one, or of another when that one is
+gone; or to its own where the system database is reached from there. The file holds private keys; it goes to the other
+machine by scp, as any key would.
+"""
+
+import json
+import os
+from typing import Any
+
+from agents.link.sockets import own_directory
+from agents.wire import heartbeat
+from agents.wire.address import parse
+from agents.wire.errors import AgentError
+from console.deploy.mesh.plan import joined, route_to
+from console.deploy.personal import evidence_of_life, lifecycle
+from console.deploy.personal.plan import cpa_url
+from console.deploy.personal.schema import extend
+from console.deploy.trust.authority import TrustError, authority, identity, write_private
+from console.errors import ConsoleError
+from console.settings import Settings
+from db.machine.nodes import FIRST_GRANTED
+from db.schema.login_views import label
+from db.store.store import open_store
+from db.views import deployment_reads
+
+#: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
+SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
+OF_CPAS = (
+    "batch_accounts",
+    "admins",
+    "placement",
+    "nice_grace_s",
+    "pending_s",
+    "loading_s",
+    "history_days",
+    "history_rows",
+    "topology",
+)
+VERSION = 2
+
+
+def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
+    """What login processor ``name`` needs, its keys among it; the system database knows it from now on.
+
+    ``cpas``: it is to have so many CPAs of its own. ConsoleError where no CPA, or no database, is reached from
+    elsewhere. StoreError.
+    """
+    config = lifecycle.read_config(settings)
+    if config is None or not evidence_of_life.lives(config):
+        raise ConsoleError("no mesh is up", "mesh up")
+    if config.get("granted"):
+        raise ConsoleError("this login processor was granted by another one", f"mesh login grant {name} there")
+    url = cpa_url(settings)
+    if cpas and url.startswith("sqlite:"):
+        raise ConsoleError("SQLite is reached on one machine alone", "MySQL or MariaDB: docs/database.md")
+    places = [] if cpas else _places_of_cpas(config)
+    files = _files(settings, name, cpa=bool(cpas))
+    _enter(url, config, name)
+    # its keeper is of a life of its own: that it ends says nothing of the mesh
+    of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
+    keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
+    keeper["cpas"], keeper["cpas_afar"] = cpas, places
+    # where CPAs listen for login processors without one, on whichever of them they are (agents/rca/logins/routes.py)
+    keeper["cpa_port"] = int(str(config.get("cpa_listen") or "").rpartition(":")[2] or 0)
+    near = str((config.get("rca") or ("",))[0])  # empty where every node is on this machine
+    return {
+        "version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files,
+        "view": _view(settings, name),
+    }  # fmt: skip
+
+
+def _view(settings: Settings, name: str) -> str:
+    """What its users look at the machine with, where there is such: never what sees the whole of it."""
+    try:
+        with open(view_file(settings, name), encoding="utf-8") as file:
+            return file.readline().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def view_file(settings: Settings, login: str) -> str:
+    """Where the URL stands that a login processor's viewers use; ``mesh db init --view-login`` makes it."""
+    return f"{settings.state_dir}/view-{label(login)}.url"
+
+
+def _places_of_cpas(config: dict[str, Any]) -> list[str]:
+    listen = str(config.get("cpa_listen") or "")
+    if not listen:
+        raise ConsoleError(
+            "the CPAs of this mesh are reached on this machine alone",
+            "cpa_port in mesh.toml, then mesh down and mesh up; or --cpas, for some of its own",
+        )
+    host, _, port = listen.rpartition(":")
+    return [f"tls://{host}:{int(port) + number}/cpa/{config['login']}" for number in range(int(config.get("cpas", 1)))]
+
+
+def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
+    keys = authority(settings.state_dir, settings.mesh)
+    files = keys.login_files(name, [])
+    if not cpa:  # nobody there grants launches
+        del files["master.key"]
+        files["login.pem"] = keys.issue([identity(settings.mesh, "rca", name)], [])
+    return {file: content.decode("ascii") for file, content in files.items()}
+
+
+def _enter(url: str, config: dict[str, Any], name: str) -> None:
+    """The system database has the login processor, under an id that no other one has."""
+    with open_store(url) as store:
+        known = {node.name: (node.role, node.id) for node in deployment_reads.places(store)}
+        # launches and partitions of one that was revoked stay its own in the history
+        used = deployment_reads.last_login(store)
+    role = known.get(name, ("login", 0))[0]
+    if role != "login" or name == config["login"]:
+        what = "this login processor" if role == "login" else f"a {role} node of this mesh"
+        raise ConsoleError(f"{name} is {what}", "another name, as the processor's own is")
+    if name not in known:
+        number = 1 + max(used, *(number for _, number in known.values()))
+        node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
+        extend(url, config["boot_id"], [node])
+
+
+def join(settings: Settings, given: dict[str, Any]) -> str:
+    """Be a login processor of the mesh that ``given`` is of, and start what that needs; its name. ConsoleError.
+
+    One that is it already, with the same keys, goes on as it is.
+    """
+    try:
+        wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
+        view = str(given.get("view", ""))
+        files = {name: str(given["files"][name]).encode("ascii") for name in given["files"]}
+        name, mesh = str(wanted["login"]), str(wanted["mesh"])
+        bad = set(files) - {"ca.pem", "login.pem", "beat.key", "master.key"} or not (wanted["cpas_afar"] or url)
+        if given["version"] != VERSION or bad or not (mesh.isalnum() and mesh.isascii()):
+            raise ValueError(given["version"])
+    except (KeyError, TypeError, ValueError, UnicodeError):
+        raise TrustError("this is no file of mesh login grant", "mesh login grant, of the same version") from None
+    _need_mode(settings, wanted)
+    lifecycle.make_directories(settings)
+    with lifecycle.locked(settings):
+        config = _config(settings, wanted, near, url)
+        there = lifecycle.read_config(settings)
+        if there is not None and evidence_of_life.lives(there):
+            if there == config and lifecycle.keeper_lives(there) and _has(config, files):
+                return name
+            _leave(settings, there)
+        lifecycle.write_config(settings, config)
+        _write_files(config, files, url)
+        if view:
+            lifecycle.write_private(view_file(settings, name), view + "\n")
+        lifecycle.spawn_keeper(config)
+        place = os.path.join(config["run"], "cpa-0.sock")
+        lifecycle.until(
+            lambda: evidence_of_life.answers(place), lifecycle.UP_S, "nobody takes requests on this processor"
+        )
+    return name
+
+
+def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
+    """A mesh for everybody is joined by root, as what every user's configuration names."""
+    if bool(wanted.get("users")) != bool(settings.system and os.geteuid() == 0):
+        if not wanted.get("users"):
+            raise ConsoleError("that mesh is its owner's own, and this is system mode", "without `system`, mesh.toml")
+        raise ConsoleError("that mesh is everybody's", "as root, with `system` in this machine's configuration")
+    if settings.system and settings.mesh != wanted["mesh"]:
+        raise ConsoleError(
+            f"`system` is another directory there: users here would look for mesh {settings.mesh}",
+            "the same `system` in both configurations",
+        )
+
+
+def _leave(settings: Settings, there: dict[str, Any]) -> None:
+    if not there.get("granted"):
+        raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
+    lifecycle.down_locked(settings, force=True)  # it goes on with the new keys; launches are not asked
+
+
+def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
+    """Whether the keys here are those of ``files``; the certificate is another one each time, and lasts."""
+    for file in set(files) - {"login.pem"}:
+        try:
+            with open(os.path.join(config["state"], "trust", file), "rb") as there:
+                if there.read() != files[file]:
+                    return False
+        except OSError:
+            return False
+    return True
+
+
+def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> dict[str, Any]:
+    """What ``keeper.json`` says here (docs/architecture.md)."""
+    listen = (settings.login_address or _own_address(near, wanted["cpas_afar"]), settings.agent_port)
+    config = {
+        **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
+        "state": settings.state_dir, "nodes": [], "rca": [joined(listen)] if near else [],
+        "cleanup": settings.cleanup or None,
+    }  # fmt: skip
+    if url:
+        config["database"], config["database_file"] = None, f"{settings.state_dir}/cpa.url"
+        port = settings.cpa_port or int(wanted.get("cpa_port", 0))
+        if port:
+            config["cpa_listen"] = joined((listen[0], port))
+    return config
+
+
+def _own_address(near: str, cpas: list[str]) -> str:
+    """The address of ours that leads to the mesh: nodes are not far from there. ConsoleError."""
+    try:
+        host = parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
+    except AgentError as error:
+        raise TrustError(error.message, "mesh login grant, of the same version") from None
+    address = route_to(host)
+    if not address:
+        raise ConsoleError(
+            f"there is no way from here to {host}", "login_address in mesh.toml says where nodes reach us"
+        )
+    return address
+
+
+def _write_files(config: dict[str, Any], files: dict[str, bytes], url: str) -> None:
+    trust = os.path.join(config["state"], "trust")
+    own_directory(trust)
+    for file in ("login.pem", "beat.key", "master.key", "ca.pem"):
+        path = os.path.join(trust, file)
+        if file in files:
+            write_private(path, files[file])
+        elif os.path.lexists(path):
+            os.unlink(path)  # it was granted more the last time
+    if url:
+        lifecycle.write_private(config["database_file"], url + "\n")
+    public = os.path.join(config["run"], "ca.pem")
+    write_private(public, files["ca.pem"])
+    if config.get("users"):
+        os.chmod(public, 0o644)  # every user's yod checks nodes by it
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """What :func:`grant` gave, from the file at ``path``; ``-``: standard input. ConsoleError."""
+    try:
+        with open(0 if path == "-" else path, encoding="ascii") as file:
+            found = json.load(file)
+        return dict(found)
+    except OSError as error:
+        raise ConsoleError(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise TrustError(f"{path} is no file of mesh login grant") from None

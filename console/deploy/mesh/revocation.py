@@ -1,0 +1,169 @@
+"""``mesh login revoke``: a login processor is none any more, and nothing that it knew is of use.
+
+First the system database forgets it, so that no CPA serves it; then what it launched ends; then the mesh's keys and
+certificates change, for it knew what follows from them. It may be gone, or somebody else's by now, and is asked
+nothing.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from agents.wire.errors import AgentError
+from console.deploy.hosts.description import read_hosts
+from console.deploy.hosts.host_state_file import HostStateFile
+from console.deploy.mesh import logins
+from console.deploy.mesh.cpas import ask_cpa
+from console.deploy.personal import lifecycle
+from console.deploy.personal.plan import cpa_url, cpa_url_file
+from console.deploy.trust.authority import authority
+from console.deploy.trust.rotation import living, rotate_locked
+from console.errors import ConsoleError
+from console.launch.daemons.connect import user
+from console.settings import Settings
+from db.allocation import finish
+from db.errors import Invalid
+from db.machine import rcas
+from db.store.store import Store, open_store
+from db.store.url import mysql_options
+from db.views.deployment_reads import unheard
+
+#: Seconds for launches to be cleaned up after; the least that nodes get to beat elsewhere, and between two looks.
+CLEAN_S, COME_S, _POLL_S = 60.0, 10.0, 0.1
+
+Say = Callable[[str], None]
+
+
+class LaunchesRun(ConsoleError):
+    """Launches run that would end."""
+
+    code = "busy"
+
+
+class Revoked(NamedTuple):
+    """What became of it: launchers that were ended, those that were not, nodes that were not told of new keys."""
+
+    ended: list[int]
+    left: list[int]
+    down: list[str]
+
+
+def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
+    """Revoke the login processor ``name``; ``say`` gets what is done, and what is left for people to do.
+
+    LaunchesRun unless ``force``, ConsoleError, StoreError: nothing was done. Behind: keys are still being changed.
+    One that was cut short goes on when it is said again.
+    """
+    config = living(settings)
+    with lifecycle.locked(settings):
+        _refuse_described(settings, name)
+        with open_store(cpa_url(settings)) as store:
+            if not force:
+                _refuse_while_launches_run(store, name)
+            had = _forget(settings, store, name)
+            say(f"{name} is no login processor any more: no CPA of this mesh serves it")
+            left = _end(settings, store, had.launchers, say)
+            for partition in had.partitions:
+                say(
+                    f"partition {partition}, made there, is still its job's: mesh partition destroy {partition} --force"
+                )
+            _strike_off(settings, name)
+            _tell_what_is_left(settings, name, say)
+            try:
+                down = rotate_locked(settings, config, say)
+            finally:  # a node that is gone keeps keys from being changed until somebody takes it for gone
+                _await_nodes(store, config, had.nodes, say)
+        return Revoked([one for one in had.launchers if one not in left], left, down)
+
+
+def _refuse_described(settings: Settings, name: str) -> None:
+    if any(host.name == name for host in read_hosts(settings)):
+        place = settings.where.get("hosts", "the configuration")
+        raise ConsoleError(
+            f"{name} is described in {place}: the next mesh up would make it one again",
+            f"mesh nodes remove {name}, then mesh login revoke {name}",
+        )
+
+
+def _refuse_while_launches_run(store: Store, name: str) -> None:
+    running = [live.launcher for live in finish.launchers_of(store, name)]
+    if running:
+        some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
+        told = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"
+        raise LaunchesRun(f"{told} from there", f"mesh login revoke --force {name} ends them", exit_status=1)
+
+
+def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
+    """The database forgets it; what it still had. Invalid."""
+    keys = authority(settings.state_dir, settings.mesh)
+    goes_on = name in keys.revoked
+    keys.distrust(name)  # first: whatever ends us, what it knows is good no longer than until the next change of keys
+    try:
+        return rcas.revoke(store, name, user())
+    except Invalid:
+        if goes_on:
+            return rcas.left_behind(store)
+        keys.absolve(name)
+        raise
+
+
+def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -> list[int]:
+    """Have a CPA end them, on their nodes first; those that it could not."""
+    if not launchers:
+        return []
+    why = ""
+    try:
+        ask_cpa(settings, {"op": "kill_launchers", "launchers": list(launchers)}, timeout_s=CLEAN_S)
+    except (ConsoleError, AgentError) as error:
+        why = f": {error.message}"
+    left = [one for one in launchers if finish.find_live(store, one) is not None]
+    if len(left) < len(launchers):
+        say(f"launches ended that ran from there: {len(launchers) - len(left)}")
+    for one in left:
+        say(f"launcher {one} has not ended{why}; pingd -reset -job {one} frees what it has")
+    return left
+
+
+def _strike_off(settings: Settings, name: str) -> None:
+    ledger = HostStateFile(settings.state_dir)
+    if any(host.name == name for host in ledger.has_ours()):
+        ledger.clear([name])  # mesh down asks nothing of it any more
+
+
+def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
+    """What it knew that is not ours to change, and what is to be done on it."""
+    say(f"on {name}, if it is still yours: mesh down --force, then remove `trust` and cpa.url in its state directory")
+    url = cpa_url(settings)
+    if url.startswith("sqlite:"):
+        return
+    place = cpa_url_file(settings) or "cpa.url"
+    also = "" if settings.cpa_database_file else " and `database`"
+    account = mysql_options(url).get("user", "")
+    say(
+        f"if it had CPAs of its own, it knows the password of the database account {account}:"
+        f" change it there, then in {place}{also}, then mesh upgrade"
+    )
+    view = logins.view_file(settings, name)
+    if os.path.exists(view):
+        with open(view, encoding="utf-8") as file:
+            seen = mysql_options(file.readline().strip())
+        say(f"its viewers still see their side: DROP USER {seen.get('user', '')}; DROP DATABASE `{seen['database']}`")
+        os.unlink(view)
+
+
+def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say: Say) -> None:
+    """Until the nodes that its RCA heard beat to another one, which they do for the new keys' sake.
+
+    An RCA that was just started misses every node that nobody hears, so ours is to look after those that do not come.
+    """
+    deadline = time.monotonic() + max(COME_S, 3 * float(config["suspect_s"]))
+    while True:
+        left = sorted(unheard(store) & set(heard))
+        if not left or time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_S)
+    if left:
+        some = ", ".join(left[:5]) + (" …" if len(left) > 5 else "")
+        say(f"not heard of since, and down soon unless they are: {some}")
+        lifecycle.restart(config, "rca")

@@ -1,0 +1,128 @@
+"""Bringing this version's agent to a mesh that is up, while its launches run on.
+
+Keepers and PCTs are killed, not ended: whatever they find when they come again they adopt. Launch children that run
+keep their own version to their end; neighbours in version speak with each other.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from agents.wire.messages import OLDEST, PROTOCOL
+from console.deploy.agent import build
+from console.deploy.hosts.description import read_hosts, selected
+from console.deploy.hosts.host_states import Event, State
+from console.deploy.mesh.lifecycle import Outcome
+from console.deploy.mesh.plan import SHARED, login_knobs
+from console.deploy.mesh.waiting import await_them
+from console.deploy.personal import evidence_of_life, lifecycle
+from console.deploy.personal.plan import cpa_url
+from console.deploy.ssh.connection import HostFailed
+from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
+from console.errors import ConsoleError
+from console.settings import Settings
+from db.schema.install import migrate, version
+from db.schema.version import SCHEMA_VERSION
+from db.store.store import Store, open_store
+from db.views.daemon_reads import Life
+from db.views.deployment_reads import lives
+
+#: Seconds that a node gets to come again.
+AGAIN_S = 15.0
+
+
+def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = ()) -> Outcome:
+    """Change the agents of the hosts, then the daemons here. ConsoleError when no mesh is up."""
+    begun = time.monotonic()
+    hosts = selected(read_hosts(settings), only, labels)
+    lifecycle.make_directories(settings)
+    with lifecycle.locked(settings), crew(settings, report) as workers:
+        config = lifecycle.read_config(settings)
+        if config is None or not evidence_of_life.lives(config):
+            raise ConsoleError("no mesh is up", "mesh up brings this version", exit_status=1)
+        errands = workers.errands(host for host in hosts if _is_of(host.name, config))
+        workers.each(errands, workers.look)
+        with open_store(cpa_url(settings), any_schema=True) as store:
+            before = lives(store)
+        workers.each(errands, lambda errand: _replace(errand, workers, config))
+        if not only and not labels:
+            _change_login(settings, config, before)
+        _await(settings, config, errands, before)
+        return Outcome(errands, config, True, time.monotonic() - begun)
+
+
+def _is_of(name: str, config: dict[str, Any]) -> bool:
+    return any(node["name"] == name for node in config["nodes"])
+
+
+def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> None:
+    """Another agent for one host, unless it has this one. HostFailed."""
+    facts = errand.facts
+    theirs = _config_of(errand)
+    if not facts["keeper"] or theirs.get("mesh_boot") != config["boot_id"]:
+        raise HostFailed("agent", "no agent of this mesh runs there", "mesh up")
+    refuse_strangers(int(theirs.get("protocol", 1)))
+    program = build.agent_for(str(facts["tag"]), f"{workers.settings.state_dir}/agents")
+    errand.handle(Event.ORDERED)
+    knobs = login_knobs(workers.settings)
+    if facts["agent"] == program.sha and all(theirs.get(key) == knobs[key] for key in SHARED if key in knobs):
+        errand.handle(Event.DONE)
+        return
+    errand.ask(
+        "replace",
+        blobs={} if program.sha in facts["agents"] else {"agent": program.content},
+        sha=program.sha,
+        config=json.dumps({**theirs, **knobs, "protocol": PROTOCOL}),
+    )
+    errand.handle(Event.STARTED)
+
+
+def refuse_strangers(theirs: int, ours: int = PROTOCOL, oldest: int = OLDEST) -> None:
+    """HostFailed unless an agent of protocol ``theirs`` and this version understand each other."""
+    if not oldest <= theirs <= ours + 1:
+        told = f"its agent speaks protocol {theirs}, this version {oldest} to {ours}"
+        raise HostFailed("protocol", told, "mesh down with the version it was started by, then mesh up")
+
+
+def _config_of(errand: HostTask) -> dict[str, Any]:
+    try:
+        found = json.loads(errand.facts["config"])
+        return found if isinstance(found, dict) else {}
+    except ValueError:
+        return {}
+
+
+def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, Life]) -> None:
+    """New CPAs, RCA, keeper and PCTs here, over a schema of this version; those who asked meanwhile ask again."""
+    with open_store(cpa_url(settings), any_schema=True) as store:
+        there = version(store)
+    if there != SCHEMA_VERSION:
+        migrate(cpa_url(settings), make_file=False)  # before anything is ended: the account may lack the rights for it
+    lifecycle.write_config(settings, {**config, **login_knobs(settings)})
+    daemons = lifecycle.daemons(config)
+    pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
+    lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # told to end it would take the mesh along
+    for name, pid in daemons.items():  # as a PCT that is told to end takes its launches along
+        lifecycle.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
+    lifecycle.spawn_keeper(config)
+    lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
+    with open_store(cpa_url(settings)) as store:
+
+        def again() -> bool:
+            now = lives(store)
+            return all(now.get(name) != before.get(name) for name in pcts)
+
+        lifecycle.until(again, AGAIN_S + lifecycle.UP_EACH_S * len(pcts), "nodes here have not registered again")
+
+
+def _await(settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, Life]) -> None:
+    """Until every changed node has registered again."""
+    waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
+
+    def changed(store: Store) -> list[str]:
+        now = lives(store)
+        return [name for name in waiting if now.get(name, before[name]) != before[name]]
+
+    await_them(cpa_url(settings), config, waiting, AGAIN_S, changed)

@@ -1,0 +1,96 @@
+"""The system database of a mesh that is being brought up."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from db.machine.nodes import NodeSpec, define_machine, refuse_another_mesh, release_mesh, shut_down
+from db.schema.install import migrate, version
+from db.schema.version import SCHEMA_VERSION
+from db.store.store import Store, open_store
+from db.store.url import sqlite_path
+from db.views.deployment_reads import node_sizes
+from redmesh.text import counted
+
+
+def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = None) -> None:
+    """Make or migrate the schema and write the machine into it, under its new boot id. StoreError.
+
+    ``nodes``: where they are not those that ``config`` names.
+    """
+    name, boot_id, login = config["mesh"], config["boot_id"], config["login"]
+    # a file in the state directory is this mesh's, wherever the directory was moved
+    shared = os.path.dirname(sqlite_path(url) or "") != config["state"]
+    # the CPA's account of a site may not alter tables, so migrations run only where there are any
+    with open_store(url, any_schema=True, make_file=True) as store:
+        there = version(store)
+        if there and shared:
+            refuse_another_mesh(store.read, name, login)
+    if there != SCHEMA_VERSION:
+        migrate(url)
+    if nodes is None:
+        nodes = [_spec(node) for node in config["nodes"]]
+    with open_store(url) as store:
+        define_machine(store, name, boot_id, login, nodes, config.get("topology"), refuse_others=shared)
+
+
+def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
+    """Take nodes, as ``keeper.json`` has them, into a machine that is up. StoreError."""
+    from db.machine.nodes_bulk import add_nodes
+
+    with open_store(url) as store:
+        add_nodes(store, boot_id, [_spec(node) for node in nodes])
+
+
+def _spec(node: dict[str, Any]) -> NodeSpec:
+    resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
+    return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)
+
+
+def release(url: str, mesh: str) -> bool:
+    """Write into the database that ``mesh`` is gone; False where the database is another mesh's. StoreError."""
+    with open_store(url) as store:
+        return release_mesh(store, mesh)
+
+
+def close_down(url: str, boot_id: str) -> None:
+    """Write into the database that the mesh is gone, so that viewers do not show it up. StoreError."""
+    with open_store(url) as store:
+        shut_down(store, boot_id, "its daemons were killed")
+
+
+class Census(NamedTuple):
+    """What of a machine is up, as the database has it. ``out``: nodes that are not up: name, state and reason."""
+
+    processors: int
+    processors_up: int
+    nodes: int
+    nodes_up: int
+    out: list[tuple[str, str, str]]
+
+    @property
+    def down(self) -> list[str]:
+        """The names of nodes that are down; one that was drained is none of them."""
+        return [name for name, state, _ in self.out if state == "down"]
+
+    def __str__(self) -> str:
+        processors, nodes = counted(self.processors, "processor"), counted(self.nodes, "node")
+        if not self.out:
+            return f"{processors} on {nodes}"
+        some = ", ".join(f"{name} {state}" for name, state, _ in self.out[:5]) + (" …" if len(self.out) > 5 else "")
+        return f"{self.processors_up} of {processors} on {self.nodes_up} of {nodes} ({some})"
+
+
+def census(url: str) -> Census:
+    """What of the machine is up. StoreError when the database cannot be asked."""
+    with open_store(url, any_schema=True) as store:
+        nodes = node_sizes(store)
+    up = [node for node in nodes if node.state in ("up", "suspect")]
+    out = [(node.name, node.state, node.reason) for node in nodes if node not in up]
+    total, there = (sum(node.processors for node in some) for some in (nodes, up))
+    return Census(total, there, len(nodes), len(up), out)
+
+
+def watch(url: str) -> Store:
+    """A connection for ``db.views.deployment_reads.absent``."""
+    return open_store(url)

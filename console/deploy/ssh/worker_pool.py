@@ -1,0 +1,229 @@
+"""Many hosts at a time: connections side by side, each host's own outcome, none in the way of another."""
+
+import gc
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from console.deploy.hosts.description import Host
+from console.deploy.hosts.host_states import FINAL, Event, State, after
+from console.deploy.ssh.config import SshConfig
+from console.deploy.ssh.connection import HostFailed, Ssh
+from console.deploy.ssh.remote import Remote
+from console.errors import ConsoleError
+from console.settings import Settings
+
+#: Hosts that are worked on side by side.
+AT_ONCE = 32
+#: Seconds that a host gets for one request.
+ANSWER_S = 30.0
+#: Objects between two looks for garbage: connections make many, and nearly none of it.
+_COLLECT_AFTER = 50_000
+
+
+class Report(Protocol):
+    """Whom progress is shown to; called from many threads, one at a time."""
+
+    def moved(self, errand: "HostTask") -> None:
+        """A host is in another state."""
+
+
+class Answers(Protocol):
+    """A host that answers requests (console/deploy/ssh/remote.py). Every method raises HostFailed."""
+
+    def ask(
+        self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """What the host answers to a request."""
+
+    def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
+        """Exit status of a command there, and what it said last on stderr."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Starter(Protocol):
+    """What starts our process on hosts otherwise than SSH does (console/deploy/managed/steps.py)."""
+
+    def prepare(self, hosts: Sequence[Host]) -> None:
+        """Start it on these hosts. ConsoleError."""
+
+    def reach(self, host: Host) -> Answers:
+        """A host where it runs. HostFailed."""
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+
+
+class _Nobody:
+    def moved(self, errand: "HostTask") -> None:
+        pass
+
+
+class HostTask:
+    """One host, how far it is, and what was found or went wrong there."""
+
+    def __init__(self, host: Host, crew: "WorkerPool") -> None:
+        self.host, self._crew = host, crew
+        self.state = State.WAITING
+        self.facts: dict[str, Any] = {}
+        self.failure: HostFailed | None = None
+        self.remote: Answers | None = None
+        self.clock_off_s = 0.0  # its clock ahead of ours
+        self.began = time.monotonic()
+        self.took_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.host.name
+
+    @property
+    def node(self) -> str:
+        """What the node is called among those of its account on its host."""
+        return f"{self._crew.settings.mesh}-{self.host.name}"
+
+    def handle(self, event: Event) -> None:
+        """Something has happened to the host."""
+        before, self.state = self.state, after(self.state, event)
+        if self.state is not before:
+            self.took_s = time.monotonic() - self.began
+            self._crew.tell(self)
+
+    def fail(self, failure: HostFailed) -> None:
+        """Something is wrong with the host: it is left alone from now on."""
+        self.failure = failure
+        self.close()
+        self.handle(Event.TROUBLE)
+
+    def ask(self, op: str, **options: Any) -> dict[str, Any]:
+        """What the host answers. HostFailed."""
+        assert self.remote is not None
+        return self.remote.ask(op, node=self.node, **options)
+
+    def close(self) -> None:
+        """Hang up."""
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            remote.close()
+
+
+class WorkerPool:
+    """Works on the hosts of a mesh: over SSH, or by ``starter``. ConsoleError when SSH's configuration is of no use."""
+
+    def __init__(
+        self, settings: Settings, report: Report, *, accept_new: bool = False, starter: "Starter | None" = None
+    ) -> None:
+        self.settings, self._report = settings, report
+        self._starter = starter
+        if starter is None:
+            self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
+        self._lock = threading.Lock()
+        self._errands: list[HostTask] = []
+
+    def quiet(self) -> "WorkerPool":
+        """The same, and nothing is shown of it from now on."""
+        self._report = _Nobody()
+        return self
+
+    def errands(self, hosts: Iterable[Host]) -> list[HostTask]:
+        """One for each host."""
+        made = [HostTask(host, self) for host in hosts]
+        self._errands += made
+        if self._starter is not None:
+            self._starter.prepare([task.host for task in made])
+        return made
+
+    def tell(self, errand: HostTask) -> None:
+        """Show that a host is in another state."""
+        with self._lock:
+            self._report.moved(errand)
+
+    def each(self, errands: Sequence[HostTask], work: Callable[[HostTask], None]) -> None:
+        """Do ``work`` for every host that has not failed, side by side; HostFailed is its outcome."""
+        todo = [errand for errand in errands if errand.state not in FINAL]
+        if not todo:
+            return
+        with ThreadPoolExecutor(min(AT_ONCE, len(todo)), thread_name_prefix="host") as pool:
+            try:
+                for _ in pool.map(lambda errand: self._one(errand, work), todo):
+                    pass
+            except BaseException:  # an interrupt: what has not begun is not begun
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.close()
+                raise
+
+    def _one(self, errand: HostTask, work: Callable[[HostTask], None]) -> None:
+        try:
+            work(errand)
+        except HostFailed as failure:
+            errand.fail(failure)
+        except ConsoleError as error:  # of ~/.ssh/config, for this host
+            errand.fail(HostFailed("configuration", error.message, error.hint))
+
+    def look(self, errand: HostTask) -> None:
+        """Connect, and find out about the host. HostFailed."""
+        errand.began = time.monotonic()
+        errand.handle(Event.BEGIN)
+        if self._starter is not None:
+            errand.remote = self._starter.reach(errand.host)
+            errand.handle(Event.LET_IN)
+        else:
+            errand.remote = self._by_ssh(errand)
+        asked = time.time()
+        errand.facts = errand.ask("facts")
+        answered = time.time()
+        errand.clock_off_s = _clock_off(float(errand.facts.get("clock", 0.0)), asked, answered)
+        errand.handle(Event.TOLD)
+
+    def _by_ssh(self, errand: HostTask) -> Remote:
+        connection = self._ssh.connect(errand.host)
+        errand.handle(Event.LET_IN)
+        try:
+            return Remote(connection, errand.host, ANSWER_S)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for errand in self._errands:
+            errand.close()
+        if self._starter is not None:
+            self._starter.close()
+        else:
+            self._ssh.close()
+
+
+@contextmanager
+def crew(
+    settings: Settings, report: Report, *, accept_new: bool = False, starter: Starter | None = None
+) -> Iterator[WorkerPool]:
+    """A crew that has hung up when the block is left."""
+    _raise_descriptor_limit()
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(_COLLECT_AFTER)
+    one = WorkerPool(settings, report, accept_new=accept_new, starter=starter)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def _clock_off(theirs: float, asked: float, answered: float) -> float:
+    # it answered at some moment between: 0 where that explains the difference
+    if theirs < asked:
+        return theirs - asked
+    return max(0.0, theirs - answered)
+
+
+def _raise_descriptor_limit() -> None:
+    # a connection for every host is open at once
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,131 @@
+"""The state objects of this user on this host: where they are, what one says, which may be deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from console.errors import ConsoleError
+from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading, owned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from typing import Any
+
+    from console.settings import Settings
+
+#: States in which a job has ended.
+ENDED = ("done", "failed", "cancelled")
+_SHORTEST = 4  # digits by which a job may be named
+
+
+def directory_of(state_dir: str) -> str:
+    """Where objects are."""
+    return f"{state_dir}/jobs"
+
+
+def make_directory(directory: str) -> None:
+    """Make the directory of objects: its owner alone may enter. ConsoleError."""
+    try:
+        os.makedirs(directory, 0o700, exist_ok=True)
+    except OSError as error:
+        raise ConsoleError(
+            f"{directory} cannot be made: {error.strerror}", "check the mesh's state directory"
+        ) from None
+
+
+def uuids(directory: str) -> list[str]:
+    """The jobs that have an object here."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted(name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX) and is_uuid(name[: -len(SUFFIX)]))
+
+
+def find(settings: Settings, text: str) -> str:
+    """The path of the object that ``text`` names: a UUID, the beginning of one, or a file. ConsoleError."""
+    if "/" in text or text.endswith(SUFFIX):
+        return text
+    directory = directory_of(settings.state_dir)
+    found = [uuid for uuid in uuids(directory) if uuid.startswith(text)] if len(text) >= _SHORTEST else []
+    if len(found) == 1:
+        return os.path.join(directory, found[0] + SUFFIX)
+    if found:
+        raise ConsoleError(f"{len(found)} jobs begin with {text}", "give more of the UUID; mesh job list prints them")
+    raise ConsoleError(
+        f"there is no job {text[:60]!r} on this host", f"mesh job list prints the jobs there are ({directory})"
+    )
+
+
+def opened(path: str) -> sqlite3.Connection:
+    """A connection that only reads. ConsoleError."""
+    try:
+        return open_for_reading(path)
+    except StateError as error:
+        raise ConsoleError(error.message, error.hint) from None
+
+
+def summary(path: str) -> dict[str, Any]:
+    """What an object says of its job, as ``mesh job show --json`` prints it: one read, whatever its size."""
+    db = opened(path)
+    try:
+        told: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta"))
+    finally:
+        db.close()
+    for key in ("command", "counts"):
+        told[key] = json.loads(told[key]) if told.get(key) else None
+    told["path"] = path
+    if told["state"] not in ENDED and not owned(path):
+        told["owner_lost"] = True
+    return told
+
+
+def sweep(directory: str, days: float, megabytes: int) -> list[str]:
+    """Delete objects of jobs that ended more than ``days`` ago, then the oldest while all together are larger than
+    ``megabytes``; 0: no limit. What is kept by option, or has not ended, stays. Returns the deleted UUIDs."""
+    now, gone, left = time.time(), [], []
+    for uuid in uuids(directory):
+        path = os.path.join(directory, uuid + SUFFIX)
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        if days and now - found.st_mtime > days * 86400 and _may_go(path):
+            delete(path)
+            gone.append(uuid)
+        else:
+            left.append((found.st_mtime, found.st_size, uuid, path))
+    size = sum(one[1] for one in left)
+    for _, its_size, uuid, path in sorted(left):
+        if not megabytes or size <= megabytes << 20:
+            break
+        if _may_go(path):
+            delete(path)
+            gone.append(uuid)
+            size -= its_size
+    return gone
+
+
+def _may_go(path: str) -> bool:
+    """Only an object that says itself that its job has ended and that nobody wants it kept.
+
+    A launch has ended with its yod. A job of tasks whose owner was lost could go on.
+    """
+    try:
+        told = summary(path)
+    except ConsoleError:
+        return False
+    ended = told["state"] in ENDED or (told.get("owner_lost") and told["kind"] == "launch")
+    return bool(ended) and not told.get("keep") and not owned(path)
+
+
+def delete(path: str) -> None:
+    """Delete an object and what is beside it. OSError."""
+    for beside in ("", "-wal", "-shm", ".lock"):
+        try:
+            os.unlink(path + beside)
+        except FileNotFoundError:
+            pass

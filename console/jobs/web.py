@@ -1,0 +1,98 @@
+"""``mesh job serve``: jobs of this host over HTTP on loopback, for browsers and programs (agents/job/http_query.py)."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from agents.job.http_query import Answer, answer, etag, refused
+from console.jobs.objects import summary, uuids
+from redmesh.state import StateError, is_uuid, job_path
+
+#: Longest time that a watcher may wait for a change, and how often the object is looked at meanwhile.
+_LONGEST_WAIT_S, _LOOK_S = 60.0, 0.1
+
+
+def server(directory: str, port: int) -> tuple[ThreadingHTTPServer, str]:
+    """A server of the objects in ``directory`` on loopback, and the token that its users need. OSError."""
+    token = secrets.token_urlsafe(24)
+
+    class Handler(_Handler):
+        pass
+
+    Handler.directory, Handler.token = directory, token
+    made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    made.daemon_threads = True
+    return made, token
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. Other users of this machine reach the port too: without the token they get nothing."""
+
+    directory = token = ""
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "redmesh", ""
+    timeout = 90
+
+    def do_GET(self) -> None:
+        """Answer."""
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        if not self._may(query):
+            self._send(refused(403, "this needs the token that mesh job serve printed", "?token=… or a Bearer header"))
+            return
+        parts = url.path.strip("/").split("/")
+        if parts == [""]:
+            self._send(self._list())
+        elif parts[0] == "job" and 2 <= len(parts) <= 3 and is_uuid(parts[1]):
+            self._send(self._of_job(parts[1], parts[2] if len(parts) == 3 else "", query))
+        else:
+            self._send(refused(404, "there is nothing at this address", "/job/UUID, and /page, /tasks, /log below it"))
+
+    def _may(self, query: dict[str, str]) -> bool:
+        # by name alone: a page elsewhere whose name was made to mean 127.0.0.1 is not ours
+        host = self.headers.get("Host", "").rpartition(":")[0]
+        given = query.get("token") or self.headers.get("Authorization", "").removeprefix("Bearer ")
+        return host in ("127.0.0.1", "localhost") and hmac.compare_digest(given.encode(), self.token.encode())
+
+    def _of_job(self, uuid: str, what: str, query: dict[str, str]) -> Answer:
+        path, known = job_path(self.directory, uuid), self.headers.get("If-None-Match", "")
+        try:
+            deadline = time.monotonic() + min(float(query.get("wait", "0")), _LONGEST_WAIT_S)
+            while known and time.monotonic() < deadline and etag(path) == known:
+                time.sleep(_LOOK_S)
+        except ValueError:
+            return refused(400, "wait is a number of seconds", "?wait=25")
+        except StateError:
+            pass  # answered as what it is now
+        return answer(path, what, query, known)
+
+    def _list(self) -> Answer:
+        import json
+
+        found = []
+        for uuid in uuids(self.directory):
+            try:
+                told = summary(job_path(self.directory, uuid))
+            except Exception as error:
+                told = {"uuid": uuid, "error": getattr(error, "message", str(error))}
+            found.append(told)
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps(found).encode())
+
+    def _send(self, reply: Answer) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        if reply.status != 304:
+            self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the address has the token in it."""

@@ -1,0 +1,159 @@
+"""The processors of one launch: asked for, kept while it loads, confirmed at its start, given back at its end."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from console.launch.daemons.cpa import ALLOCATE_S
+from console.launch.states import Event, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agents.wire.errors import AgentError
+    from console.launch.daemons.cpa import Authority
+    from console.launch.daemons.rca import Registration
+    from console.launch.plan import Plan
+    from console.launch.states import Launch
+
+    Then = Callable[[dict[str, Any] | None, AgentError | None], None]
+
+#: Seconds for which CPAs are asked before a request is given up.
+STARTED_S, FINISH_S = 45.0, 3.0
+#: How often a request that waits is made anew because its reservation had lapsed before we heard of it.
+LAPSES = 3
+#: Seconds after which a reservation that could not be renewed is renewed again.
+RENEW_AGAIN_S = 2.0
+_NEVER = float("inf")
+
+
+class Daemons:
+    """What yod has of its mesh: directories of the mesh, the session with the RCA, connections to CPAs."""
+
+    __slots__ = ("cpa", "rca", "run_dir", "state_dir")
+
+    def __init__(self, run_dir: str, state_dir: str, rca: Registration, cpa: Authority) -> None:
+        self.run_dir, self.state_dir, self.rca, self.cpa = run_dir, state_dir, rca, cpa
+
+
+class Allocation:
+    """``asked`` is the first request; ``handle`` takes what CPA and RCA say of ``launch``; ``reply`` is the grant."""
+
+    def __init__(self, daemons: Daemons, asked: dict[str, Any], launch: Launch, handle: Callable[..., None]) -> None:
+        self._daemons, self._asked, self._launch, self._handle = daemons, asked, launch, handle
+        self.reply: dict[str, Any] = {}
+        self.lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
+        self._renew_at = _NEVER  # when the reservation of a launch that still loads is to be renewed
+        self._lapses = 0  # how often processors were given to us and given back before we were told
+
+    def cookied(self, op: str, **members: Any) -> dict[str, Any]:
+        """A request to a CPA under the launch's cookie."""
+        return {"op": op, "launcher": self.reply["launcher"], "cookie": self.reply["cookie"], **members}
+
+    # asked for
+
+    def granted(self, reply: dict[str, Any], last_look: float) -> None:
+        """The processors are ours; ``last_look``: when this process was last seen to run before the answer."""
+        self.reply = reply
+        # granted after we asked, and after we last looked for an answer: we may have been stopped since
+        self.lapses_at = max(self._daemons.cpa.asked_at, last_look) + reply["pending_s"]
+        self._renew_at = time.monotonic() + reply["pending_s"] / 3
+        self._daemons.rca.launcher(reply["launcher"])
+
+    def lapsed(self, error: AgentError | None, wait_s: float) -> bool:
+        """Whether to ask under another key: this one was granted, we were not told, and its processors are given back.
+
+        So it goes for who waits through an outage of the database that is longer than a reservation.
+        """
+        if error is None or error.code != "expired" or not wait_s or self._lapses == LAPSES:
+            return False
+        if self._launch.state is not State.ALLOCATING:
+            return False
+        self._lapses += 1
+        return True
+
+    def ask_again(self, wait_s: float, then: Then) -> None:
+        """Ask for other processors; ``wait_s``: how long they may be waited for at least."""
+        again = dict(self._asked, key=os.urandom(16).hex(), wait_s=max(wait_s, self._asked["wait_s"]))
+        self._daemons.cpa.ask(again, then, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
+
+    # kept while the launch loads
+
+    def is_due(self, now: float) -> bool:
+        """Whether the reservation of a launch that still loads is to be renewed."""
+        return self._launch.state is State.LOADING and now >= self._renew_at
+
+    def renew(self, renewed: Callable[[float], None]) -> None:
+        """Keep the processors longer; ``renewed`` is told for how many seconds."""
+        self._renew_at = _NEVER
+
+        def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
+            if self._launch.state is not State.LOADING:
+                return
+            if reply is not None and error is None:
+                self._renew_at = time.monotonic() + reply["loading_s"] / 3
+                renewed(reply["loading_s"])
+            elif error is not None and error.code == "expired":
+                self._handle(Event.FAILED, self._launch.ranks.root_name, *told(error), "launch")
+            elif error is None or error.code != "unknown_op":  # a CPA of a former version keeps them for pending_s
+                self._renew_at = time.monotonic() + RENEW_AGAIN_S
+
+        self._daemons.cpa.ask(self.cookied("loading"), answered, STARTED_S, patient=True)
+
+    # confirmed
+
+    def confirm(self, plan: Plan, confirmed: Callable[[], None]) -> None:
+        """Tell a CPA that every process is held; ``confirmed`` when it has written that down."""
+        started = self.cookied("started", ranks=plan.first_processor, root=plan.nodes[0].name)
+
+        def answered(_reply: dict[str, Any] | None, error: AgentError | None) -> None:
+            if error is not None:
+                self._handle(Event.UNCONFIRMED, *told(error))
+            else:
+                confirmed()
+
+        self._daemons.cpa.ask(started, answered, STARTED_S, patient=True)
+
+    def report_node(self, node: str, reason: str) -> None:
+        """Tell a CPA that a load failed because of a node."""
+        self._daemons.cpa.ask(self.cookied("node_failed", node=node, reason=reason), lambda *_: None, FINISH_S)
+
+    # given back
+
+    def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
+        launch = self._launch
+        status, plan = launch.exit_status, launch.ranks.plan
+        finish = self.cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
+        if launch.outcome.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
+            finish["lost"] = launch.outcome.lost_nodes  # on this machine the PCTs themselves see to it
+        return finish
+
+    def free(self, processor_error: bool, reason: str, then: Then | None = None) -> None:
+        """Give the processors back to a CPA."""
+        finish = self._finish(processor_error, reason)
+        self._daemons.cpa.ask(finish, then or self._freed, FINISH_S, patient=True)
+
+    def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
+        if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
+            self._handle(Event.FREED)
+        else:
+            self._handle(Event.NOT_FREED, error.message)
+
+    def hand(self, processor_error: bool, reason: str) -> None:
+        """Leave the end of the launch with the RCA, where no CPA takes it."""
+
+        def handed(error: AgentError | None) -> None:
+            if error is None:
+                self._handle(Event.HANDED)
+            else:
+                self._handle(Event.NOT_HANDED, error.message)
+
+        self._daemons.rca.hand(self._finish(processor_error, reason), handed)
+
+
+def told(error: AgentError | None) -> tuple[str, str, int]:
+    """Message, hint and exit status of what went wrong."""
+    return (error.message, error.hint, error.exit_status) if error is not None else ("no answer", "", 125)

@@ -1,0 +1,48 @@
+"""``-pty``: our terminal is lent to one rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from console.launch.features.feature import Feature
+from console.launch.options.run import window
+from console.launch.stdio.tty import RawTerminal
+
+
+class LentTerminal(Feature):
+    """Raw from GO to the end of the ranks, and as it was afterwards whatever happens."""
+
+    def __init__(self) -> None:
+        self._terminal: RawTerminal | None = None
+
+    @property
+    def lent(self) -> bool:
+        """Whether a rank has it."""
+        return self._terminal is not None
+
+    def after_go(self, *, reads_input: bool) -> None:
+        """Lend it, if there is one."""
+        if not os.isatty(0):
+            return
+        try:
+            self._terminal = RawTerminal(0)
+        except OSError as error:
+            self.context.front.status(f"the terminal cannot be lent: {error}")
+            return
+        self.context.front.newline = b"\r\n"
+        self.context.loop.on_signal(signal.SIGWINCH, self._tell_size)
+        self._tell_size()  # what was meanwhile
+
+    def _tell_size(self) -> None:
+        rows, columns = window()
+        self.context.send({"op": "winsize", "rows": rows, "columns": columns})
+
+    def before_completion(self) -> None:
+        """Our own lines need it."""
+        self.close()
+
+    def close(self) -> None:
+        if self._terminal is not None:
+            self._terminal.restore()
+            self.context.front.newline = b"\n"

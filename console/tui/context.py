@@ -1,0 +1,91 @@
+"""What screens and widgets use of the application, so that none of them imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
+
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+from textual.signal import Signal
+from textual.widget import Widget
+
+from console.settings import Settings
+from console.tui.actions.action import Action
+from console.tui.actions.launch_command import Form
+from console.tui.model.launch import Run
+from console.tui.model.machine import Changed, Launcher, Machine
+from console.tui.model.usage import Usage
+from console.tui.navigation.links import Link
+from console.tui.sources.launch import Watch
+
+
+class Navigation(Protocol):
+    """Going to places."""
+
+    @property
+    def table(self) -> str:
+        """The table that was shown last."""
+
+    def open(self, link: Link) -> None:
+        """Goes to a place; says so where there is none."""
+
+    def select_on_map(self, cells: Iterable[int]) -> None:
+        """The map with these cells selected."""
+
+
+class AppContext(Protocol):
+    """The application as its screens and widgets know it; :class:`console.tui.app.ConsoleApp` has the meanings."""
+
+    settings: Settings
+    machine: Machine
+    usage: Usage
+    runs: dict[int, Run]
+    trouble: str
+    problems: list[str]
+    read_only: bool
+    replaying: bool
+    starting: int
+    machine_changed: Signal[Changed]
+    runs_changed: Signal[int]
+
+    @property
+    def navigator(self) -> Navigation: ...
+    @property
+    def current_mode(self) -> str: ...
+    @property
+    def screen(self) -> Screen[Any]: ...
+    @property
+    def mode_change_signal(self) -> Signal[str]: ...
+
+    # the launches that are watched
+    def attach(self, launcher: int, *, command: str = "", size: int = 0, show: bool = True) -> None: ...
+    def follow(self, watch: Watch) -> None: ...
+    def close_run(self, launcher: int) -> None: ...
+    def debug_rank(self, launcher: int, rank: int) -> None: ...
+    def launch_with(self, form: Form) -> None: ...
+    def launch_on(self, where: str, size: int) -> None: ...
+
+    # what is known
+    async def history(self, limit: int) -> list[Launcher]: ...
+    def may_change(self) -> bool: ...
+    def keys_of(self, action: Action) -> str: ...
+    def picture_age_s(self) -> float | None: ...
+    def wall_clock(self) -> float: ...
+    def where_told(self) -> str: ...
+
+    # what is shown
+    def action_show(self, mode: str) -> None: ...
+    def action_help(self) -> None: ...
+    async def action_quit(self) -> None: ...
+    def show_mode(self, mode: str) -> None: ...
+    def notify(self, message: str, *, severity: SeverityLevel, markup: bool) -> None: ...
+    def push_screen(
+        self, screen: Screen[str | None], callback: Callable[[str | None], None] | None = None
+    ) -> object: ...
+    def run_worker(self, work: Any) -> object: ...
+
+
+def context(widget: Widget) -> AppContext:
+    """The application that a screen or a widget belongs to."""
+    return cast("AppContext", widget.app)

@@ -1,0 +1,134 @@
+"""Going to places by name, and back: what ``:``, ``[`` and ``]`` do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from console.tui.context import AppContext
+from console.tui.model.expressions import ExpressionError, choose
+from console.tui.model.tables import TABLES
+from console.tui.navigation.links import Link, LinkError, Trail, completions, parse
+from console.tui.screens.dialogs import Entry
+from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.tables import TableScreen
+
+
+class Navigator:
+    """Shows places, and remembers them."""
+
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
+        self._trail = Trail()
+        self._table = "launchers"
+
+    @property
+    def table(self) -> str:
+        """The table one was at last."""
+        return self._table
+
+    def ask(self) -> None:
+        """A line for the name of a place."""
+        app = self._app
+
+        def told(text: str) -> str:
+            if not text.strip():
+                return "node NAME, launcher ID, partition ID, run ID, user NAME, select EXPRESSION, nodes, events …"
+            try:
+                return f"to {parse(text)}"
+            except LinkError as error:
+                # half a name is no mistake yet
+                return (error.hint or error.message) if completions(text, app.machine) else f"!{error.message}"
+
+        def answered(text: str | None) -> None:
+            if text and text.strip():
+                self._take(text)
+
+        app.push_screen(Entry(":", told, offers=lambda text: completions(text, app.machine)), answered)
+
+    def _take(self, text: str) -> None:
+        try:
+            link = parse(text)
+        except LinkError as error:
+            self._app.notify(error.message, severity="warning", markup=False)
+            return
+        self.open(link)
+
+    def open(self, link: Link) -> None:
+        """Goes there; says so where there is no such thing."""
+        if self._show(link):
+            self._trail.visit(link)
+        else:
+            self._app.notify(f"there is no {link}", severity="warning", markup=False)
+
+    def noticed(self, mode: str) -> None:
+        """Another tab was shown by other means."""
+        if mode in TABLES:
+            self._table = mode
+        if mode in TABLES or mode in ("mesh", "launch"):
+            self._trail.visit(Link(mode))
+        elif mode.startswith("run-"):
+            self._trail.visit(Link("run", mode[4:]))
+
+    def step(self, by: int) -> None:
+        """Back, or forth; places that are gone are passed over."""
+        while (link := self._trail.step(by)) is not None:
+            if self._show(link):
+                return
+
+    def _show(self, link: Link) -> bool:
+        app, kind, name = self._app, link.kind, link.name
+        if kind in TABLES or kind in ("mesh", "launch"):
+            app.show_mode(kind)
+            return True
+        if kind in ("node", "cabinet"):
+            app.show_mode("mesh")
+            return self._on_map(lambda screen: screen.go_to(kind, name))
+        if kind == "select":
+            return self._select(name)
+        if kind == "run":
+            app.attach(int(name))
+            return True
+        if kind == "user":
+            app.show_mode("launchers")
+            return self._on_table(lambda screen: screen.set_filter(f"\\b{re.escape(name)}\\b"))
+        if kind in ("launcher", "partition"):
+            return self._row(f"{kind}s", int(name))
+        if kind == "help":
+            app.action_help()
+        else:
+            app.run_worker(app.action_quit())
+        return True
+
+    def _row(self, table: str, number: int) -> bool:
+        """A row of a table."""
+        there = self._app.machine.launchers if table == "launchers" else self._app.machine.partitions
+        if number not in there:
+            return False
+        self._app.show_mode(table)
+        return self._on_table(lambda screen: screen.view.go_to(number))
+
+    def _select(self, expression: str) -> bool:
+        try:
+            cells = choose(expression, self._app.machine)
+        except ExpressionError as error:
+            self._app.notify(error.message, severity="warning", markup=False)
+            return True
+        self.select_on_map(cells)
+        return True
+
+    def select_on_map(self, cells: Iterable[int]) -> None:
+        """The map with these cells selected."""
+        self._app.show_mode("mesh")
+        chosen = list(cells)
+        self._on_map(lambda screen: screen.select(chosen))
+
+    def _on_map(self, work: Callable[[MeshScreen], object]) -> bool:
+        screen = self._app.screen
+        return bool(work(screen)) if isinstance(screen, MeshScreen) else False
+
+    def _on_table(self, work: Callable[[TableScreen], object]) -> bool:
+        screen = self._app.screen
+        if isinstance(screen, TableScreen):
+            screen.when_mounted(lambda: work(screen))
+        return isinstance(screen, TableScreen)

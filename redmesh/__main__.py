@@ -1,0 +1,12 @@
+"""``python -P -m redmesh NAME ARGUMENTS`` runs a daemon (``keeper``) or a command (``mesh``): start_command.MODULES."""
+
+import _signal  # type: ignore[import-not-found]
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback while we load; console/cli/exits.py takes it up
+
+import sys
+
+from redmesh.start_command import main
+
+sys.exit(main())

@@ -1,0 +1,205 @@
+"""redmesh.managers - how Redmesh uses another system's allocation (Slurm, Grid Engine, PBS, LSF, Flux).
+
+SYNOPSIS
+    A manager is one module of standard-library Python 3.9 with these names:
+
+    detect(environ) -> bool            whether this process runs inside an allocation of that system; no I/O
+    hosts(environ) -> [(name, slots)]  the hosts of the allocation in its order, each once, and the processors on each
+    job_id(environ) -> str             the allocation's name, unique among those that live: it names the job's mesh
+    spawn(environ, host, argv, env) -> handle
+                                       start ``argv`` on ``host`` under the manager's control, with ``env`` added to its
+                                       environment; ``handle`` is a subprocess.Popen of the manager's local client
+    distributed: bool                  whether ``spawn`` may be called on every host of the job, by many at once
+
+    and, where the system can:
+
+    streams: bool = True               whether standard input and output of ``spawn`` reach the process on the host
+    spawn_all(environ, hosts, argv, env) -> handle
+                                       start ``argv`` once on each of ``hosts`` by one client; every process gets the
+                                       client's whole standard input; each line of its output begins with ``N: ``
+                                       (``labelled = True``) or not, and is never mixed with another host's
+    host_variable: str                 with spawn_all: the variable by which each process learns its host's name
+    signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
+    alive(handle) -> bool              whether that still runs
+    time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
+
+DESCRIPTION
+    Redmesh finds the manager by ``detect`` (those that it brings), or by the key ``manager`` of the configuration,
+    ``--manager NAME`` or ``REDMESH_MANAGER``: the name of an entry point of the group ``redmesh.managers``, which names
+    the module. It travels to the hosts that have to call it as the text of its one file.
+
+ERRORS
+    Each function may raise ManagerError; its message and hint reach the user as they are. Other exceptions are shown
+    with the manager's name.
+
+EXAMPLE
+    examples/manager is a complete one, for hosts that are listed in a file.
+
+SOURCE
+    Row C1 of the seeds: list the allocated hosts, launch a process under the manager's control, name the job.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+    Hosts = List[Tuple[str, int]]
+
+ENTRY_POINTS = "redmesh.managers"
+#: What a manager must have, and what it may have.
+REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
+OPTIONAL = ("streams", "spawn_all", "labelled", "host_variable", "signal", "alive", "time_left")
+#: More hosts or slots than this are a mistake of the manager's.
+MOST = 1 << 20
+
+
+class ManagerError(Exception):
+    """A manager that cannot do what it was asked for: ``message`` says what and why, ``hint`` what to do next."""
+
+    exit_status = 125
+    code = "manager"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+def client(
+    argv: Sequence[str], environ: Mapping[str, str], drop: Sequence[str] = (), streams: bool = True
+) -> subprocess.Popen[bytes]:
+    """Start a manager's client in a session of its own, without the variables ``drop``. ManagerError: it is not there.
+
+    ``streams``: with pipes to its standard input and output; else these are /dev/null.
+    """
+    pipe = subprocess.PIPE if streams else subprocess.DEVNULL
+    kept = {name: value for name, value in environ.items() if name not in drop}
+    try:
+        return subprocess.Popen(
+            list(argv), stdin=pipe, stdout=pipe, stderr=subprocess.PIPE, env=kept, start_new_session=True
+        )
+    except OSError as error:
+        raise ManagerError(f"{argv[0]} cannot be run: {error.strerror}", f"is {argv[0]} on PATH?") from None
+
+
+def ask(argv: Sequence[str], environ: Mapping[str, str], timeout_s: float = 10.0) -> str:
+    """Standard output of a manager's command. ManagerError: it is not there, fails, or takes longer."""
+    try:
+        done = subprocess.run(
+            list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
+            env=dict(environ), errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        raise ManagerError(f"{argv[0]} cannot be run: {error.strerror}", f"is {argv[0]} on PATH?") from None
+    except subprocess.TimeoutExpired:
+        raise ManagerError(f"{' '.join(argv)} does not answer within {timeout_s:g} s", "is the manager up?") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ManagerError(f"{' '.join(argv)} ended with status {done.returncode}: {said}", "")
+    return done.stdout
+
+
+def read_lines(environ: Mapping[str, str], variable: str) -> List[str]:
+    """The lines of the file that ``variable`` names, without empty ones. ManagerError."""
+    path = environ.get(variable, "")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        what = f"{variable} names {path}: {error.strerror}" if path else f"{variable} is not set"
+        raise ManagerError(what, "run yod in the job's script, or --manager none") from None
+
+
+def counted(names: Sequence[str]) -> Hosts:
+    """Hosts in the order of their first line, each with the number of its lines."""
+    slots: Dict[str, int] = {}
+    for name in names:
+        slots[name] = slots.get(name, 0) + 1
+    return list(slots.items())
+
+
+def with_environment(argv: Sequence[str], env: Mapping[str, str]) -> List[str]:
+    """``argv`` behind ``env NAME=VALUE …``, for clients that pass no environment."""
+    return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)
+
+
+def expand(text: str) -> List[str]:
+    """The hosts of a compressed list: ``n[1-3,07],login`` (Slurm, Flux). ManagerError.
+
+    Source: Slurm's documentation of SLURM_JOB_NODELIST; RFC 29 of Flux.
+    """
+    found: List[str] = []
+    for part in _split(text):
+        _expand(part, found)
+    return found
+
+
+def _split(text: str) -> List[str]:
+    """Cut at the commas that stand outside brackets."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter == "[":
+            depth += 1
+        elif letter == "]":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    if depth:
+        raise ManagerError(f"a list of hosts has brackets that do not match: {text[:100]!r}", "")
+    return [part for part in (*parts, text[start:]) if part]
+
+
+def _expand(part: str, found: List[str]) -> None:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        found.append(part)
+        return
+    inside, _, tail = rest.partition("]")
+    for piece in inside.split(","):
+        first, dash, last = piece.partition("-")
+        if not (first.isascii() and first.isdigit() and (last.isascii() and last.isdigit() if dash else True)):
+            raise ManagerError(f"a list of hosts cannot be read: {part[:100]!r}", "")
+        if int(last or first) - int(first) > MOST:
+            raise ManagerError(f"a list of hosts is too long: {part[:100]!r}", "")
+        for number in range(int(first), int(last or first) + 1):
+            _expand(f"{head}{number:0{len(first)}d}{tail}", found)
+
+
+def repeated(text: str) -> List[int]:
+    """Numbers of a compressed list: ``4(x2),3`` is 4, 4, 3 (Slurm). ManagerError."""
+    numbers: List[int] = []
+    for part in text.split(","):
+        number, _, times = part.rstrip(")").partition("(x")
+        try:
+            if int(times or 1) > MOST:
+                raise ValueError
+            numbers += [int(number)] * int(times or 1)
+        except ValueError:
+            raise ManagerError(f"a list of counts cannot be read: {text[:100]!r}", "") from None
+    return numbers
+
+
+def find_on_path(name: str, environ: Mapping[str, str], *folders: str) -> Optional[str]:
+    """Where the command ``name`` is: on PATH of ``environ``, or in one of ``folders``; None: nowhere."""
+    for folder in (*environ.get("PATH", os.defpath).split(os.pathsep), *folders):
+        path = os.path.join(folder or ".", name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def problems(manager: Any) -> List[str]:
+    """What a manager lacks of the interface; empty for one that is complete."""
+    missing = [f"it has no {name}" for name in REQUIRED if not hasattr(manager, name)]
+    wrong = [
+        f"{name} is no function"
+        for name in (*REQUIRED, *OPTIONAL)
+        if name not in ("distributed", "streams", "labelled", "host_variable") and hasattr(manager, name)
+        and not callable(getattr(manager, name))
+    ]  # fmt: skip
+    return missing + wrong

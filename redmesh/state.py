@@ -1,0 +1,652 @@
+"""The state object: one SQLite file for each job, with everything that is known of the job (docs/state-object.md).
+
+The job's owner process holds a :class:`StateObject` and is the only writer. Others read the file with
+:func:`open_for_reading` or ``sqlite3 UUID.job`` while the owner writes.
+
+The owner records into an open transaction and commits in batches (:meth:`StateObject.commit`). What is committed
+survives the end of the process at any instruction; with ``synchronous=FULL`` it survives a loss of power too.
+Measured on 2 cores: 100,000 tasks handed out and ended in batches of 20 take 1.5 s, commits included.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import sqlite3
+import time
+
+from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
+
+TYPE_CHECKING = False  # typing itself is not loaded: agents start faster without it
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+    Value = Union[str, int, float, bytes, None]
+
+#: The number of the format, in ``user_version``; files of a higher number are refused.
+FORMAT = 1
+#: ``application_id`` of the file: "RMJB".
+APPLICATION = 0x524D4A42
+SUFFIX = ".job"
+#: Bytes that an object may grow to, unless its ``limit`` says otherwise.
+LIMIT = 1 << 30
+#: The part of the limit above which values, log lines, last lines and files are refused; results of tasks are not.
+SOFT = 0.9
+#: Longest key and value of the job's own, longest log line, last lines kept of one task, in bytes.
+MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
+_PAGE = 4096
+_BUSY_S = 5.0
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+#: States of a task, of a rank, and of a job.
+WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
+
+# Nothing newer than SQLite 3.8 (2013): hosts have what their Python was built with.
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE request (id INTEGER PRIMARY KEY, count INTEGER NOT NULL, partial INTEGER NOT NULL, asked_at REAL NOT NULL,
+  answer TEXT, answered_at REAL);
+CREATE TABLE resource (id INTEGER PRIMARY KEY, request INTEGER, node TEXT NOT NULL, processors TEXT NOT NULL,
+  count INTEGER NOT NULL, granted_at REAL NOT NULL, freed_at REAL);
+CREATE TABLE task (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, state TEXT NOT NULL, input TEXT, node TEXT,
+  slot INTEGER, attempt INTEGER NOT NULL DEFAULT 0, started_at REAL, ended_at REAL, exit INTEGER, progress REAL,
+  lines TEXT);
+CREATE INDEX task_waiting ON task (first) WHERE state = 'waiting';
+CREATE TABLE transition (id INTEGER PRIMARY KEY, at REAL NOT NULL, first INTEGER, last INTEGER, state TEXT NOT NULL,
+  node TEXT, cause TEXT);
+CREATE TABLE log (id INTEGER PRIMARY KEY, at REAL NOT NULL, node TEXT, task INTEGER, text TEXT NOT NULL);
+CREATE TABLE value (key TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL, node TEXT, task INTEGER) WITHOUT ROWID;
+CREATE TABLE file (name TEXT PRIMARY KEY, digest TEXT NOT NULL, size INTEGER NOT NULL, mode INTEGER NOT NULL,
+  content BLOB NOT NULL);
+CREATE TABLE move (counter INTEGER PRIMARY KEY, at REAL NOT NULL, from_url TEXT NOT NULL, to_url TEXT NOT NULL,
+  confirmed_at REAL);
+"""
+_COLUMNS = "first, last, state, input, node, slot, attempt, started_at, ended_at, exit, progress, lines"
+
+
+class StateError(Exception):
+    """A state object that cannot be used as was asked; ``message``, ``hint`` and ``exit_status`` as everywhere."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message + (f" ({hint})" if hint else ""))
+        self.message, self.hint = message, hint
+
+
+class StateFull(StateError):
+    """The object has reached its limit of size, or the disk is full: nothing more can be recorded."""
+
+
+if TYPE_CHECKING:
+
+    class Task(NamedTuple):
+        """A task that was handed out."""
+
+        number: int
+        input: Optional[str]
+        attempt: int
+
+else:
+    from collections import namedtuple
+
+    Task = namedtuple("Task", "number input attempt")
+
+
+def new_uuid() -> str:
+    """A random UUID (version 4), made without the module ``uuid``, which loads more than all of this."""
+    digits = bytearray(os.urandom(16))
+    digits[6], digits[8] = digits[6] & 0x0F | 0x40, digits[8] & 0x3F | 0x80
+    text = digits.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def is_uuid(text: str) -> bool:
+    """Whether ``text`` is a UUID as :func:`new_uuid` writes it: it becomes a file name."""
+    return _UUID.fullmatch(text) is not None
+
+
+def job_path(directory: str, uuid: str) -> str:
+    """Where the object ``uuid`` is in a directory of objects. StateError for what is no UUID."""
+    if not is_uuid(uuid):
+        raise StateError(f"{uuid[:60]!r} is not the UUID of a job", "mesh job list prints them")
+    return os.path.join(directory, uuid + SUFFIX)
+
+
+class StateObject:
+    """A state object in the hands of its owner process, the only writer."""
+
+    def __init__(self, path: str, *, durable: bool = True) -> None:
+        """Open what :meth:`create` made and check it. StateError says what is wrong with it.
+
+        ``durable``: a commit also survives a loss of power, for one fsync a commit.
+        """
+        _check_there(path)
+        self.path = path
+        self._lock = _lock(path)
+        try:
+            self._db = _connect(path)
+            try:
+                self._prepare(durable)
+            except BaseException:
+                self._db.close()
+                raise
+        except BaseException:
+            os.unlink(path + ".lock")
+            os.close(self._lock)
+            raise
+
+    def _prepare(self, durable: bool) -> None:
+        db = self._db
+        try:
+            _check_format(db, self.path)
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+            # Readers and the writer never wait for each other in a write-ahead log, and a commit is one fsync instead
+            # of three. It needs memory that its users share: never across hosts.
+            journal = "delete" if filesystem_of(os.path.dirname(self.path)) in NETWORK_FILESYSTEMS else "wal"
+            db.execute(f"PRAGMA journal_mode = {journal}")
+            db.execute(f"PRAGMA synchronous = {'full' if durable or journal == 'delete' else 'normal'}")
+            db.execute("PRAGMA journal_size_limit = 4194304")
+            self.uuid = str(self.meta("uuid"))
+            self.limit = int(self.meta("limit") or LIMIT)
+            self._commits = int(self.meta("commits") or 0)
+            self._counts = dict(db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+        except sqlite3.Error as error:
+            raise damaged(self.path, error) from None
+        self._limit_pages(self.limit // _PAGE)
+        self._changes: List[Tuple[Any, ...]] = []
+        self._writes = False
+        self.full = self._used() > self.limit * SOFT
+
+    @classmethod
+    def create(cls, path: str, meta: Dict[str, Value], *, durable: bool = True) -> StateObject:
+        """Make an object at ``path`` and open it. It is written aside and renamed: under its name it is whole.
+
+        ``meta`` has at least ``uuid``. StateError where the file exists or cannot be written.
+        """
+        aside = path + ".new"
+        try:
+            if os.path.exists(path):
+                raise StateError(f"{path} exists already", "every job has a UUID of its own")
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            try:
+                cls._lay_out(aside, meta, durable)
+                os.rename(aside, path)
+            except BaseException:
+                os.unlink(aside)
+                raise
+            if durable:
+                _sync_directory(os.path.dirname(path) or ".")
+        except OSError as error:
+            raise StateError(f"{path} cannot be made: {error.strerror}", "check the directory") from None
+        except sqlite3.Error as error:
+            raise StateError(f"{path} cannot be made: {error}", "check the disk's room and quota") from None
+        return cls(path, durable=durable)
+
+    @staticmethod
+    def _lay_out(path: str, meta: Dict[str, Value], durable: bool) -> None:
+        """Make the tables in an empty file. It needs no journal: it gets its name when it is whole."""
+        db = _connect(path)
+        try:
+            db.executescript(
+                f"PRAGMA page_size = {_PAGE}; PRAGMA journal_mode = memory; PRAGMA application_id = {APPLICATION};"
+                f" PRAGMA synchronous = {'full' if durable else 'off'};"
+                f" BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT};"
+            )
+            now = time.time()
+            told = {"state": WAITING, "created_at": now, "counter": 0, "limit": LIMIT, **meta}
+            db.executemany("INSERT INTO meta VALUES (?, ?)", told.items())
+            db.execute("INSERT INTO transition (at, state) VALUES (?, ?)", (now, told["state"]))
+            db.execute("COMMIT")
+        finally:
+            db.close()
+
+    # what the job is
+
+    def meta(self, key: str) -> Value:
+        """One entry of ``meta``; None when there is none."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_meta(self, **entries: Value) -> None:
+        """Write entries of ``meta``."""
+        for key, value in entries.items():
+            self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def set_state(self, state: str, cause: str = "") -> None:
+        """The job itself enters a state."""
+        self.set_meta(state=state)
+        self._write_changes()  # in the order in which they happened
+        self._write("INSERT INTO transition (at, state, cause) VALUES (?, ?, ?)", (time.time(), state, cause or None))
+
+    # tasks
+
+    def add_array(self, first: int, last: int) -> None:
+        """Put the tasks ``first`` to ``last`` on the list: one row, however many they are. No transition is written:
+        their row says it."""
+        self._write("INSERT INTO task (first, last, state) VALUES (?, ?, ?)", (first, last, WAITING))
+        self._count(WAITING, last - first + 1)
+
+    def add_list(self, inputs: Iterable[str], first: int = 1) -> int:
+        """Put a task with an input of its own on the list for each of ``inputs``: how many they were."""
+        self._begin()
+        number = first - 1
+
+        def rows() -> Iterator[Tuple[int, int, str, str]]:
+            nonlocal number
+            for number, text in enumerate(inputs, first):
+                yield number, number, WAITING, text
+
+        self._guarded(
+            lambda: self._db.executemany("INSERT INTO task (first, last, state, input) VALUES (?, ?, ?, ?)", rows())
+        )
+        self._count(WAITING, number - first + 1)
+        return number - first + 1
+
+    def take(self, count: int, node: str, slot: int = 0) -> List[Task]:
+        """Hand out the next ``count`` waiting tasks to a worker on ``node``: in order, fewer when there are no more."""
+        now = time.time()
+        taken: List[Task] = []
+        rows = self._db.execute(
+            "SELECT first, last, input, attempt FROM task WHERE state = 'waiting' ORDER BY first LIMIT ?", (count,)
+        ).fetchall()
+        for first, last, text, attempt in rows:
+            if len(taken) == count:
+                break
+            through = min(last, first + count - len(taken) - 1)
+            if through < last:
+                self._split(through + 1)
+            for number in range(first, through + 1):
+                taken.append(Task(number, text, attempt + 1))
+            fields = (RUNNING, node, slot, attempt + 1, now)
+            self._write(
+                "UPDATE task SET last = first, state = ?, node = ?, slot = ?, attempt = ?, started_at = ?, ended_at ="
+                " NULL, exit = NULL, progress = NULL WHERE first = ?", (*fields, first),
+            )  # fmt: skip
+            if through > first:
+                self._writemany(
+                    "INSERT INTO task (first, last, state, node, slot, attempt, started_at)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [(number, number, *fields) for number in range(first + 1, through + 1)],
+                )
+            self._changed(first, through, RUNNING, node, "", now)
+        self._count(WAITING, -len(taken))
+        self._count(RUNNING, len(taken))
+        return taken
+
+    def ended(
+        self, number: int, attempt: int, status: int, *, started_at: float, ended_at: float, cause: str = "",
+        lines: str = "",
+    ) -> bool:  # fmt: skip
+        """Record how an attempt at a task ended. False for an attempt that is not under way (any more): a late result
+        of a worker that was given up changes nothing."""
+        state = DONE if status == 0 and not cause else FAILED
+        if lines:
+            lines = "" if self.full else lines[-MAX_LINES:]
+        changed = self._write(
+            "UPDATE task SET state = ?, started_at = ?, ended_at = ?, exit = ?, lines = ? WHERE first = ? AND"
+            " attempt = ? AND state = 'running'", (state, started_at, ended_at, status, lines or None, number, attempt),
+        )  # fmt: skip
+        if changed:
+            self._count(RUNNING, -1)
+            self._count(state, 1)
+            self._changed(number, number, state, "", cause, ended_at)
+        return bool(changed)
+
+    def change(
+        self, first: int, last: int, state: str, *, node: str = "", cause: str = "", at: float = 0.0, **columns: Value
+    ) -> None:
+        """Move the tasks ``first`` to ``last`` into a state, whatever they were; ``columns`` of ``task`` to set."""
+        at = at or time.time()
+        self._split(first)
+        self._split(last + 1)
+        for before, count in self._db.execute(
+            "SELECT state, sum(last - first + 1) FROM task WHERE first BETWEEN ? AND ? GROUP BY state", (first, last)
+        ).fetchall():
+            self._count(before, -count)
+            self._count(state, count)
+        if node:
+            columns["node"] = node
+        names = "".join(f", {name} = ?" for name in columns)
+        self._write(
+            f"UPDATE task SET state = ?{names} WHERE first BETWEEN ? AND ?", (state, *columns.values(), first, last)
+        )
+        self._changed(first, last, state, node, cause, at)
+
+    def give_back(self, node: str, cause: str, slot: Optional[int] = None) -> List[int]:
+        """Put what runs on a node (in one slot) on the list again: the worker there is lost. Their numbers."""
+        rows = self._db.execute(
+            "SELECT first FROM task WHERE state = 'running' AND node = ? AND (? IS NULL OR slot = ?)",
+            (node, slot, slot),
+        ).fetchall()
+        for (number,) in rows:
+            self.change(number, number, WAITING, cause=cause)
+        return [number for (number,) in rows]
+
+    def last_lines(self, number: int, lines: str) -> None:
+        """The last lines that a task wrote; dropped once the object is nearly full."""
+        if not self.full:
+            self._split(number)
+            self._split(number + 1)
+            self._write("UPDATE task SET lines = ? WHERE first = ?", (lines[-MAX_LINES:], number))
+
+    def progress(self, part: float, task: Optional[int] = None) -> None:
+        """How far a task, or the job itself, says that it is: 0 to 1."""
+        if task is None:
+            self.set_meta(progress=part)
+        else:
+            self._split(task)
+            self._split(task + 1)
+            self._write("UPDATE task SET progress = ? WHERE first = ?", (part, task))
+
+    @property
+    def counts(self) -> Dict[str, int]:
+        """How many tasks there are in each state."""
+        return {state: count for state, count in self._counts.items() if count}
+
+    def _count(self, state: str, count: int) -> None:
+        self._counts[state] = self._counts.get(state, 0) + count
+
+    def _split(self, at: int) -> None:
+        """Have a row begin at task ``at``, if there is one."""
+        row = self._db.execute(
+            f"SELECT {_COLUMNS} FROM task WHERE first < ? ORDER BY first DESC LIMIT 1", (at,)
+        ).fetchone()
+        if row is None or row[1] < at:
+            return
+        self._write("UPDATE task SET last = ? WHERE first = ?", (at - 1, row[0]))
+        self._write(f"INSERT INTO task ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (at, *row[1:]))
+
+    def _changed(self, first: int, last: int, state: str, node: str, cause: str, at: float) -> None:
+        self._begin()
+        self._changes.append((state, node or None, cause or None, first, last, at))
+
+    def _write_changes(self) -> None:
+        """Every change since the last commit; neighbours that changed alike share a row."""
+        rows: List[List[Any]] = []
+        for state, node, cause, first, last, at in self._changes:
+            if rows:
+                row = rows[-1]
+                if row[2] + 1 == first and row[3] == state and row[4] == node and row[5] == cause:
+                    row[0], row[2] = at, last
+                    continue
+            rows.append([at, first, last, state, node, cause])
+        self._changes.clear()
+        self._writemany("INSERT INTO transition (at, first, last, state, node, cause) VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    # processors
+
+    def requested(self, count: int, *, partial: bool) -> int:
+        """The job has asked for processors: the request's number here."""
+        self._write(
+            "INSERT INTO request (count, partial, asked_at) VALUES (?, ?, ?)", (count, int(partial), time.time())
+        )
+        return int(self._db.execute("SELECT last_insert_rowid()").fetchone()[0])
+
+    def answered(self, request: int, answer: str) -> None:
+        """What was answered: ``acknowledged``, or why the request was refused."""
+        self._write("UPDATE request SET answer = ?, answered_at = ? WHERE id = ?", (answer, time.time(), request))
+
+    def granted(self, request: int, node: str, processors: str, count: int) -> None:
+        """Processors of a node were posted back."""
+        self._write(
+            "INSERT INTO resource (request, node, processors, count, granted_at) VALUES (?, ?, ?, ?, ?)",
+            (request, node, processors, count, time.time()),
+        )
+
+    def freed(self, node: str = "") -> None:
+        """The processors of a node, or all, were given back."""
+        self._write(
+            "UPDATE resource SET freed_at = ? WHERE freed_at IS NULL AND (? IN ('', node))", (time.time(), node)
+        )
+
+    # what the job says itself
+
+    def set(self, key: str, value: str, *, node: str = "", task: Optional[int] = None) -> None:
+        """A value of the job's own. StateError for one that is too long, or once the object is nearly full."""
+        if not 0 < len(key.encode("utf-8", "replace")) <= MAX_KEY:
+            raise StateError(f"a key has 1 to {MAX_KEY} bytes", "choose a shorter name")
+        if len(value.encode("utf-8", "replace")) > MAX_VALUE:
+            raise StateError(f"{key}: a value has at most {MAX_VALUE} bytes", "write large data into a file")
+        self._room("value")
+        self._write(
+            "INSERT OR REPLACE INTO value VALUES (?, ?, ?, ?, ?)", (key, value, time.time(), node or None, task)
+        )
+
+    def get(self, key: str) -> Optional[str]:
+        """A value of the job's own; None when there is none."""
+        row = self._db.execute("SELECT value FROM value WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def log(self, text: str, *, node: str = "", task: Optional[int] = None, at: float = 0.0) -> None:
+        """A line of the job's log, cut off at MAX_TEXT bytes. StateError once the object is nearly full."""
+        self._room("log line")
+        self._write(
+            "INSERT INTO log (at, node, task, text) VALUES (?, ?, ?, ?)",
+            (at or time.time(), node or None, task, text[:MAX_TEXT]),
+        )
+
+    def _room(self, what: str) -> None:
+        if self.full:
+            raise StateFull(
+                f"no {what} is recorded any more: the state object of job {self.uuid} has nearly reached its limit of"
+                f" {self.limit >> 20} MiB", "results of tasks still are; raise job_limit_mb for the next job",
+            )  # fmt: skip
+
+    # transactions
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is anything to commit."""
+        return self._writes
+
+    def commit(self) -> None:
+        """Make what was recorded since the last commit permanent, and visible to readers. StateFull, StateError."""
+        if not self._writes:
+            return
+        if self._changes:
+            self._write_changes()
+        self._commits += 1
+        self._write(
+            "INSERT OR REPLACE INTO meta VALUES ('counts', ?), ('commits', ?)", (json.dumps(self.counts), self._commits)
+        )
+        self._guarded(lambda: self._db.execute("COMMIT"))
+        self._writes = False
+        self.full = self._used() > self.limit * SOFT
+
+    def finish(self, state: str, cause: str = "", **entries: Value) -> None:
+        """Record the end of the job, for which there is always room, and commit."""
+        self._limit_pages(self.limit // _PAGE + 64)
+        self.set_state(state, cause)
+        self.set_meta(ended_at=time.time(), **entries)
+        self.commit()
+
+    def seal(self) -> bool:
+        """Make the object exactly one file again, readable from anywhere: to copy it, or because its job has ended.
+
+        False where somebody reads it just now: what is beside the file belongs to it.
+        """
+        self.commit()
+        try:
+            self._db.execute("PRAGMA busy_timeout = 200")
+            mode = self._db.execute("PRAGMA journal_mode = delete").fetchone()[0]
+        except sqlite3.OperationalError:
+            mode = ""
+        self._db.execute(f"PRAGMA busy_timeout = {int(_BUSY_S * 1000)}")
+        return str(mode) == "delete"
+
+    def close(self) -> None:
+        """Commit, leave one file, and stop owning it."""
+        try:
+            self.seal()
+        finally:
+            self._db.close()
+            try:
+                os.unlink(self.path + ".lock")
+            except OSError:
+                pass
+            os.close(self._lock)
+
+    def _begin(self) -> None:
+        if not self._writes:
+            self._guarded(lambda: self._db.execute("BEGIN IMMEDIATE"))
+            self._writes = True
+
+    def _write(self, statement: str, values: Sequence[Any]) -> int:
+        if not self._writes:
+            self._begin()
+        try:
+            return self._db.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise self._failed(error) from None
+
+    def _writemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._begin()
+        self._guarded(lambda: self._db.executemany(statement, rows))
+
+    def _guarded(self, do: Any) -> None:
+        try:
+            do()
+        except sqlite3.Error as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: sqlite3.Error) -> StateError:
+        """SQLite may have rolled back the whole batch: then nothing since the last commit is recorded."""
+        if self._writes and not self._db.in_transaction:
+            self._writes = False
+            self._changes.clear()
+            self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+        if "full" in str(error):
+            return StateFull(
+                f"the state object of job {self.uuid} is full: its limit is {self.limit >> 20} MiB",
+                f"or the disk of {os.path.dirname(self.path)} is full; raise job_limit_mb, or make room",
+            )
+        return StateError(f"{self.path} cannot be written: {error}", "check the disk; sqlite3 FILE .recover reads it")
+
+    def _used(self) -> int:
+        return int(self._db.execute("PRAGMA page_count").fetchone()[0]) * _PAGE
+
+    def _limit_pages(self, pages: int) -> None:
+        self._db.execute(f"PRAGMA max_page_count = {max(pages, 16)}")
+
+
+def open_for_reading(path: str) -> sqlite3.Connection:
+    """A connection that only reads, in a transaction: every answer is of the same moment. StateError.
+
+    The owner may write meanwhile: neither waits for the other.
+    """
+    _check_there(path)
+    address = f"file:{_quoted(path)}?mode=ro"
+    try:
+        try:
+            return _reading(address, path)
+        except sqlite3.OperationalError:
+            if os.access(os.path.dirname(path) or ".", os.W_OK):
+                raise
+            # the log's shared memory cannot be made in this directory: nobody writes there
+            return _reading(address + "&immutable=1", path)
+    except sqlite3.Error as error:
+        raise damaged(path, error) from None
+
+
+def _reading(address: str, path: str) -> sqlite3.Connection:
+    db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_S)
+    try:
+        _check_format(db, path)
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM meta").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check_format(db: sqlite3.Connection, path: str) -> None:
+    """Refuse what is not a state object, and newer formats.
+
+    SQLite itself reads the header: closing the file after reading it here would drop the locks of this process.
+    """
+    try:
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        number = db.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if "not a database" not in str(error):
+            raise
+        application = number = 0
+    if application != APPLICATION:
+        raise StateError(f"{path} is not a state object", "a job's file is named UUID.job")
+    if number > FORMAT:
+        raise StateError(
+            f"{path} has format {number}; this Redmesh reads formats up to {FORMAT}", "use a newer Redmesh"
+        )
+
+
+def _check_there(path: str) -> None:
+    try:
+        if os.stat(path).st_size == 0:
+            raise StateError(f"{path} is not a state object: it is empty", "a job's file is named UUID.job")
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}", "mesh job list prints the jobs there are") from None
+
+
+def owned(path: str) -> bool:
+    """Whether an owner process holds the object just now."""
+    try:
+        fd = os.open(path + ".lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def damaged(path: str, error: Exception) -> StateError:
+    """The error for an object that cannot be read."""
+    return StateError(f"{path} cannot be read: {error}", "sqlite3 FILE .recover saves what can be read of it")
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
+
+
+def _quoted(path: str) -> str:
+    return os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _lock(path: str) -> int:
+    """The right to write: a lock on a file beside it, for a lock on the file itself would be dropped by its closing
+    (sqlite.org/howtocorrupt.html, 2.2). StateError when another process has it."""
+    try:
+        while True:
+            fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # an owner that has just closed the object removed the file that we had opened
+                if os.fstat(fd).st_nlink:
+                    return fd
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+    except BlockingIOError:
+        raise StateError(
+            f"{path} belongs to another process, which runs", "only the owner of a job writes; others may read"
+        ) from None
+    except OSError as error:
+        raise StateError(f"{path}.lock: {error.strerror}", "check the directory") from None

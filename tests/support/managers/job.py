@@ -1,0 +1,117 @@
+"""A job of a batch system whose clients are stood in for: its environment, commands in it, and its end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from agents.linux import processes
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+BIN = Path(sys.executable).parent
+#: The clients that belong to each manager.
+CLIENTS = {
+    "slurm": ("srun",),
+    "grid_engine": ("qrsh",),
+    "lsf": ("blaunch",),
+    "pbs": ("pbs_tmrsh",),
+    "pbsdsh": ("pbsdsh",),
+    "flux": ("flux",),
+}
+
+
+class Job:
+    """``hosts`` with ``slots`` each. The job's script is a shell that reads its commands from us."""
+
+    def __init__(self, kind: str, hosts: int = 2, slots: int = 2) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="rj", dir="/tmp"))
+        self.hosts, self.slots = [f"n{index}" for index in range(hosts)], slots
+        self.refused = self.directory / "refused"
+        clients = self.directory / "bin"
+        clients.mkdir()
+        for name in CLIENTS[kind]:
+            (clients / name).symlink_to(STAND_IN)
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("REDMESH_", "YOD_", "SLURM"))},
+            "PATH": f"{clients}:{BIN}:/usr/bin:/bin",
+            "TMPDIR": str(self.directory),
+            "HOME": str(self.directory),
+            "XDG_STATE_HOME": str(self.directory / "state"),
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+            "STAND_IN_HOSTS": " ".join(self.hosts),
+            "STAND_IN_SLOTS": str(slots),
+            "STAND_IN_REFUSED": str(self.refused),
+            **self._variables(kind),
+        }
+        self.script = subprocess.Popen(
+            ["sh"], stdin=subprocess.PIPE, env=self.environ, cwd=self.directory, start_new_session=True
+        )
+
+    def _variables(self, kind: str) -> dict[str, str]:
+        lines = "".join(f"{host}\n" * self.slots for host in self.hosts)
+        hostfile = self.directory / "hostfile"
+        if kind == "slurm":
+            count = len(self.hosts)
+            return {
+                "SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": f"n[0-{count - 1}]", "SLURM_CLUSTER_NAME": "here",
+                "SLURM_NTASKS": str(count * self.slots), "SLURM_TASKS_PER_NODE": f"{self.slots}(x{count})",
+            }  # fmt: skip
+        if kind == "grid_engine":
+            hostfile.write_text("".join(f"{host} {self.slots} all.q@{host} UNDEFINED\n" for host in self.hosts))
+            return {"JOB_ID": "17", "PE_HOSTFILE": str(hostfile), "SGE_TASK_ID": "undefined"}
+        if kind == "lsf":
+            return {"LSB_JOBID": "17", "LSB_JOBINDEX": "0", "LSB_MCPU_HOSTS": f" {self.slots} ".join([*self.hosts, ""])}
+        if kind in ("pbs", "pbsdsh"):
+            hostfile.write_text(lines)
+            return {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(hostfile)}
+        return {"FLUX_URI": f"local://{self.directory}/run/local-0"}
+
+    def run(self, *words: str, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+        """A command as the job's script runs it: a child of the script's shell."""
+        out, err, status = (self.directory / name for name in ("out", "err", "status"))
+        status.unlink(missing_ok=True)
+        quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+        variables = " ".join(f"{name}='{value}'" for name, value in environ.items())
+        assert self.script.stdin is not None
+        line = f"{variables} {quoted} >{out} 2>{err} </dev/null; echo $? >{status}.new; mv {status}.new {status}\n"
+        self.script.stdin.write(line.encode())
+        self.script.stdin.flush()
+        from tests.support.waiting import wait_until
+
+        wait_until(status.exists, f"{words[:3]} has ended", timeout_s)
+        return subprocess.CompletedProcess(words, int(status.read_text()), out.read_text(), err.read_text())
+
+    @property
+    def jobs(self) -> Path:
+        """Where the meshes of this account's jobs are."""
+        return self.directory / f"redmesh-{os.geteuid()}" / "jobs"
+
+    def end(self) -> None:
+        """End the job's script, as it ends by itself."""
+        assert self.script.stdin is not None
+        self.script.stdin.close()
+        self.script.wait(30)
+
+    def left(self) -> list[int]:
+        """Living processes of the job."""
+        mark = f"STAND_IN_REFUSED={self.refused}".encode()
+        found = []
+        for pid in processes.pids():
+            try:
+                environ = Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if mark in environ and processes.alive(pid) and pid != os.getpid():
+                found.append(pid)
+        return found
+
+    def close(self) -> None:
+        """End what is left, and remove the directory."""
+        if self.script.poll() is None:
+            self.end()
+        for pid in self.left():
+            processes.send_signal(pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Stands in for the clients of batch systems that cannot be had here: every "host" is this machine.
+
+Called by the client's name (a link): srun, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux. What the client's documentation does
+not have is refused with status 64 and written to $STAND_IN_REFUSED. Sources: srun(1) of Slurm 22.05; qrsh(1) of Grid
+Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1),
+flux-resource(1), flux-getattr(1).
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+HOSTS = os.environ.get("STAND_IN_HOSTS", "").split()
+
+
+def refuse(why: str) -> None:
+    with open(os.environ["STAND_IN_REFUSED"], "a", encoding="utf-8") as file:
+        file.write(f"{os.path.basename(sys.argv[0])}: {why}: {sys.argv[1:]}\n")
+    sys.exit(64)
+
+
+def options(words: list[str], valued: dict[str, str], flags: set[str]) -> tuple[dict[str, str], list[str]]:
+    """Documented options before the first other word; ``valued``: name → pattern of its value."""
+    found: dict[str, str] = {}
+    while words and words[0].startswith("-") and words[0] != "--":
+        name, equals, value = words.pop(0).partition("=")
+        if name in flags and not equals:
+            found[name] = ""
+        elif name in valued:
+            value = value if equals else words.pop(0)
+            if not re.fullmatch(valued[name], value):
+                refuse(f"{name} takes no {value!r}")
+            found[name] = value
+        else:
+            refuse(f"{name} is not documented")
+    if words[:1] == ["--"]:
+        words.pop(0)
+    return found, words
+
+
+def run(commands: list[tuple[list[str], dict[str, str]]], given: bool, taken: bool, label: bool) -> int:
+    """Run commands as one client does: all get its input, signals reach all, lines are labelled; the first status."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    tasks = [
+        subprocess.Popen(
+            argv, stdin=pipe if given else null, stdout=(pipe if label else None) if taken else null,
+            stderr=None if taken else null, env={**os.environ, **env}, start_new_session=True,
+        )
+        for argv, env in commands
+    ]  # fmt: skip
+
+    def pass_on(number: int, _frame: object) -> None:
+        for task in tasks:
+            if task.poll() is None:
+                os.killpg(task.pid, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pass_on)
+    lock = threading.Lock()
+
+    def read(index: int, task: "subprocess.Popen[bytes]") -> None:
+        assert task.stdout is not None
+        for line in task.stdout:
+            with lock:
+                sys.stdout.buffer.write(b"%d: %s" % (index, line))
+                sys.stdout.buffer.flush()
+
+    def feed() -> None:
+        while data := os.read(0, 1 << 16):
+            for task in tasks:
+                assert task.stdin is not None
+                try:
+                    task.stdin.write(data)
+                    task.stdin.flush()
+                except OSError:
+                    pass
+        for task in tasks:
+            try:
+                task.stdin.close()  # type: ignore[union-attr]
+            except OSError:
+                pass
+
+    if label:
+        for index, task in enumerate(tasks):
+            threading.Thread(target=read, args=(index, task), daemon=True).start()
+    if given:
+        threading.Thread(target=feed, daemon=True).start()
+    return max(abs(task.wait()) for task in tasks)
+
+
+def on_host(name: str) -> str:
+    if name not in HOSTS:
+        refuse(f"no host of the job is called {name}")
+    return name
+
+
+def srun(words: list[str]) -> int:
+    number, text = r"\d+", r".+"
+    found, argv = options(
+        words,
+        {"--jobid": number, "--job-name": text, "--nodes": number, "--ntasks": number, "--ntasks-per-node": number,
+         "--nodelist": text, "--input": "all|none|[0-9]+", "--mpi": "none|pmi2|pmix", "--cpu-bind": text,
+         "--mem": number,
+         "--chdir": "/.*", "--export": text, "--kill-on-bad-exit": "[01]", "--wait": number},
+        {"--overlap", "--label", "--no-kill", "--quiet"},
+    )  # fmt: skip
+    names = [on_host(name) for name in found["--nodelist"].split(",")]
+    if not found["--nodes"] == found["--ntasks"] == str(len(names)):
+        refuse("nodes, tasks and the list differ")
+    os.chdir(found.get("--chdir", "."))
+    return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found)
+
+
+def qrsh(words: list[str]) -> int:
+    found, rest = options(words, {}, {"-inherit", "-noshell", "-nostdin", "-V", "-verbose"})
+    if "-inherit" not in found:
+        refuse("outside of a job")
+    on_host(rest[0])
+    return run([(rest[1:], {})], "-nostdin" not in found, True, False)
+
+
+def blaunch(words: list[str]) -> int:
+    found, rest = options(words, {"-z": ".+", "-u": ".+"}, {"-n", "-no-shell", "-use-login-shell"})
+    names = found["-z"].split() if "-z" in found else [rest.pop(0)]
+    return run([(rest, {}) for name in names if on_host(name)], "-n" not in found, True, False)
+
+
+def pbs_tmrsh(words: list[str]) -> int:
+    on_host(words[0])
+    _found, argv = options(words[1:], {"-l": ".+"}, {"-n"})
+    return run([(argv, {})], False, False, False)
+
+
+def pbsdsh(words: list[str]) -> int:
+    found, argv = options(words, {"-n": r"\d+", "-c": r"\d+"}, {"-v", "-s", "-o"})
+    with open(os.environ["PBS_NODEFILE"], encoding="utf-8") as file:
+        lines = file.read().split()
+    on_host(lines[int(found["-n"])])
+    return run([(argv, {})], False, False, False)
+
+
+def flux(words: list[str]) -> int:
+    if words[:2] == ["getattr", "jobid"] and len(words) == 2:
+        print("ƒ2oLkTLb")
+        return 0
+    if words[:2] == ["resource", "R"] and len(words) == 2:
+        slots = int(os.environ["STAND_IN_SLOTS"])
+        children = {"core": f"0-{slots - 1}"}
+        lite = [{"rank": f"0-{len(HOSTS) - 1}", "children": children}]
+        execution = {"R_lite": lite, "nodelist": HOSTS, "starttime": 0, "expiration": 0}
+        print(json.dumps({"version": 1, "execution": execution}))
+        return 0
+    if words[:1] == ["exec"]:
+        found, argv = options(
+            words[1:], {"--rank": r"\d+", "-r": r"\d+", "--dir": "/.*", "-d": "/.*"}, {"--noinput", "-n"}
+        )
+        on_host(HOSTS[int(found.get("--rank", found.get("-r", "0")))])
+        os.chdir(found.get("--dir", "."))
+        return run([(argv, {})], True, True, False)
+    refuse("not documented, or not known here")
+    return 64
+
+
+if __name__ == "__main__":
+    commands = {"srun": srun, "qrsh": qrsh, "blaunch": blaunch, "pbs_tmrsh": pbs_tmrsh, "pbsdsh": pbsdsh, "flux": flux}
+    sys.exit(commands[os.path.basename(sys.argv[0])](sys.argv[1:]))

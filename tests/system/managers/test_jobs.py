@@ -1,0 +1,128 @@
+"""A mesh inside a batch system's job. The clients are stood in for (tests/support/managers/stand_in.py)."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from agents.linux import processes
+from tests.support.managers.job import Job
+from tests.support.waiting import wait_until
+
+KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", "flux")
+
+
+@pytest.fixture(params=KINDS)
+def any_job(request: pytest.FixtureRequest) -> Iterator[Job]:
+    job = Job(request.param)
+    try:
+        yield job
+        assert not job.refused.exists(), job.refused.read_text()
+    finally:
+        job.close()
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    one = Job("slurm")
+    try:
+        yield one
+        assert not one.refused.exists(), one.refused.read_text()
+    finally:
+        one.close()
+
+
+def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) -> None:
+    done = any_job.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; tr '\\0' '\\n' </proc/$PPID/cmdline")
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.split() if line.isdigit()) == ["0", "1", "2", "3"]
+    assert "starting one" in done.stderr
+    again = any_job.run("yod", "-sz", "5", "true")
+    assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
+    any_job.end()
+    wait_until(lambda: not any_job.left(), "nothing of the job is left", 30.0)
+    assert not os.path.exists(any_job.jobs) or not os.listdir(any_job.jobs)
+
+
+def test_ranks_descend_from_what_the_manager_started(job: Job) -> None:
+    done = job.run("yod", "-sz", "4", "sh", "-c", "echo $$; sleep 0.3")
+    first = job.run("yod", "-sz", "1", "--detach", "sleep", "60")
+    assert done.returncode == first.returncode == 0, done.stderr + first.stderr
+    [sleeper] = [pid for pid in processes.pids() if _arguments(pid) == ["sleep", "60"] and pid in job.left()]
+    above = processes.ancestors(sleeper)
+    clients = [pid for pid in job.left() if "srun" in " ".join(_arguments(pid)) and pid in above]
+    assert clients, "the client of the manager is an ancestor of the rank"
+
+
+def test_the_job_s_mesh_goes_before_the_configured_one_unless_none_is_wanted(job: Job) -> None:
+    (job.directory / "mesh.toml").write_text('hosts = ["nowhere.invalid"]\n')
+    done = job.run("yod", "-sz", "1", "sh", "-c", "echo here")
+    assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
+    done = job.run("yod", "--manager", "none", "-sz", "1", "true")
+    assert done.returncode != 0 and "nowhere.invalid" in done.stderr
+
+
+def test_two_yods_at_once_start_one_mesh(job: Job) -> None:
+    command = "yod -sz 2 true & yod -sz 2 true & wait; mesh status --json"
+    done = job.run("sh", "-c", command)
+    assert done.returncode == 0, done.stderr
+    assert len(os.listdir(job.jobs)) == 1
+
+
+def test_mesh_down_ends_the_manager_s_clients_and_the_next_yod_begins_anew(job: Job) -> None:
+    assert job.run("yod", "-sz", "2", "true").returncode == 0
+    done = job.run("mesh", "down")
+    assert (done.returncode, done.stdout) == (0, "mesh down\n"), done.stderr
+    wait_until(lambda: job.left() == [job.script.pid], "only the script is left")
+    assert job.run("yod", "-sz", "2", "true").returncode == 0
+
+
+def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
+    assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    for pid in processes.descendants(client):
+        processes.send_signal(pid, signal.SIGTERM)
+    wait_until(
+        lambda: not [pid for pid in job.left() if _arguments(pid)[:1] == ["sleep"]], "the ranks have ended", 30.0
+    )
+
+
+def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
+    out = job.directory / "caught"
+    script = f"trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.05; done"
+    assert job.run("yod", "-sz", "4", "--detach", "sh", "-c", script).returncode == 0
+    wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits for it")
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    processes.send_signal(client, signal.SIGUSR1)
+    wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
+
+
+def test_the_managers_are_listed_and_checked(job: Job) -> None:
+    done = job.run("mesh", "manager", "list", "--json")
+    told = json.loads(done.stdout)
+    assert [row["name"] for row in told["managers"] if row["detected"]] == ["slurm"]
+    assert told["job"] == "slurm-here.17" and told["state"].startswith(str(job.jobs))
+    done = job.run("mesh", "manager", "check", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["hosts"], told["missing"]) == (0, [["n0", 2], ["n1", 2]], "")
+
+
+def test_a_second_shell_sees_the_job_s_mesh(job: Job) -> None:
+    assert job.run("yod", "-sz", "2", "true").returncode == 0
+    state = json.loads(job.run("mesh", "manager", "list", "--json").stdout)["state"]
+    done = job.run("env", "-u", "SLURM_JOB_ID", "-u", "TMPDIR", f"REDMESH_JOB={state}", "showmesh", "--json")
+    assert json.loads(done.stdout)["states"]["free"] == 4, done.stderr
+
+
+def _named(job: Job, name: str) -> list[int]:
+    return [pid for pid in job.left() if _arguments(pid)[:1] == [name]]
+
+
+def _arguments(pid: int) -> list[str]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [word.decode() for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []

@@ -1,0 +1,35 @@
+"""The example of a manager of one's own: installed by pip, used with no change of ours."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "manager"
+
+
+def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path) -> None:
+    place, run = tmp_path / "site", tmp_path / "run"
+    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(place)]
+    done = subprocess.run([*words, str(EXAMPLE)], capture_output=True, text=True)
+    if done.returncode and "hatchling" in done.stderr:
+        pytest.skip("hatchling is not installed here")
+    assert done.returncode == 0, done.stderr
+    run.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    run.chmod(0o755)
+    (tmp_path / "hosts").write_text("a 1\nb 2\n")
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(place),
+        "TMPDIR": str(tmp_path),
+        "LISTED_HOSTS": str(tmp_path / "hosts"),
+        "LISTED_RUN": str(run),
+        "REDMESH_MANAGER": "listed_hosts",
+    }
+    script = "yod -sz 3 sh -c 'echo $YOD_RANK' && mesh manager list && mesh down"
+    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")[:3]) == ["0", "1", "2"] and "listed_hosts-1" in done.stdout

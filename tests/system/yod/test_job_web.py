@@ -1,0 +1,81 @@
+"""mesh job serve: the status of a launch over HTTP on loopback, for those who have the token."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+
+def get(url: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+    """Status, headers, and the JSON of an answer."""
+    request = urllib.request.Request(url, headers={name.replace("_", "-"): text for name, text in headers.items()})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.status, dict(reply.headers), json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), json.loads(error.read() or b"null")
+
+
+@pytest.fixture
+def served(yods: PrivateMesh) -> Iterator[tuple[PrivateMesh, str, str]]:
+    """The address of the server, and its token."""
+    server = yods.start("mesh", "job", "serve", stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    address, _, token = server.stdout.readline().strip().partition("/?token=")
+    try:
+        yield yods, address, token
+    finally:
+        server.terminate()
+        server.wait(10)
+        server.stdout.close()
+
+
+def test_a_watcher_waits_for_the_next_change_and_sees_the_end(served: tuple[PrivateMesh, str, str]) -> None:
+    mesh, address, token = served
+    script = "yodstate set phase 1; yodstate log hello; read line; yodstate set phase 2; read line"
+    yod = mesh.start("yod", "-quiet", "-state", "sh", "-c", script, stdin=subprocess.PIPE, text=True)
+    assert yod.stdin is not None
+    bearer = f"Bearer {token}"
+
+    def newest() -> dict[str, Any]:
+        jobs = sorted(get(address, Authorization=bearer)[2], key=lambda job: job["created_at"])
+        return jobs[-1] if jobs else {}
+
+    wait_until(lambda: newest().get("state") == "running", "the launch runs")
+    job = f"{address}/job/{newest()['uuid']}"
+    wait_until(lambda: get(f"{job}/log", Authorization=bearer)[2]["log"], "the line is there")
+    status, headers, told = get(job, Authorization=bearer)
+    assert status == 200 and told["values"] == {"phase": "1"} and told["owner_lives"]
+    assert get(job, Authorization=bearer, If_None_Match=headers["ETag"])[0] == 304
+    yod.stdin.write("go on\n")
+    yod.stdin.flush()
+    status, _, told = get(f"{job}?wait=20", Authorization=bearer, If_None_Match=headers["ETag"])
+    assert status == 200 and told["values"] == {"phase": "2"}
+    yod.stdin.close()
+    yod.wait(20)
+    assert get(job, Authorization=bearer)[2]["ended_at"]
+    tasks = get(f"{job}/tasks?limit=5", Authorization=bearer)[2]["tasks"]
+    assert [(task["first"], task["last"]) for task in tasks] == [(0, 0)]
+    with urllib.request.urlopen(f"{job}/page?token={token}", timeout=30) as page:
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"] and b"<script>" in page.read()
+
+
+def test_without_the_token_or_under_another_name_there_is_nothing(served: tuple[PrivateMesh, str, str]) -> None:
+    _, address, token = served
+    assert get(address)[0] == 403
+    assert get(f"{address}/?token={token}x")[0] == 403
+    assert get(f"{address}/?token={token}", Host="evil.example:80")[0] == 403
+    assert get(f"{address}/job/../../etc/passwd?token={token}")[0] == 404
+    unknown = get(f"{address}/job/00000000-0000-4000-8000-000000000000?token={token}")
+    assert unknown[0] == 404 and unknown[2]["error"]
+    assert get(f"{address}/job/00000000-0000-4000-8000-000000000000?wait=x&token={token}")[0] == 400

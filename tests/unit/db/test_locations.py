@@ -1,0 +1,110 @@
+"""Where state objects are: whatever becomes of reports on their way, the row never goes back."""
+
+import itertools
+import random
+import threading
+
+import pytest
+
+from db.allocation.free import Machine
+from db.errors import Invalid
+from db.jobs import locations
+from db.jobs.locations import Location, url_on
+from db.store.store import Store, open_store
+from redmesh.state import new_uuid
+
+UID = 1000
+
+
+def counter_of_the_mesh(store: Store) -> int:
+    return int(store.read("SELECT counter FROM mesh WHERE id = 1")[0][0])
+
+
+def test_a_job_is_registered_moved_and_forgotten(store: Store, machine: Machine) -> None:
+    uuid, before = new_uuid(), counter_of_the_mesh(store)
+    assert locations.locate(store, uuid) is None
+    assert locations.register(store, uuid, "n0", UID)
+    assert not locations.register(store, uuid, "n1", UID), "repeated it changes nothing"
+    assert locations.locate(store, uuid) == Location(url_on("n0", uuid), 0, False, UID)
+    assert locations.report_move(store, uuid, "n0", "n2", 1, UID)
+    assert locations.locate(store, uuid) == Location(url_on("n2", uuid), 1, False, UID)
+    assert not locations.forget(store, uuid, "n0", UID), "it is not there any more"
+    assert locations.forget(store, uuid, "n2", UID)
+    assert locations.locate(store, uuid) is None
+    assert counter_of_the_mesh(store) == before, "viewers need not read anew for it"
+
+
+def test_late_repeated_and_reordered_reports_change_nothing(store: Store, machine: Machine) -> None:
+    moves = [("n0", "n1", 1), ("n1", "n2", 2), ("n2", "n3", 3)]
+    for order in itertools.permutations([*moves, moves[0]]):
+        uuid = new_uuid()
+        locations.register(store, uuid, "n0", UID)
+        newest = 0
+        for sender, receiver, counter in order:
+            taken = locations.report_move(store, uuid, sender, receiver, counter, UID)
+            assert taken == (counter > newest)
+            newest = max(newest, counter)
+            there = locations.locate(store, uuid)
+            assert there is not None and there.counter == newest
+        assert there == Location(url_on("n3", uuid), 3, False, UID)
+
+
+def test_who_may_report(store: Store, machine: Machine) -> None:
+    uuid = new_uuid()
+    assert not locations.register(store, uuid, "n9", UID), "no node of this mesh"
+    locations.register(store, uuid, "n0", UID)
+    assert not locations.report_move(store, uuid, "n1", "n2", 1, UID), "it is not on n1"
+    assert not locations.report_move(store, uuid, "n0", "n2", 1, UID + 1), "another user's"
+    assert not locations.report_move(store, uuid, "n0", "n9", 1, UID), "no node of this mesh"
+    assert not locations.report_move(store, new_uuid(), "n0", "n1", 1, UID), "of no job"
+    with pytest.raises(Invalid):
+        locations.report_move(store, uuid, "n0", "n1", 0, UID)
+    assert locations.locate(store, uuid) == Location(url_on("n0", uuid), 0, False, UID)
+
+
+def test_reports_at_once_end_at_the_highest(store: Store, machine: Machine, database_url: str) -> None:
+    uuid, moves = new_uuid(), [(f"n{count % 4}", f"n{(count + 1) % 4}", count + 1) for count in range(40)]
+    locations.register(store, uuid, "n0", UID)
+
+    def report(seed: int) -> None:
+        mine = list(moves)
+        random.Random(seed).shuffle(mine)
+        with open_store(database_url) as own:
+            for sender, receiver, counter in mine:
+                locations.report_move(own, uuid, sender, receiver, counter, UID)
+
+    threads = [threading.Thread(target=report, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert locations.locate(store, uuid) == Location(url_on("n0", uuid), 40, False, UID)
+
+
+def test_nothing_else_of_a_job_is_in_the_database(store: Store) -> None:
+    store.connect()
+    columns = {column.name for column in store.db.get_columns("state_location")}
+    assert columns == {"uuid", "url", "counter", "proxied", "uid"}
+    tables = set(store.db.get_tables())
+    assert not tables & {"job", "task", "value", "log"}
+
+
+def test_of_ten_thousand_one_is_found_by_one_indexed_read(store: Store, machine: Machine) -> None:
+    found = [new_uuid() for _ in range(10_000)]
+    columns = ("uuid", "url", "counter", "proxied", "uid")
+    store.connect()
+    for start in range(0, len(found), 500):
+        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID) for one in found[start : start + 500]]
+        marks = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        values = [value for row in rows for value in row]
+        store.together([(store.sent((f"INSERT INTO state_location ({', '.join(columns)}) VALUES {marks}", values)))[0]])
+    there = locations.locate(store, found[4711])
+    assert there is not None and there.url == url_on(f"n{int(found[4711][0], 16) % 4}", found[4711])
+    explain = "EXPLAIN QUERY PLAN " if store.dialect == "sqlite" else "EXPLAIN "
+    text, values = store.sent(locations.locating.bind(uuid=found[4711]))[0]
+    plan = str(store.together([(explain + text, values)])).lower()
+    assert (
+        "search" in plan and "using index" in plan and "scan" not in plan
+        if store.dialect == "sqlite"
+        else "const" in plan
+    )

@@ -1,0 +1,124 @@
+"""What each manager reads from its job's environment, against what the systems' documentation shows."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.managers import flux, grid_engine, lsf, pbs, registry, slurm
+from redmesh import managers
+from redmesh.managers import ManagerError
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,12],login", ["n08", "n09", "n10", "n12", "login"]),
+        ("rack[0-1]n[1-2]", ["rack0n1", "rack0n2", "rack1n1", "rack1n2"]),
+        ("a,b[2]x", ["a", "b2x"]),
+    ],
+)
+def test_compressed_lists_are_expanded(text: str, names: list[str]) -> None:
+    assert managers.expand(text) == names
+
+
+@given(st.text(alphabet="n1-3[],x", max_size=12))
+def test_a_list_is_expanded_or_refused(text: str) -> None:
+    try:
+        assert all(isinstance(name, str) for name in managers.expand(text))
+    except ManagerError as error:
+        assert error.message
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n[1-99999999999]"])
+def test_lists_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(ManagerError):
+        managers.expand(text)
+
+
+def test_repeated_counts() -> None:
+    assert managers.repeated("4(x2),3") == [4, 4, 3]
+    with pytest.raises(ManagerError):
+        managers.repeated("four")
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "3,2"}, [("n1", 3), ("n2", 2)]),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_CPUS_PER_TASK": "3"}, [("n1", 6), ("n2", 6)]),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16(x2)"}, [("n1", 16), ("n2", 16)]),
+        ({}, [("n1", 1), ("n2", 1)]),
+    ],
+)
+def test_slurm_s_slots(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", **environ}
+    assert slurm.detect(job) and slurm.hosts(job) == hosts
+    assert slurm.job_id(job) == "7" and slurm.job_id({**job, "SLURM_CLUSTER_NAME": "c"}) == "c.7"
+
+
+def test_slurm_s_time_left() -> None:
+    assert slurm._seconds("1-02:03:04") == 93784.0
+    assert slurm._seconds("5:00") == 300.0
+    assert slurm._seconds("UNLIMITED") is None
+
+
+def test_a_step_inside_another_step_is_refused_with_its_reason() -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "3"}
+    with pytest.raises(ManagerError, match="2 nodes and the processors of 1"):
+        slurm.hosts(job)
+
+
+def test_grid_engine_adds_up_the_queues_of_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "pe"
+    file.write_text("h1 4 all.q@h1 UNDEFINED\nh2 2 all.q@h2 UNDEFINED\nh1 1 long.q@h1 UNDEFINED\n")
+    job = {"JOB_ID": "7", "PE_HOSTFILE": str(file), "SGE_TASK_ID": "3"}
+    assert grid_engine.detect(job) and grid_engine.hosts(job) == [("h1", 5), ("h2", 2)]
+    assert grid_engine.job_id(job) == "7.3"
+    file.write_text("h1\n")
+    with pytest.raises(ManagerError, match="cannot be read"):
+        grid_engine.hosts(job)
+
+
+def test_pbs_counts_the_lines_of_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("b\nb\na\nb\n")
+    job = {"PBS_JOBID": "7.server", "PBS_NODEFILE": str(file)}
+    assert pbs.detect(job) and pbs.hosts(job) == [("b", 3), ("a", 1)]
+    with pytest.raises(ManagerError, match="PBS_NODEFILE"):
+        pbs.hosts({**job, "PBS_NODEFILE": str(tmp_path / "none")})
+
+
+def test_lsf_s_hosts() -> None:
+    job = {"LSB_JOBID": "7", "LSB_JOBINDEX": "2", "LSB_MCPU_HOSTS": "a 4 b 2"}
+    assert lsf.detect(job) and lsf.hosts(job) == [("a", 4), ("b", 2)] and lsf.job_id(job) == "7.2"
+    assert lsf.hosts({"LSB_JOBID": "7", "LSB_HOSTS": "a a b"}) == [("a", 2), ("b", 1)]
+    with pytest.raises(ManagerError):
+        lsf.hosts({**job, "LSB_MCPU_HOSTS": "a b"})
+
+
+def test_flux_s_identifier_without_a_command() -> None:
+    job = {"FLUX_URI": "local:///run/flux/x/run/local-0", "PATH": ""}
+    assert flux.detect(job) and flux.job_id(job) == "local-0"
+    assert flux.job_id({**job, "FLUX_JOB_ID": "ƒ2o"}) == "ƒ2o"
+
+
+def test_who_is_found() -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert registry.find(job)[0] == "slurm"
+    assert registry.find({**job, "FLUX_URI": "x"})[0] == "flux", "a Flux instance runs inside the other's job"
+    assert registry.find(job, "none") == ("", None) == registry.find({})
+    with pytest.raises(ManagerError, match="not in an allocation"):
+        registry.find({}, "slurm")
+    with pytest.raises(ManagerError, match="no manager is called"):
+        registry.find(job, "loadleveler")
+
+
+@pytest.mark.parametrize("name", registry.OURS)
+def test_ours_have_the_whole_interface(name: str) -> None:
+    manager = registry.load(name)
+    assert managers.problems(manager) == []
+    assert len(Path(manager.__file__).read_text().splitlines()) < 250
