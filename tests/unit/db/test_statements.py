@@ -30,6 +30,7 @@ STATE_OBJECTS = (
     "redmesh/state.py",
     "agents/job/",
     "agents/yodio/",
+    "console/cli/mesh/job.py",
     "console/jobs/",
     "console/launch/features/state.py",
 )
