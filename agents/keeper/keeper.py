@@ -159,7 +159,7 @@ class Keeper:
         self._adopt_or_start(self._kept, time.monotonic() + SOCKET_S)
         if self._config.get("auto"):
             idle_s = float(self._config.get("idle_s", 1800))
-            cpas = [kept.socket_path for kept in self._of_kind("agents.cpa")]
+            cpas = [kept.socket_path for kept in self._of_kind("cpa")]
             IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
         self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
