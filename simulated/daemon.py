@@ -31,7 +31,7 @@ class StandIn:
     def __init__(self, loop: Loop, config: dict[str, Any], name: str) -> None:
         self._loop, self._name, self._boot_id = loop, name, str(config["boot_id"])
         run, state = str(config["run"]), str(config["state"])
-        self._run = run
+        self._run, self._state = run, state
         share = _share(os.path.join(state, f"{name}.json"))
         self._nodes: list[str] = [str(node) for node in share["nodes"]]
         self._processors = int(share["processors"])
@@ -42,7 +42,7 @@ class StandIn:
         self._host.connect = self._pair
         self._server = Server(loop, address, "pct", PCT, self._on_request, name=name)
         self._server.on_accept = self._listener.accept
-        self._incarnation = next_incarnation(run, name)
+        self._incarnation = next_incarnation(run, state, name, self._boot_id)
         self._address = address
         self._beats = Beats(loop, os.path.join(run, "rca.sock"), self._registration, lambda: len(self._host.launches))
         self._log.write("stand-in started", nodes=len(self._nodes), incarnation=self._incarnation)
@@ -101,7 +101,7 @@ class StandIn:
     def _wipe(self, nodes: frozenset[str]) -> int:
         here = [one for those in self._host.launches.values() for one in those if one.node in nodes]
         killed = sum(launch.kill() for launch in here)
-        self._incarnation = next_incarnation(self._run, self._name)
+        self._incarnation = next_incarnation(self._run, self._state, self._name, self._boot_id)
         self._beats.register_again()
         return killed
 

@@ -85,7 +85,6 @@ class Keeper:
         self._told = False  # the database, that the mesh is gone
         self._back_at = -BACK_S  # when RUN was made again
         self._no_place = ""  # why it could not be
-        self._life = ""  # of a node on another machine: its boot id, as its PCT wrote it
         self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -238,11 +237,7 @@ class Keeper:
 
     def _write_again(self) -> None:
         config = self._config
-        if not config["login"]:  # on a node's own machine
-            from agents.pct.heartbeat import boot_id as node_life
-
-            self._life = node_life.present(self._run, str(config["nodes"][0]["name"]))[0] or self._life
-        elif not os.path.exists(os.path.join(self._run, "login")):
+        if config["login"] and not os.path.exists(os.path.join(self._run, "login")):
             try:
                 with open(os.path.join(self._state, "trust", "ca.pem"), "rb") as file:
                     self._put("ca.pem", file.read())
@@ -309,23 +304,13 @@ class Keeper:
             return
         kept.said_before = size_of(kept.errors)
         try:
-            if kept.kind == "pct" and kept.machine.restarts:
-                self._keep_life(kept.name)
+            if kept.kind == "pct":
+                own_directory(self._run, public=bool(self._config.get("users")))
             kept.pid = kept.spawn()
         except OSError as error:
             kept.pid = 0
             self._tell_failure(kept, error.strerror or str(error))
             self._loop.after(0, lambda: self._feed(kept, Event.FAILED))
-
-    def _keep_life(self, node: str) -> None:
-        # A PCT that counts from 1 again is not heard, and one with another boot id ends what runs: neither may be so
-        # because their files were removed.
-        from agents.pct.heartbeat import boot_id as node_life
-        from agents.pct.node.incarnation import later_incarnation
-
-        own_directory(self._run, public=bool(self._config.get("users")))
-        node_life.keep(self._run, node, self._life)
-        later_incarnation(self._run, node)
 
     def _reap(self) -> None:
         by_pid = {kept.pid: kept for kept in self._kept if kept.pid}

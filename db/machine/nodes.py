@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Elsewhere, GivenUp, Invalid
@@ -11,7 +11,7 @@ from db.machine.node_states import GIVEN_UP, NodeEvent, NodeState, after, is_lat
 from db.machine.sides import TO_BE_WIPED, kept_open, sides_of, topology_text
 from db.schema.models import Launcher, Mesh, Node, NodeResource, Partition, Processor, Waiting
 from db.store.orm import pw
-from db.store.statements import INSTANT, STAMP, Query, statement
+from db.store.statements import INSTANT, STAMP, Bound, Query, statement
 from db.store.store import Row, Store, Transaction
 from db.topology import Mesh as MeshTopology
 from redmesh.text import counted
@@ -88,6 +88,28 @@ def _node(*, name: str) -> Query:
 @statement
 def _begin_boot(*, boot_id: str) -> Query:
     return Mesh.update({Mesh.boot_id: boot_id, Mesh.booted_at: INSTANT}).where(Mesh.id == 1)
+
+
+@statement
+def _whose() -> Query:
+    """The mesh whose database this is and its login processor; no row where there was none."""
+    of_login = Mesh.select(Mesh.name, Node.name).join(Node, on=Node.id == 0)
+    return of_login.where(Mesh.id == 1, Mesh.boot_id != "")
+
+
+@statement
+def _count_present() -> Query:
+    return Node.select(pw.fn.COUNT(Node.id)).where(Node.role != "login", Node.state.in_(["up", "suspect"]))
+
+
+@statement
+def _count_live() -> Query:
+    return Launcher.select(pw.fn.COUNT(Launcher.id)).where(Launcher.ended_at.is_null())
+
+
+@statement
+def _boot() -> Query:
+    return Mesh.select(Mesh.name, Mesh.boot_id).where(Mesh.id == 1)
 
 
 @statement
@@ -309,16 +331,45 @@ def define_machine(
     login: str,
     nodes: Sequence[NodeSpec],
     topology: Mapping[str, Any] | None = None,
+    *,
+    refuse_others: bool = False,
 ) -> None:
     """Makes the machine what ``nodes`` say, as of a new boot.
 
     Node 0 is the login processor ``login``. What an earlier boot left running is ended as lost in reboot;
     processors keep their alloc mode and reservation, drained nodes stay drained. Under the boot id that is already
-    there nothing is ended, and Invalid when the machine is another than it was.
+    there nothing is ended, and Invalid when the machine is another than it was. ``refuse_others``: the same for a
+    database of another mesh that was not taken down.
     """
     specs = [NodeSpec(0, login, role="login"), *nodes]
     _check(specs)
-    store.run(lambda t: _define(t, name, boot_id, specs, topology))
+
+    def work(t: Transaction) -> None:
+        if refuse_others:
+            refuse_another_mesh(t.rows, name, login)
+        _define(t, name, boot_id, specs, topology)
+
+    store.run(work)
+
+
+def refuse_another_mesh(rows: Callable[[Bound], Sequence[Any]], name: str, login: str) -> None:
+    """Invalid when the database is that of another mesh, or of one on another login processor, which is not down.
+
+    A mesh is named after its state directory. ``rows`` asks.
+    """
+    whose = rows(_whose.bind())
+    if not whose or tuple(whose[0]) == (name, login):
+        return
+    other, there = whose[0]
+    nodes = rows(_count_present.bind())[0][0]
+    launchers = rows(_count_live.bind())[0][0]
+    if nodes or launchers:
+        raise Invalid(
+            f"the database is that of mesh {other} on {there}, where {counted(nodes, 'node')} are up and"
+            f" {counted(launchers, 'launcher')} run: nothing was changed",
+            f"give this mesh a database of its own, or end that one there (mesh down); if it is lost for good:"
+            f" mesh db release {other}",
+        )
 
 
 def _check(specs: Sequence[NodeSpec]) -> None:
@@ -385,6 +436,14 @@ def shut_down(store: Store, boot_id: str, reason: str) -> None:
         t.event("down", reason)
 
     store.run(work)
+
+
+def release_mesh(store: Store, mesh: str) -> bool:
+    """Write into the database that ``mesh`` is gone for good; False where the database is another mesh's."""
+    name, boot_id = store.read(_boot.bind())[0]
+    if name == mesh:
+        shut_down(store, boot_id, "it was released by mesh db release")
+    return bool(name == mesh)
 
 
 def _end_all(t: Transaction, reason: str) -> None:

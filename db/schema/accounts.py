@@ -58,6 +58,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def everything_in(database: str) -> str:
+    """All of a database, as it stands in a GRANT, where ``_`` and ``%`` would name other databases too. Invalid."""
+    return quoted(database.replace("_", "\\_").replace("%", "\\%")) + ".*"
+
+
 def _can_be_sent(name: str) -> bool:
     # ? stands for a parameter in every statement of ours
     return "?" not in name and not any(ord(letter) < 32 for letter in name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
 from db.schema import login_views
-from db.schema.accounts import Account, at, made, quoted
+from db.schema.accounts import Account, at, everything_in, made, quoted
 from db.schema.models import Mesh
 from db.schema.version import SCHEMA_VERSION
 from db.store import drivers, raw_sql
@@ -26,7 +26,7 @@ MIGRATION_S = 600.0  # a step over a large table may take its time
 
 #: The server's own tables: accounts with their limits, and what each may read.
 _USERS = pw.Table("user", schema="mysql")
-_RIGHTS = pw.Table("tables_priv", schema="mysql")
+_RIGHTS = pw.Table("db", schema="mysql")
 
 
 @statement
@@ -50,12 +50,16 @@ def _unlock() -> Query:
 
 
 @mysql_statement
-def _viewer_limits(*, prefix: str) -> Query:
-    """At most how many connections each account may have that reads views of databases with this prefix."""
+def _viewer_limits(*, prefix: str, escape: str) -> Query:
+    """At most how many connections each account may have that calls procedures of databases with this prefix.
+
+    ``escape``: what stands before ``_`` and ``%`` in a database's name there.
+    """
     user, right = _USERS.c, _RIGHTS.c
-    ours = pw.fn.SUBSTR(right.Db, 1, pw.fn.CHAR_LENGTH(prefix)) == prefix
-    readable = _RIGHTS.select(pw.Value(1)).where(right.User == user.User, right.Host == user.Host, ours)
-    return _USERS.select(user.max_user_connections).where(pw.fn.EXISTS(readable))
+    ours = pw.fn.SUBSTR(pw.fn.REPLACE(right.Db, escape, ""), 1, pw.fn.CHAR_LENGTH(prefix)) == prefix
+    calls = (right.Execute_priv == "Y") & (right.Select_priv == "N")
+    callable_ = _RIGHTS.select(pw.Value(1)).where(right.User == user.User, right.Host == user.Host, ours, calls)
+    return _USERS.select(user.max_user_connections).where(pw.fn.EXISTS(callable_))
 
 
 @mysql_statement
@@ -162,21 +166,21 @@ def check_may_grant(admin_url: str) -> None:
 
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
-    """The statements that make the CPA's account, and a viewer's, who reads views that leave the cookies out."""
-    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(database)}.* TO {at(cpa)}"
+    """The statements that make the CPA's account, and a viewer's, whose procedures leave the cookies out."""
+    may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {everything_in(database)} TO {at(cpa)}"
     return [*made(cpa), may, *login_views.whole(database, cpa), *login_views.for_viewer(database, viewer)]
 
 
 def crowding(admin_url: str) -> str:
     """What to do when viewers could keep CPAs out by their number; empty when they cannot, or nobody may know.
 
-    Counted are the accounts that may read views of this database, by the connections that each may have at once.
+    Counted are the accounts that may call procedures of this database, by the connections that each may have at once.
     """
     name = str(mysql_options(admin_url)["database"])
     with open_store(admin_url, any_schema=True) as store:
         try:
             store.connect()
-            questions = [_viewer_limits.bind(prefix=f"{name}_"), _most.bind()]
+            questions = [_viewer_limits.bind(prefix=f"{name}_", escape="\\"), _most.bind()]
             limits, most = store.together([one for question in questions for one in store.sent(question)])
         except pw.PeeweeException:
             return ""
@@ -194,7 +198,10 @@ def crowding(admin_url: str) -> str:
 def printed(statements: Sequence[str]) -> str:
     """The statements as a file for the mysql client, passwords left for the administrator to fill in."""
     shown = [_without_secret(statement) for statement in statements]
-    return "".join(f"{statement};\n" for statement in shown)
+    # a procedure has semicolons of its own
+    return "".join(
+        f"DELIMITER //\n{statement} //\nDELIMITER ;\n" if ";" in statement else f"{statement};\n" for statement in shown
+    )
 
 
 def run_grants(admin_url: str, statements: Sequence[str]) -> None:

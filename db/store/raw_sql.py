@@ -1,7 +1,8 @@
 """SQL that peewee has no words for, each with its reason. Statements on tables are built by peewee.
 
-The texts of accounts, grants and views (db/schema/accounts.py, login_views.py) are the other ones: peewee has neither
-CREATE USER, GRANT nor CREATE VIEW. Migrations keep frozen copies of what they ran. Light enough for viewers.
+The texts of accounts, grants, views and procedures (db/schema/accounts.py, login_views.py) are the other ones: peewee
+has no CREATE USER, GRANT, CREATE VIEW or CREATE PROCEDURE. Migrations keep frozen copies of what they ran. Light
+enough for viewers.
 """
 
 from __future__ import annotations

@@ -142,10 +142,26 @@ def events_after(*, after: int, limit: int) -> Query:
     return Event.select(*_columns(Event, EventRow)).where(Event.id > after).order_by(Event.id).limit(limit)
 
 
+#: What a reading has after ``mesh_and_clock``: nodes, processors, launchers, partitions.
+READINGS = {
+    "whole": (nodes, processors, launchers_live, partitions_live),
+    "whole_alike": (nodes, processors_alike, launchers_live, partitions_live),
+    "changed": (nodes_changed, processors_changed, launchers_changed, partitions_changed),
+    "changed_alike": (nodes_changed, processors_alike_changed, launchers_changed, partitions_changed),
+}
+
+
+def _call(name: str, found: Statement[...]) -> str:
+    """What a viewer's account calls instead of asking (db/schema/login_views.py); nothing for a part of a reading."""
+    if found is mesh_and_clock or any(found in parts for parts in READINGS.values()):
+        return ""
+    return f"CALL `{name}`({', '.join(['%s'] * len(found.parameters))})"
+
+
 def compiled() -> str:
     """The source of texts.py."""
     lines = [
-        '"""What viewers ask, as text: (SQLite, MySQL). Written by db/views/questions.py from db/schema/models.py."""',
+        '"""What viewers ask: SQLite, MySQL, procedure. Written by db/views/questions.py from db/schema/models.py."""',
         "",
         "# fmt: off",
         "# ruff: noqa: E501",
@@ -159,7 +175,11 @@ def compiled() -> str:
             if names != found.parameters:
                 raise TypeError(f"{found.name}: viewers give its parameters in their order")
             texts.append(text)
+        texts.append(_call(name, found))
         lines.append(f"{name.upper()} = {tuple(texts)!r}  # {', '.join(found.parameters) or 'no parameters'}")
+    named = {id(found): name.upper() for name, found in globals().items() if isinstance(found, Statement)}
+    for reading, parts in READINGS.items():
+        lines.append(f"{reading.upper()} = ({', '.join(named[id(part)] for part in parts)})")
     return "\n".join(lines) + "\n"
 
 

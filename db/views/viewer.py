@@ -37,15 +37,21 @@ ANSWER_S = 3
 AT_ONCE_S = 1.0
 #: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
 _LIMITED = (1226, 1203, 1969, 3024)
+#: MySQL's errors for a procedure that is not there, or not for this account.
+_NO_PROCEDURE = (1305, 1370)
+#: MySQL's errors for an account that may not use the database, or not read a table or column there.
+_DENIED = (1044, 1142, 1143)
 
-Text = tuple[str, str]  # for SQLite, for MySQL (texts.py)
+Text = tuple[str, str, str]  # for SQLite, for MySQL's tables, for its procedures (texts.py)
+_SQLITE, _TABLES, _PROCEDURES = range(3)
 
 
 class Viewer:
     """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
 
     Opened when first needed, opened again after the database was away. ``login``: of an SQLite file only what that
-    login processor's side is; a MySQL account sees what it may see.
+    login processor's side is. A MySQL account of viewers calls procedures, which say what it may see
+    (db/schema/login_views.py); any other account reads the tables.
     """
 
     def __init__(self, url: str, login: str = "") -> None:
@@ -54,9 +60,9 @@ class Viewer:
         self._path = sqlite_path(url)
         self._options = {} if self._path is not None else _driver_options(url)
         self._connection: Any = None
+        self._kind = _SQLITE if self._path is not None else _TABLES
         self._boot_id: str | None = None
         self._file: tuple[int, int] | None = None
-        self._kind = 0 if self._path is not None else 1
 
     def counter(self) -> int:
         """The mesh's change counter: the cheap question whether there is anything to read."""
@@ -72,12 +78,11 @@ class Viewer:
             rows = self._rows(texts.EVENTS_LAST, limit)[::-1] or self._nothing_there()
         else:
             rows = self._rows(texts.EVENTS_AFTER, after, limit)
-        return [EventRow._make(row) for row in rows]
+        return list(map(EventRow._make, rows))
 
     def history(self, limit: int = 100) -> list[Any]:
         """Ended launchers, the last one first."""
-        rows = self._rows(texts.LAUNCHERS_ENDED, limit)
-        return [LauncherRow._make(row) for row in rows or self._nothing_there()]
+        return list(map(LauncherRow._make, self._rows(texts.LAUNCHERS_ENDED, limit) or self._nothing_there()))
 
     def launcher(self, launcher: int) -> Any:
         """A launcher, live or ended; None when there is none of that id (any more)."""
@@ -86,11 +91,11 @@ class Viewer:
 
     def waiting(self) -> list[Any]:
         """Requests that wait, first in first."""
-        return [WaitingRow._make(row) for row in self._rows(texts.WAITING)]
+        return list(map(WaitingRow._make, self._rows(texts.WAITING)))
 
     def resources(self) -> list[Any]:
         """GPUs and the like, by node."""
-        return [ResourceRow._make(row) for row in self._rows(texts.RESOURCES)]
+        return list(map(ResourceRow._make, self._rows(texts.RESOURCES)))
 
     def now(self) -> float:
         """The database's clock."""
@@ -111,32 +116,57 @@ class Viewer:
         self.close()
 
     def _read(self, since: int | None) -> Reading:
+        found = self._snapshot(since)
+        *row, now = found[0][0]
+        mesh = MeshRow._make(row)
+        if since is not None and (
+            self._boot_id not in (None, mesh.boot_id) or not mesh.trimmed_to <= since <= mesh.counter
+        ):
+            self._boot_id = None
+            return self._read(None)
+        self._boot_id = mesh.boot_id
+        if len(found) == 1:  # every change counts up
+            return Reading(False, mesh.counter, now, mesh, [], [], [], [])
+        nodes, processors, launchers, partitions = found[1:]
+        if since is None and not nodes and mesh.boot_id:  # every machine has a login processor
+            raise _no_side(self._login)
+        return Reading(
+            since is None,
+            mesh.counter,
+            now,
+            mesh,
+            list(map(NodeRow._make, sorted(nodes))),
+            list(map(ProcessorRow._make, sorted(processors))),
+            list(map(LauncherRow._make, sorted(launchers))),
+            list(map(PartitionRow._make, sorted(partitions))),
+        )
+
+    def _snapshot(self, since: int | None) -> list[Any]:
+        """The mesh's row, then the rows of each table; of one instant. The row alone where nothing has changed."""
+        if self._path is not None:
+            return self._selected(since, False)
+        ask = self._called if self._kind == _PROCEDURES else self._selected
+        found = ask(since, True)
+        if len(found) > 1:
+            if any(may_be_cut(ids) for ids, *_ in found[2]):
+                return ask(since, False)
+            found[2] = [(*map(int, one.split(" ")), *alike) for ids, *alike in found[2] for one in ids.split(",")]
+        return found
+
+    def _called(self, since: int | None, grouped: bool) -> list[Any]:
+        return self._execute("CALL `reading`(%s, %s)", (since, grouped))
+
+    def _selected(self, since: int | None, grouped: bool) -> list[Any]:
+        """As the procedure ``reading`` has it (db/schema/login_views.py)."""
         self._execute(raw_sql.BEGIN_READING["sqlite" if self._path is not None else "mysql"])
         try:
-            *row, now = self._ask(texts.MESH_AND_CLOCK)[0]
-            mesh = MeshRow._make(row)
-            whole = (
-                since is None
-                or self._boot_id not in (None, mesh.boot_id)
-                or not mesh.trimmed_to <= since <= mesh.counter
-            )
-            self._boot_id = mesh.boot_id
-            if since == mesh.counter and not whole:  # every change counts up
-                return Reading(False, mesh.counter, now, mesh, [], [], [], [])
-            after = None if whole else since
-            nodes = self._table(NodeRow, texts.NODES, texts.NODES_CHANGED, after)
-            if whole and not nodes and mesh.boot_id:  # every machine has a login processor
-                raise _no_side(self._login)
-            return Reading(
-                whole,
-                mesh.counter,
-                now,
-                mesh,
-                nodes,
-                self._processors(after),
-                self._table(LauncherRow, texts.LAUNCHERS_LIVE, texts.LAUNCHERS_CHANGED, after),
-                self._table(PartitionRow, texts.PARTITIONS_LIVE, texts.PARTITIONS_CHANGED, after),
-            )
+            found = [self._ask(texts.MESH_AND_CLOCK)]
+            if since == MeshRow._make(found[0][0][:-1]).counter:
+                return found
+            if since is None:
+                return found + [self._ask(text) for text in (texts.WHOLE_ALIKE if grouped else texts.WHOLE)]
+            parts = texts.CHANGED_ALIKE if grouped else texts.CHANGED
+            return found + [self._ask(text, since) for text in parts]
         finally:
             self._execute(raw_sql.ROLLBACK)
 
@@ -147,26 +177,11 @@ class Viewer:
             raise _no_side(self._login)
         return []
 
-    def _processors(self, since: int | None) -> list[Any]:
-        if self._path is None:  # alike ones together (db/views/questions.py)
-            whole = since is None
-            found = self._ask(texts.PROCESSORS_ALIKE) if whole else self._ask(texts.PROCESSORS_ALIKE_CHANGED, since)
-            if not any(may_be_cut(ids) for ids, *_ in found):
-                rows = [(*map(int, one.split(" ")), *alike) for ids, *alike in found for one in ids.split(",")]
-                return list(map(ProcessorRow._make, sorted(rows)))
-        return self._table(ProcessorRow, texts.PROCESSORS, texts.PROCESSORS_CHANGED, since)
-
-    def _table(self, row_type: Any, whole: Text, changed: Text, since: int | None) -> list[Any]:
-        """All rows, or those that changed after ``since``."""
-        if since is None:
-            return list(map(row_type._make, self._ask(whole)))
-        return list(map(row_type._make, sorted(self._ask(changed, since))))
-
-    def _rows(self, text: Text, *params: Any) -> Any:
+    def _rows(self, text: Text, *params: int) -> Any:
         return self._again(lambda: self._ask(text, *params))
 
-    def _ask(self, text: Text, *params: Any) -> Any:
-        return self._execute(text[self._kind], params)
+    def _ask(self, text: Text, *params: int) -> Any:
+        return self._execute(text[self._kind], params)[0]
 
     def _again(self, work: Any) -> Any:
         """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
@@ -189,16 +204,23 @@ class Viewer:
                 raise self._unavailable(error) from error
         return self._again(work)
 
-    def _execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+    def _execute(self, statement: str, params: Sequence[Any] = ()) -> list[Any]:
+        """The rows of each result that a statement has: one, or as many as a procedure gives."""
         cursor = self._connection.cursor()
-        cursor.execute(sql, params)
-        return cursor.fetchall()
+        if self._path is not None:
+            return [cursor.execute(statement, params).fetchall()]
+        cursor.execute(statement, params)
+        found = [cursor.fetchall()]
+        while cursor.nextset():
+            if cursor.description:  # the last is how the procedure ended
+                found.append(cursor.fetchall())
+        return found
 
     def _connect(self) -> None:
         if self._path is not None:
             self._file = self._file_now()
             self._connection = _connect_sqlite(self._path)
-            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
+            self._check_version()
         else:
             self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
@@ -208,18 +230,30 @@ class Viewer:
                 self._execute(statement)
 
     def _connect_to_what_it_may_read(self) -> None:
-        """A viewer's account that an older program made has a URL of the tables; it may read views of them now."""
+        """A viewer's account that an older program made has a URL of the tables; it may call procedures now."""
         try:
-            self._connection = _connect_mysql(self._options)
-            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
+            self._connect_mysql()
         except Exception as error:
             name = self._options["database"]
-            if not _is_denied(error) or name.endswith(WHOLE):
+            if _code(error) not in _DENIED or name.endswith(WHOLE):
                 raise
             self.close()
             self._options = {**self._options, "database": name + WHOLE}
-            self._connection = _connect_mysql(self._options)
-            check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
+            self._connect_mysql()
+
+    def _connect_mysql(self) -> None:
+        self._connection = _connect_mysql(self._options)
+        self._kind = _PROCEDURES
+        try:
+            self._check_version()
+        except Exception as error:
+            if _code(error) not in _NO_PROCEDURE:
+                raise
+            self._kind = _TABLES
+            self._check_version()
+
+    def _check_version(self) -> None:
+        check_version(lambda: self._ask(texts.SCHEMA_VERSION), self.url)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -231,9 +265,9 @@ class Viewer:
     def _unavailable(self, error: Exception) -> StoreError:
         if isinstance(error.args[0] if error.args else None, int):  # MySQL's: (code, text)
             code, text = error.args[0], str(error.args[-1])
-            if code == 1356:
+            if code == 1356 or (code in _DENIED and self._kind == _PROCEDURES):
                 return SchemaError(
-                    f"the views of {self.url} do not fit the system database", "mesh db init with their --view-login"
+                    f"the procedures of {self.url} do not fit the system database", "run: mesh db init --run"
                 )
             if code in _LIMITED:
                 return DatabaseUnavailable(
@@ -345,10 +379,9 @@ def _connect_mysql(options: dict[str, Any]) -> Any:
     return connection
 
 
-def _is_denied(error: Exception) -> bool:
-    """Whether MySQL says that this account may not use the database, or not read a table or column there."""
-    code = error.args[0] if error.args else None
-    return code in (1044, 1142, 1143) and _is_database_error(error)
+def _code(error: Exception) -> int | None:
+    """The number of a MySQL driver's error."""
+    return error.args[0] if error.args and _is_database_error(error) else None
 
 
 def _is_database_error(error: Exception) -> bool:

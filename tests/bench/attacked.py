@@ -1,4 +1,4 @@
-"""One user attacks the daemons of a system mesh with all there is, and another one launches."""
+"""One user attacks the daemons and the database of a system mesh with all there is, and another one launches."""
 
 import os
 import statistics
@@ -30,6 +30,8 @@ def attacked() -> list[Row]:
                 beside = Attacked(mesh, seconds)
                 spinning = beside.launches(*options, "--spin")
                 attacking = beside.launches(*options)
+                normal = beside.normal_after()
+                print(f"{len(spinning)} and {len(attacking)} launches; {beside.said}", file=sys.stderr)
                 memory = max(mesh.memory_mb().values())
             finally:
                 for what in mesh.close():
@@ -39,5 +41,6 @@ def attacked() -> list[Row]:
     medians = statistics.median(attacking), statistics.median(spinning)
     return [
         Row("yod -sz 1 beside another user's attack (s)", "as many that spin", *medians, Bar(3.0, 1.5)),
+        Row("all is normal after the attack (s)", "1 s", normal, 1.0, Bar(5.0, 2.0)),
         Row("CPA and RCA under attack: RSS of the larger (MB)", "150 MB", memory, MOST_MB, Bar(1.0, 0.6)),
     ]

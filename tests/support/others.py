@@ -109,8 +109,8 @@ def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
     path = [name.replace(_ROOT, root) for name in _PATH]
     directory.mkdir(mode=0o755)
     for name in _COMMANDS:
-        start = Path(_ROOT, "bin", name).read_text().partition("\nfrom redmesh.")[2]
-        (directory / name).write_text(_COMMAND.format(python=python, path=path, start=f"from redmesh.{start}"))
+        _, begin, rest = Path(_ROOT, "bin", name).read_text().partition("try:\n    from redmesh.")
+        (directory / name).write_text(_COMMAND.format(python=python, path=path, start=begin + rest))
         (directory / name).chmod(0o755)
     (directory / "python").write_text(f'#!/bin/sh\nPYTHONPATH={":".join(path)} exec {python} "$@"\n')
     (directory / "python").chmod(0o755)

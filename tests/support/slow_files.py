@@ -1,4 +1,7 @@
-"""A file system as slow as one wants: one file, read through FUSE at so many bytes a second. For root."""
+"""A file system as slow as one wants: one file, read through FUSE at so many bytes a second. For root.
+
+It can also be slow to open the file for an exec, while it answers everything else.
+"""
 
 import ctypes
 import errno
@@ -7,6 +10,7 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +22,16 @@ _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _STATFS, _RELEASE = 1, 2, 3, 14, 15, 1
 _FLUSH, _INIT, _OPENDIR, _RELEASEDIR, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET = 25, 26, 27, 29, 34, 36, 38, 42
 _EMPTY = (_RELEASE, _FLUSH, _RELEASEDIR, _ACCESS, _DESTROY)
 _ROOT, _FILE, _FOR_LONG_S, _MNT_DETACH = 1, 2, 3600, 2
+_FOR_EXEC = 0x20  # of the flags of an open: __FMODE_EXEC in the kernel's include/linux/fs.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
-def slow_file(directory: Path, content: Path, bytes_per_s: float) -> Iterator[Path]:
-    """A mount at ``directory`` with a program in it that is ``content``, as slow as that."""
+def slow_file(directory: Path, content: Path, bytes_per_s: float, exec_s: float = 0.0) -> Iterator[Path]:
+    """A mount at ``directory`` with a program that is ``content``, as slow as that; each exec waits ``exec_s``."""
     directory.mkdir()
-    command = [sys.executable, "-m", "tests.support.slow_files", str(directory), str(content), str(bytes_per_s)]
+    command = [sys.executable, "-m", "tests.support.slow_files", str(directory), str(content)]
+    command += [str(bytes_per_s), str(exec_s)]
     server = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     try:
         wait_until(lambda: server.poll() is not None or os.path.ismount(directory), "it is mounted")
@@ -40,10 +46,10 @@ def slow_file(directory: Path, content: Path, bytes_per_s: float) -> Iterator[Pa
 class Server:
     """Answers the kernel, one request after another (linux/fuse.h)."""
 
-    def __init__(self, directory: str, content: str, bytes_per_s: float) -> None:
+    def __init__(self, directory: str, content: str, bytes_per_s: float, exec_s: float) -> None:
         self._name = os.path.basename(content).encode()
         self._content = Path(content).read_bytes()
-        self._bytes_per_s = bytes_per_s
+        self._bytes_per_s, self._exec_s = bytes_per_s, exec_s
         self._fd = os.open("/dev/fuse", os.O_RDWR)
         options = f"fd={self._fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},allow_other".encode()
         if _libc.mount(b"slow", os.fsencode(directory), b"fuse", 0, options) != 0:
@@ -62,7 +68,11 @@ class Server:
             if operation in (_FORGET, _BATCH_FORGET, _INTERRUPT):
                 continue
             failed, answer = self._answer(operation, node, data[40:])
-            os.write(self._fd, struct.pack("<IiQ", 16 + len(answer), -failed, unique) + answer)
+            reply = struct.pack("<IiQ", 16 + len(answer), -failed, unique) + answer
+            if operation == _OPEN and struct.unpack_from("<I", data, 40)[0] & _FOR_EXEC and self._exec_s:
+                threading.Timer(self._exec_s, os.write, (self._fd, reply)).start()
+                continue
+            os.write(self._fd, reply)
             if operation == _DESTROY:
                 return
 
@@ -95,4 +105,4 @@ class Server:
 
 
 if __name__ == "__main__":
-    Server(sys.argv[1], sys.argv[2], float(sys.argv[3])).serve()
+    Server(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])).serve()

@@ -10,18 +10,22 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from db.schema.accounts import Account
+from db.schema.install import grants, migrate, run_grants
+from db.store.url import WHOLE, mysql_options
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.mesh import Run
 from tests.support.others import commands_for_others
+from tests.support.waiting import wait_until
 
 ATTACK = str(Path(__file__).with_name("attack.py"))
 USERS = {"ada": 21001, "bob": 21002}
 SITE = """
 system = "{home}/system"
 system_run = "{home}/run/redmesh"
-database = "mysql://viewer:v@localhost/{database}?unix_socket={socket}"
+database = "{viewers_url}"
 cpa_database_file = "{home}/cpa.url"
 ssh_config = "{home}/.ssh/config"
 """
@@ -35,15 +39,13 @@ class SystemMesh(FarMesh):
         self.home.chmod(0o755)
         (self.home / "run").chmod(0o755)
         url = server.new_database()
-        name = url.partition("://")[2].partition("/")[2].partition("?")[0]
-        server.admin(
-            "CREATE USER IF NOT EXISTS viewer@localhost IDENTIFIED BY 'v'",
-            f"GRANT SELECT ON {name}.* TO viewer@localhost",
-        )
-        (self.home / "cpa.url").write_text(url + "\n")
+        name = str(mysql_options(url)["database"])
+        migrate(url)
+        run_grants(url, grants(name, Account("cpa", "localhost", "c"), Account("viewer", "localhost", "v", 100)))
+        (self.home / "cpa.url").write_text(server.url(name, "cpa", "c") + "\n")
         (self.home / "cpa.url").chmod(0o600)
         old = (self.home / "config" / "redmesh" / "mesh.toml").read_text()
-        lines = SITE.format(home=self.home, database=name, socket=server.socket)
+        lines = SITE.format(home=self.home, viewers_url=server.url(f"{name}{WHOLE}", "viewer", "v"))
         lines += "".join(f"{key} = {value!r}\n" for key, value in site.items()).replace("'", '"')
         self.site = self.home / "mesh.toml"
         self.site.write_text(lines + old)
@@ -114,6 +116,7 @@ class Attacked:
 
     def __init__(self, mesh: SystemMesh, seconds: float) -> None:
         self.mesh, self.seconds = mesh, seconds
+        self.said = ""  # by the last attack, of what came of it
 
     def launches(self, *options: str) -> list[float]:
         """Seconds of each ``yod -sz 1 true`` from a fourth of the attack on; at least three, all successful."""
@@ -130,7 +133,16 @@ class Attacked:
             return taken
         finally:
             attack.terminate()
-            attack.wait()
+            self.said = attack.communicate()[0]
+
+    def normal_after(self) -> float:
+        """Seconds until the attacker's connections are closed and both users launch again; a minute at most."""
+        began = time.perf_counter()
+        wait_until(lambda: max(self.descriptors().values()) < 64, "its connections are gone", 60.0)
+        for user in ("ada", "bob"):
+            self.mesh.as_user(user, "yod", "-sz", "1", "true", check=True)
+        assert set(self.mesh.states().values()) == {"up"}
+        return time.perf_counter() - began
 
     def descriptors(self) -> dict[str, int]:
         """Open files of CPA and RCA."""

@@ -1,8 +1,8 @@
 """The life of a node on another machine: its boot id, and how often its PCT was started under it.
 
-A boot id is the mesh's, a dash and eight digits of the node's own. It is kept in RUN, so that a PCT that is started
-again adopts what its predecessor left, and is another one after a reboot of the machine, in another boot of the mesh,
-and whenever the node was cleared because the mesh had given it up.
+A boot id is the mesh's, a dash and eight digits of the node's own. It is kept in RUN, and in STATE in case RUN is
+removed, so that a PCT that is started again adopts what its predecessor left. The node gets another one after a reboot
+of the machine, in another boot of the mesh, and whenever it was cleared because the mesh had given it up.
 """
 
 from __future__ import annotations
@@ -16,12 +16,29 @@ if TYPE_CHECKING:
 _KERNEL = "/proc/sys/kernel/random/boot_id"
 
 
-def boot_id(run: str, node: str, mesh_boot: str) -> Tuple[str, bool]:
+def boot_id(run: str, state: str, node: str, mesh_boot: str) -> Tuple[str, bool]:
     """The node's boot id, and whether it is a new one: none was known, or the machine or the mesh has booted since."""
-    known, kernel = _read(run, node)
-    if kernel == _kernel() and known.startswith(mesh_boot + "-"):
-        return known, False
+    for path in (_path(run, node), life_file(state, node)):
+        known, kernel, _ = read_life(path)
+        if kernel == kernel_boot() and known.startswith(mesh_boot + "-"):
+            keep(run, node, known)
+            return known, False
     return new_boot_id(run, node, mesh_boot), True
+
+
+def life_file(state: str, node: str) -> str:
+    """A copy of what RUN says of the node's life, in case RUN is removed: boot id, kernel's boot id, incarnation."""
+    return os.path.join(state, f"life-{node}")
+
+
+def read_life(path: str) -> Tuple[str, str, int]:
+    """Boot id, kernel's boot and incarnation, as far as the file has them; empty and 0 where it does not."""
+    try:
+        with open(path, encoding="ascii") as file:
+            chosen, kernel, *number = file.read().split()
+            return chosen, kernel, int(number[0]) if number else 0
+    except (OSError, ValueError):
+        return "", "", 0
 
 
 def keep(run: str, node: str, chosen: str) -> None:
@@ -38,9 +55,13 @@ def new_boot_id(run: str, node: str, mesh_boot: str) -> str:
 
 
 def _write(run: str, node: str, chosen: str) -> None:
-    path = _path(run, node)
+    replace_file(_path(run, node), f"{chosen} {kernel_boot()}\n")
+
+
+def replace_file(path: str, text: str) -> None:
+    """Write a small file, whole or not at all. OSError."""
     with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(f"{chosen} {_kernel()}\n")
+        file.write(text)
     os.replace(path + ".new", path)
 
 
@@ -48,21 +69,13 @@ def present(run: str, node: str) -> Tuple[str, int]:
     """Boot id and incarnation of the PCT that was started last, for its keeper; ("", 0) where there was none."""
     try:
         with open(os.path.join(run, f"incarnation-{node}"), encoding="ascii") as file:
-            return _read(run, node)[0], int(file.read())
+            return read_life(_path(run, node))[0], int(file.read())
     except (OSError, ValueError):
         return "", 0
 
 
-def _read(run: str, node: str) -> Tuple[str, str]:
-    try:
-        with open(_path(run, node), encoding="ascii") as file:
-            chosen, kernel = file.read().split()
-            return chosen, kernel
-    except (OSError, ValueError):
-        return "", ""
-
-
-def _kernel() -> str:
+def kernel_boot() -> str:
+    """The kernel's own boot id; ``?`` where it does not tell."""
     try:
         with open(_KERNEL, encoding="ascii") as file:
             return file.read().strip()

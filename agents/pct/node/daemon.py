@@ -61,8 +61,10 @@ class Pct:
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
 
-            config.boot_id, begins_anew = node_life.boot_id(config.run, config.node, config.contact.mesh_boot)
-        self._incarnation = next_incarnation(config.run, config.node)
+            config.boot_id, begins_anew = node_life.boot_id(
+                config.run, config.state, config.node, config.contact.mesh_boot
+            )
+        self._incarnation = self._next_incarnation()
         self.mesh_time = MeshTime()
         self._gateway: Any = None
         if config.gateway is not None:
@@ -86,6 +88,10 @@ class Pct:
         self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
         self._loop.after(LOOK_S, self._look_at_socket)
         self._log.write("pct started", pid=os.getpid(), incarnation=self._incarnation, boot_id=config.boot_id)
+
+    def _next_incarnation(self) -> int:
+        config = self._config
+        return next_incarnation(config.run, config.state, config.node, config.boot_id)
 
     def _look_at_socket(self) -> None:
         """RUN may have been removed below us: make again what is ours there, and take up whom we do not know yet."""
@@ -176,7 +182,7 @@ class Pct:
 
         config = self._config
         config.boot_id = node_life.new_boot_id(config.run, config.node, config.contact.mesh_boot)
-        self._incarnation = next_incarnation(config.run, config.node)
+        self._incarnation = self._next_incarnation()
         self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
 
     def run(self) -> None:
@@ -330,7 +336,7 @@ class Pct:
         session.reply(message, {})
 
     def _renew(self) -> None:
-        self._incarnation = next_incarnation(self._config.run, self._config.node)
+        self._incarnation = self._next_incarnation()
         self._log.write("wiped", incarnation=self._incarnation)
         self._beats.register_again()
 

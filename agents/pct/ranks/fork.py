@@ -14,6 +14,7 @@ import os
 
 from agents.link.lean import signal
 from agents.linux import prctl
+from agents.linux.filesystems import is_remote
 from agents.pct.ranks import vfork
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -64,7 +65,8 @@ class Spawner:
     """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
 
     A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
-    where that can be had; a gated one, which waits before its exec, and one with run options by fork.
+    where that can be had; a gated one, which waits before its exec, one with run options, and one whose program is on a
+    file system of other machines by fork: an exec there may take longer than a launch child may be silent.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Spawner:
         self._into: Optional[vfork.IntoGroup] = None
         self._outside = False  # a rank could not be started in the group
         self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
+        self.slow: List[int] = []  # programs that are forked: by vfork we would stand still until their exec is done
 
     def _plain_syscalls(self) -> vfork.SyscallList:
         # What _become does, for a rank that is neither gated nor with run options. No handler of ours may run in it:
@@ -126,7 +129,10 @@ class Spawner:
 
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line as exec wants it; made once and used for many ranks."""
-        return ctypes.c_char_p(path), _vector(argv)
+        made = ctypes.c_char_p(path)
+        if is_remote(path):
+            self.slow.append(_address(made))
+        return made, _vector(argv)
 
     def into_group(self, group: int) -> None:
         """Ranks start in the control group with this descriptor."""
@@ -183,7 +189,7 @@ class Spawner:
     def _by_vfork(self, plan: Plan) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._syscalls, plan
-        if calls is None or gated or self.options is not None:
+        if calls is None or gated or self.options is not None or _address(path) in self.slow:
             return 0
         first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
         for at, fd in enumerate((stdin, out, err), first):

@@ -140,6 +140,11 @@ class Ranks:
         """Whether every rank was started in the control group."""
         return self._spawner.grouped
 
+    @property
+    def slow_to_begin(self) -> bool:
+        """Whether the exec of a rank may take long: its program is on a file system of other machines."""
+        return bool(self._spawner.slow)
+
     def number_of(self, pid: int) -> Optional[int]:
         """The rank that is process ``pid``."""
         rank = self._by_pid.get(pid)

@@ -106,7 +106,8 @@ class LocalRanks:
     def expect(self) -> None:
         """All is here that the ranks need: from now on a node whose ranks do not come to their exec is at fault."""
         patience_s = self.options.patience_s if self.options is not None else 0.0
-        waiting = lambda: bool(self._unheld) and not self._sweeping  # noqa: E731
+        # a program that is slow to begin has the deadline of its load
+        waiting = lambda: bool(self._unheld) and not (self._sweeping or self.ranks.slow_to_begin)  # noqa: E731
         self._readiness = Readiness(self._loop, self._load.name, waiting, self._launch.fail, patience_s)
 
     def record(self, record: Optional[Record]) -> None:

@@ -304,6 +304,9 @@ def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     migrate = what.add_parser("migrate", help="bring an older schema up to date")
     migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
     migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
+    release = what.add_parser("release", help="say that the mesh of this database is lost for good")
+    release.add_argument("mesh", metavar="MESH", help="its name, as the refusal of mesh up has it")
+    release.set_defaults(command=_lazily("database", "release"))
 
 
 def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -141,6 +141,21 @@ def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
+def release(settings: Settings, options: argparse.Namespace) -> int:
+    """Write into the database that a mesh is gone whose state directory is lost, so that no ``mesh down`` can."""
+    from console.deploy.personal import schema
+
+    if options.mesh == settings.mesh and lifecycle.is_up(settings):
+        raise ConsoleError(f"mesh {options.mesh} is up here: nothing was changed", "mesh down")
+    url = cpa_url(settings)
+    if not schema.release(url, options.mesh):
+        raise ConsoleError(
+            f"the database {without_password(url)} is not that of mesh {options.mesh!r}", "mesh up names it"
+        )
+    print(f"mesh {options.mesh} is taken for gone: nothing of it is up, and its launchers have ended")
+    return 0
+
+
 def _say_steps(url: str, steps: list[str]) -> None:
     for step in steps:
         print(f"-- {without_password(url)}: {step}")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
-from agents.pct.node.incarnation import later_incarnation
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
@@ -168,9 +167,6 @@ def restore_run(config: dict[str, Any]) -> None:
         _make_run(config)
         if config.get("login") and not os.path.exists(f"{run}/login"):
             _write_login(config)
-            for node in config["nodes"]:  # of a PCT that has ended meanwhile
-                if not node.get("address") and not answers(f"{run}/{node['name']}.sock"):
-                    later_incarnation(run, str(node["name"]))
     except (OSError, UnsafeDirectory) as error:
         why = error.message if isinstance(error, UnsafeDirectory) else f"{error.filename or run}: {error.strerror}"
         raise ConsoleError(

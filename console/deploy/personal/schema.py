@@ -1,12 +1,14 @@
 """The system database of a mesh that is being brought up."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from db.machine.nodes import NodeSpec, define_machine, shut_down
+from db.machine.nodes import NodeSpec, define_machine, refuse_another_mesh, release_mesh, shut_down
 from db.schema.install import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
+from db.store.url import sqlite_path
 from db.views.deployment_reads import node_sizes
 from redmesh.text import counted
 
@@ -16,15 +18,20 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
 
     ``nodes``: where they are not those that ``config`` names.
     """
+    name, boot_id, login = config["mesh"], config["boot_id"], config["login"]
+    # a file in the state directory is this mesh's, wherever the directory was moved
+    shared = os.path.dirname(sqlite_path(url) or "") != config["state"]
     # the CPA's account of a site may not alter tables, so migrations run only where there are any
     with open_store(url, any_schema=True, make_file=True) as store:
         there = version(store)
+        if there and shared:
+            refuse_another_mesh(store.read, name, login)
     if there != SCHEMA_VERSION:
         migrate(url)
     if nodes is None:
         nodes = [_spec(node) for node in config["nodes"]]
     with open_store(url) as store:
-        define_machine(store, config["mesh"], config["boot_id"], config["login"], nodes, config.get("topology"))
+        define_machine(store, name, boot_id, login, nodes, config.get("topology"), refuse_others=shared)
 
 
 def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
@@ -38,6 +45,12 @@ def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
 def _spec(node: dict[str, Any]) -> NodeSpec:
     resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
     return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)
+
+
+def release(url: str, mesh: str) -> bool:
+    """Write into the database that ``mesh`` is gone; False where the database is another mesh's. StoreError."""
+    with open_store(url) as store:
+        return release_mesh(store, mesh)
 
 
 def close_down(url: str, boot_id: str) -> None:

@@ -560,15 +560,39 @@ def test_a_run_directory_that_cannot_be_made_again(mesh: MakeMesh) -> None:
     (private.home / "run").unlink()
 
 
-@pytest.mark.parametrize("killed", [("n0",), ("keeper", "n0"), ("keeper", "cpa-0", "rca", "n0", "n1")])
-def test_a_launch_outlives_its_daemons_and_the_run_directory(mesh: MakeMesh, killed: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("killed", "made_again"),
+    [
+        (("n0",), False),
+        (("keeper", "n0"), False),
+        (("keeper", "n0"), True),
+        (("keeper", "cpa-0", "rca", "n0", "n1"), False),
+    ],
+)
+def test_a_launch_outlives_its_daemons_and_the_run_directory(
+    mesh: MakeMesh, killed: tuple[str, ...], made_again: bool
+) -> None:
     private = mesh(4, 2)
     boot = boot_id(private)
+    private.kill("n0")  # the next one is to count on from this life, and not to begin at 1 again
+
+    def incarnation() -> int:
+        with contextlib.closing(sqlite3.connect(private.state / "mesh.db")) as database:
+            return int(
+                database.execute("SELECT incarnation FROM node WHERE name = 'n0' AND state = 'up'").fetchall()[0][0]
+            )
+
+    wait_until(lambda: node_states(private)["n0"] == "up" and incarnation() == 2, "its second life is known")
     launcher = private.run("yod", "-detach", "-list", "n0", "sleep", "600", check=True).stdout.strip()
     pids = [private.pid_of(name) for name in killed]
+    run, login = private.run_dir, (private.run_dir / "login").read_text()
     remove_run(private)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+    if made_again:  # by the keeper, before it was killed and could start a PCT
+        for path in (run.parent.parent, run.parent, run):
+            path.mkdir(mode=0o700, exist_ok=True)
+        (run / "login").write_text(login)
     wait_until(lambda: private.run("mesh", "up").returncode == 0, "the mesh is up again")
     assert boot_id(private) == boot
     wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the launch is known")

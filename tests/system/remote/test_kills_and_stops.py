@@ -7,6 +7,7 @@ REDMESH_STORM_SEED repeats one.
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh
+from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.waiting import wait_until
+from tests.system.remote.test_faults import boot_of, naps, run_everywhere, until_it_runs, until_nobody_runs
 
 STORM_S = float(os.environ.get("REDMESH_STORM_S", "12"))
 SEED = int(os.environ.get("REDMESH_STORM_SEED", "0")) or random.randrange(1 << 30)
@@ -134,3 +136,20 @@ def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
     assert not [words for host in mesh.hosts for words in host.processes().values() if "sleep" in words], story
     assert good, f"no launch came to its end; {story}"
     print(f"{good} launches came to their end, {len(weather.said)} faults")
+
+
+def test_a_host_that_loses_its_daemons_and_their_directory_keeps_its_launch(netns_hosts: MakeHosts) -> None:
+    """Its boot id is kept in STATE too: under a new one the next PCT would end what runs."""
+    with while_up(FarMesh(netns_hosts(1), suspect_s=20.0, down_s=60.0)) as mesh:
+        host = mesh.hosts[0]
+        with run_everywhere(mesh, "-sz", "2") as yod:
+            until_it_runs(mesh, 2)
+            before = boot_of(mesh, "h1"), naps(mesh, host)
+            mesh.kill_on(host, "redmesh-keeper")
+            mesh.kill_on(host, "redmesh-pct")
+            shutil.rmtree(f"/proc/{host.init}/root/run/redmesh-0")
+            mesh.up()
+            wait_until(lambda: mesh.node_log(host).count('"pct started"') == 2, "the next PCT is there", 30.0)
+            wait_until(lambda: '"adopted"' in mesh.node_log(host), "it has taken the launch up", 20.0)
+            assert (boot_of(mesh, "h1"), naps(mesh, host)) == before and yod.poll() is None
+        until_nobody_runs(mesh)

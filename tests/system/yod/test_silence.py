@@ -7,8 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agents.link.client import Client
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.slow_files import slow_file
 from tests.support.waiting import wait_until
 from tests.support.yods import free, ranks_left
 
@@ -94,3 +97,12 @@ def _state(pid: int) -> str:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_program_on_a_slow_file_system_is_waited_for(mesh: MakeMesh, tmp_path: Path) -> None:
+    """Each exec takes longer than a launch child may be silent."""
+    if os.geteuid() or not os.path.exists("/dev/fuse"):
+        pytest.skip("mounting a file system of our own needs root and /dev/fuse")
+    with slow_file(tmp_path / "slow", Path("/bin/true"), 1e9, exec_s=7.0) as program:
+        done = mesh(4, 2).run("yod", "-sz", "4", str(program))
+    assert done.returncode == 0 and "no word yet" in done.stderr and "silent" not in done.stderr, done

@@ -1,5 +1,7 @@
 """The pages of showmesh and pingd show the help that the command prints."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,11 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
     assert main(words) == 2  # type: ignore[operator]
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"{name}: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["yod", "mesh", "pingd", "showmesh"])
+def test_a_command_without_redmesh_says_so_in_one_line(command: str) -> None:
+    script = Path(__file__).parents[3] / "bin" / command
+    done = subprocess.run([sys.executable, "-I", "-S", script, "-sz", "1", "true"], capture_output=True, text=True)
+    assert done.returncode == 125 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"{command}: Redmesh is not installed for {sys.executable} (")

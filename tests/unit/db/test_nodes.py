@@ -18,6 +18,7 @@ from db.machine.nodes import (
     node_failed,
     node_suspect,
     node_up,
+    shut_down,
 )
 from db.machine.nodes_bulk import drain, resume, settle_drained
 from db.machine.reservations import reserve, set_mode
@@ -282,3 +283,19 @@ def test_of_several_rcas_the_one_that_hears_a_node_counts(store: Store, machine:
     with pytest.raises(Elsewhere):
         node_down(store, "n1", "boot-1", 1, "no beat", rca="login1", wipe=True)
     assert node_down(store, "n1", "boot-1", 1, "no beat", rca="login2", wipe=True)
+
+
+def test_a_database_of_another_mesh_is_not_redefined_before_it_is_down(store: Store, machine: Machine) -> None:
+    def define_another(name: str, login: str) -> None:
+        define_machine(store, name, "b9", login, [NodeSpec(1, "n1", [0])], refuse_others=True)
+
+    mesh, login = store.read("SELECT m.name, n.name FROM mesh m JOIN node n ON n.id = 0")[0]
+    taken = take(store, machine, 1)
+    for name, host in (("other", login), (mesh, "otherhost")):
+        with pytest.raises(Invalid, match=f"of mesh {mesh} on {login}, .* 1 launcher run") as refused:
+            define_another(name, host)
+        assert f"mesh db release {mesh}" in refused.value.hint
+    assert store.read("SELECT ended_at FROM launcher WHERE id = ?", (taken.launcher,)) == [(None,)]
+    shut_down(store, "b1", "down")
+    define_another("other", "otherhost")
+    assert store.read("SELECT name FROM mesh") == [("other",)]

@@ -1,7 +1,6 @@
-"""What the account of a side's viewers can do on a MySQL server: read its views, and nothing else by any statement."""
+"""What the account of a side's viewers can do on a MySQL server: call its procedures, and nothing else."""
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import insert
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
-from tests.support.waiting import within
 
 
 @pytest.fixture
@@ -51,40 +49,41 @@ def connected(url: str) -> Any:
     return pymysql.connect(autocommit=True, connect_timeout=2, **options)
 
 
-def test_the_account_has_its_views_and_nothing_else(sides: tuple[Store, str], sql_server: Server) -> None:
+def test_the_account_has_its_procedures_and_nothing_else(sides: tuple[Store, str]) -> None:
     with connected(sides[1]) as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW TABLES")
-        assert {row[0] for row in cursor.fetchall()} == {
-            "mesh", "node", "node_resource", "processor", "launcher", "partition", "waiting", "event",
-        }  # fmt: skip
         cursor.execute("SHOW DATABASES")
         assert {row[0] for row in cursor.fetchall()} == {"information_schema", f"side_attacked_{LEFT}"}
-        cursor.execute("SELECT DISTINCT table_schema FROM information_schema.columns WHERE table_name = 'launcher'")
-        assert cursor.fetchall() == ((f"side_attacked_{LEFT}",),)
-        cursor.execute("SELECT table_name FROM information_schema.views WHERE view_definition <> ''")
-        assert cursor.fetchall() == ()
+        for catalogue, columns in (("views", "view_definition"), ("routines", "routine_definition")):
+            cursor.execute("SELECT table_name FROM information_schema.columns WHERE table_schema LIKE 'side%'")
+            assert cursor.fetchall() == ()
+            cursor.execute(f"SELECT {columns} FROM information_schema.{catalogue} WHERE {columns} <> ''")
+            assert cursor.fetchall() == ()
+        cursor.execute("SHOW CREATE PROCEDURE reading")
+        assert cursor.fetchone()[2] is None
         for statement in (
             "SELECT * FROM side_attacked.launcher",
             "SELECT id FROM side_attacked.node",
-            f"SELECT * FROM side_attacked_{RIGHT}.launcher",
-            f"SELECT * FROM side_attacked_{LOGIN}.node",
+            "SELECT id FROM launcher",
+            "SELECT changed FROM mesh",
+            f"CALL side_attacked_{RIGHT}.launchers_ended(9)",
+            f"CALL side_attacked_{LOGIN}.launchers_ended(9)",
+            "CALL side_attacked__view.launchers_ended(9)",
             "SHOW CREATE VIEW launcher",
             "SHOW CREATE TABLE side_attacked.launcher",
-            "SHOW COLUMNS FROM side_attacked.launcher",
+            "SHOW COLUMNS FROM launcher",
             "EXPLAIN SELECT * FROM launcher",
-            "ANALYZE FORMAT=JSON SELECT * FROM launcher",
             "LOCK TABLES launcher READ",
+            "HANDLER side_attacked.mesh OPEN",
             "UPDATE launcher SET user = ''",
             "DELETE FROM event",
             "INSERT INTO event (id) VALUES (1)",
             "DROP VIEW launcher",
+            "DROP PROCEDURE launchers_ended",
             "CREATE TABLE x (a INT)",
+            "CREATE TEMPORARY TABLE x (a INT)",
             "CREATE VIEW x AS SELECT 1",
+            "CREATE PROCEDURE x() SELECT 1",
             "ALTER SQL SECURITY INVOKER VIEW launcher AS SELECT 1",
-            "SELECT cookie FROM launcher",
-            "SELECT request_key FROM launcher",
-            "SELECT request FROM waiting",
-            "SELECT request_key FROM `partition`",
             "SET GLOBAL max_connections = 1",
             "SELECT * FROM mysql.user",
             "SELECT LOAD_FILE('/etc/passwd') INTO OUTFILE '/dev/shm/x'",
@@ -93,45 +92,48 @@ def test_the_account_has_its_views_and_nothing_else(sides: tuple[Store, str], sq
                 cursor.execute(statement)
 
 
-@pytest.mark.parametrize(
-    "leak",
-    (
-        "(@told := CONCAT(IFNULL(@told, ''), IFNULL(command, '-'), IFNULL(user, '-'))) IS NULL",
-        "EXP(710 * (command = 'secret of p10')) < 0",
-        "command = 'secret of p10' AND SLEEP(5)",
-        "user LIKE '%p10' AND GET_LOCK('told', 0)",
-    ),
+#: What a session may set or begin so that what it reads is locked for it.
+LOCKING = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; SET autocommit = 0",
+    "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; SET completion_type = CHAIN; BEGIN; ROLLBACK",
+    "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; START TRANSACTION READ ONLY",
+    "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; XA START 'its'",
+    "SET SESSION tx_isolation = 'SERIALIZABLE'; BEGIN; SAVEPOINT s",
+    "SET autocommit = 0; SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
 )
-def test_a_condition_with_effects_is_not_tried_on_what_others_have(sides: tuple[Store, str], leak: str) -> None:
-    """A view's filter is no wall where a server tries what it was asked first; the mask is
-    (db/schema/login_views.py)."""
-    for settings in ("condition_pushdown_for_derived=on", "derived_merge=on,condition_pushdown_for_derived=off"):
-        with connected(sides[1]) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET SESSION optimizer_switch = '{settings}'")
-            began = time.monotonic()
-            cursor.execute(f"SELECT id FROM launcher WHERE {leak}")
-            assert cursor.fetchall() == () and within(5, began)
-            cursor.execute("SELECT @told, IS_USED_LOCK('told')")
-            told, lock = cursor.fetchone()
-            assert RIGHT not in str(told) and lock is None
 
 
-@pytest.mark.parametrize("table", ("mesh", "node", "processor", "launcher", "`partition`"))
-@pytest.mark.parametrize("how", ("FOR UPDATE", "LOCK IN SHARE MODE"))
-def test_who_may_only_look_locks_nobody_out(sides: tuple[Store, str], table: str, how: str) -> None:
-    store, url = sides
+def lock_all_that_can_be(url: str, locking: str) -> Any:
+    """A connection that has called and selected everything as ``locking`` has it."""
     connection = connected(url)
-    with connection, connection.cursor() as cursor:
-        connection.begin()
-        try:
-            cursor.execute(f"SELECT * FROM {table} {how}")
-        except pymysql.err.Error:
-            return  # a server that needs a right for that
+    cursor = connection.cursor()
+    for statement in locking.split("; "):
+        cursor.execute(statement.replace("'its'", f"'{id(connection)}'"))
+    calls = ["CALL counter()", "CALL launchers_ended(100)", "CALL launcher(1)", "CALL events_after(0, 100)"]
+    calls += [
+        "CALL reading(0, 0)",
+        "CALL reading(NULL, 1)",
+        "SET STATEMENT tx_isolation = 'SERIALIZABLE' FOR CALL counter()",
+    ]
+    selects = (f"SELECT * FROM {table} LOCK IN SHARE MODE" for table in ("mesh", "processor", "launcher"))
+    for statement in (*calls, *selects, *reversed(calls)):
+        with contextlib.suppress(pymysql.err.MySQLError):  # denied, or not in such a transaction
+            cursor.execute(statement)
+            while cursor.nextset():
+                pass
+    return connection
+
+
+@pytest.mark.parametrize("locking", LOCKING)
+def test_who_may_only_look_locks_nobody_out(sides: tuple[Store, str], locking: str) -> None:
+    store, url = sides
+    whole = url.replace(f"side_attacked_{LEFT}", "side_attacked__view").replace(f"_v_{LEFT}", "_v")
+    with lock_all_that_can_be(url, locking), lock_all_that_can_be(whole, locking):
         store.patience_s = 0.1
-        store.run(lambda t: [t.change(f"UPDATE {one} SET changed = changed + 1") for one in ("node", "processor")])
-        store.run(
-            lambda t: [t.change(f"UPDATE {one} SET changed = changed + 1") for one in ("launcher", "`partition`")]
-        )
+        for tables in (("node", "processor"), ("launcher", "`partition`")):
+            store.run(lambda t, tables=tables: [t.change(f"UPDATE {o} SET changed = changed + 1") for o in tables])  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -165,19 +167,17 @@ def test_names_too_long_or_none_at_all_are_refused() -> None:
         grants("what?", CPA, CPA)
 
 
-def test_a_migration_makes_the_views_anew(sides: tuple[Store, str], sql_server: Server) -> None:
+def test_a_migration_makes_procedures_and_views_anew(sides: tuple[Store, str], sql_server: Server) -> None:
     store, url = sides
     admin = sql_server.url("side_attacked")
     schema = f"`side_attacked_{LEFT}`"
     store.execute(f"CREATE OR REPLACE VIEW {schema}.`node` AS SELECT 1 AS id")  # as an older program's
-    store.execute(
-        f"CREATE OR REPLACE DEFINER = side_cpa@localhost VIEW {schema}.`mesh` AS"
-        " SELECT id, boot_id, name, topology, 4 AS schema_version, counter, trimmed_to, booted_at"
-        " FROM side_attacked.mesh"
-    )
+    store.execute(f"DROP PROCEDURE {schema}.schema_version")
+    store.execute(f"CREATE DEFINER = side_cpa@localhost PROCEDURE {schema}.schema_version() SELECT 4")
     with open_viewer(url) as viewer, pytest.raises(SchemaError, match="older than this program's"):
         viewer.read()
-    assert sorted(migrate(admin)) == sorted(f"views of {who}" for who in (*LOGINS, "the whole machine"))
+    made = ["procedures for the whole machine", *(f"procedures and views of {login}" for login in LOGINS)]
+    assert sorted(migrate(admin)) == sorted(made)
     with open_viewer(url) as viewer:
         assert seen(viewer)[0] == [0, 1, 2, 3, 4, 9, 10]
     assert migrate(f"{admin}&galera=single-writer")  # again, by another URL
@@ -212,34 +212,14 @@ def whole(sql_server: Server) -> Iterator[tuple[Store, str]]:
     )
 
 
-def test_a_viewer_of_the_whole_machine_stops_nobody(whole: tuple[Store, str]) -> None:
-    store, old = whole
-    with connected(in_database(old, "whole_attacked__view")) as viewer, viewer.cursor() as cursor:
-        cursor.execute("START TRANSACTION")
-        for table in ("mesh", "node", "processor", "launcher", "`partition`", "waiting", "event", "node_resource"):
-            for lock in ("LOCK IN SHARE MODE", "FOR UPDATE"):
-                with contextlib.suppress(pymysql.err.OperationalError):  # a server that needs a right for that
-                    cursor.execute(
-                        f"SELECT changed FROM {table} {lock}" if table != "mesh" else f"SELECT * FROM mesh {lock}"
-                    )
-        store.patience_s = 0.1
-        for table in ("node", "processor", "launcher", "`partition`"):
-            store.run(lambda t, table=table: t.change(f"UPDATE {table} SET changed = changed + 1"))  # type: ignore[misc]
-
-
 def test_the_account_of_an_older_program_loses_the_tables_and_still_sees(whole: tuple[Store, str]) -> None:
     _, old = whole
     with pytest.raises(pymysql.err.OperationalError, match="denied"):
         connected(old)
     with connected(in_database(old, "whole_attacked__view")) as viewer, viewer.cursor() as cursor:
-        for what in (
-            "id FROM whole_attacked.launcher", "counter FROM whole_attacked.mesh", "cookie FROM launcher",
-            "request_key FROM launcher", "request FROM waiting", "admin_cookie FROM `partition`",
-        ):  # fmt: skip
-            with pytest.raises(pymysql.err.OperationalError):
-                cursor.execute(f"SELECT {what}")
-        cursor.execute("SELECT command, changed FROM launcher")
-        assert [row[0] for row in cursor.fetchall()] == [f"secret of {LEFT}"]
+        for what in ("whole_attacked.launcher", "whole_attacked.mesh", "launcher", "mesh", "waiting"):
+            with pytest.raises(pymysql.err.MySQLError):
+                cursor.execute(f"SELECT * FROM {what}")
     with open_viewer(old) as viewer:
         assert seen(viewer) == ([0, *(node.id for node in NODES)], [1], [])
 
@@ -291,8 +271,8 @@ def test_making_it_all_again_changes_nothing(sides: tuple[Store, str], sql_serve
         assert seen(viewer)[1] == [1]
 
 
-def test_a_viewer_says_when_its_views_do_not_fit(sides: tuple[Store, str]) -> None:
+def test_a_viewer_says_when_its_procedures_do_not_fit(sides: tuple[Store, str]) -> None:
     store, url = sides
-    store.execute("REVOKE ALL ON side_attacked.* FROM side_cpa@localhost")
+    store.execute("REVOKE ALL ON `side\\_attacked`.* FROM side_cpa@localhost")
     with open_viewer(url) as viewer, pytest.raises(SchemaError, match="do not fit"):
         viewer.read()
