@@ -60,7 +60,8 @@ def _write(run: str, node: str, chosen: str) -> None:
 
 def replace_file(path: str, text: str) -> None:
     """Write a small file, whole or not at all. OSError."""
-    with open(path + ".new", "w", encoding="ascii") as file:
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="ascii") as file:
         file.write(text)
     os.replace(path + ".new", path)
 

@@ -74,7 +74,7 @@ class TableScreen(Framed):
         self.table = TABLES[name]
         self._with_ended = False
         self._waiting: list[Callable[[], object]] = []
-        self._ended_at = 0.0
+        self._ended_at, self._reads_later = 0.0, False
         self._counter = -1
         self._second = 0
 
@@ -117,6 +117,9 @@ class TableScreen(Framed):
         machine = self.console.machine
         if self.table is NODES:
             self._ask_nodes()
+        if machine.counter != self._counter and self._with_ended and not self._reads_later:
+            self._reads_later = True  # what was read may be older; nothing follows in a recording that stands still
+            self.set_timer(_ENDED_EVERY_S, self._read_ended)
         if machine.counter != self._counter or int(machine.now) != self._second:
             self._counter, self._second = machine.counter, int(machine.now)
             self.view.update_rows()
@@ -227,7 +230,9 @@ class TableScreen(Framed):
         self._again()
 
     def _read_ended(self) -> None:
-        self._ended_at = time.monotonic()
+        self._ended_at, self._reads_later = time.monotonic(), False
+        if not self._with_ended:
+            return
 
         async def read() -> None:
             try:
