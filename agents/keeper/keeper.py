@@ -481,7 +481,11 @@ class Keeper:
         except (OSError, ValueError, TypeError):
             return
         for pid, began in steps:
-            processes.send_signal(pid, signal.SIGTERM, began)
+            if processes.alive(pid, began):
+                try:
+                    os.killpg(pid, signal.SIGTERM)  # a client has a session of its own, with what it runs here itself
+                except OSError:
+                    pass
 
     def _finish(self) -> None:
         me = os.getpid()

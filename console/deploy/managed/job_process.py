@@ -1,20 +1,24 @@
 """Which process is the job's script: the mesh of a job ends with it."""
 
 import os
+from typing import Any
 
 from agents.linux import processes
-from console.settings import JOB_MARKS
+from redmesh.managers import ManagerError
 
 
-def job_process() -> tuple[int, int]:
-    """Pid and start time of our uppermost ancestor that has the job's variables: the script, or the job's shell."""
-    marks = {name: os.environ[name] for name in JOB_MARKS if name in os.environ}
+def job_process(manager: Any) -> tuple[int, int]:
+    """Pid and start time of our uppermost ancestor that is in the same job: its script, or its shell."""
+    job = manager.job_id(os.environ)
     found = pid = os.getppid()
-    while pid > 1 and _is_of_job(pid, marks):
+    while pid > 1 and _is_in(pid, manager, job):
         found, pid = pid, processes.parent(pid)
     return found, processes.start_time(found)
 
 
-def _is_of_job(pid: int, marks: dict[str, str]) -> bool:
-    variables = processes.environment(pid)  # none of another account's: the manager's daemon
-    return any(variables.get(name) == value for name, value in marks.items())
+def _is_in(pid: int, manager: Any, job: str) -> bool:
+    environ = processes.environment(pid)  # none of another account's: the manager's daemon
+    try:
+        return bool(manager.detect(environ) and manager.job_id(environ) == job)
+    except ManagerError:
+        return False

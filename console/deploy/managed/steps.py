@@ -285,7 +285,7 @@ def end(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, _began in there:
             with contextlib.suppress(OSError):
-                os.kill(pid, number)
+                os.killpg(pid, number)  # a client has a session of its own, with what it runs here itself
         deadline = time.monotonic() + END_S
         while there and time.monotonic() < deadline:
             there = [one for one in there if processes.alive(*one)]

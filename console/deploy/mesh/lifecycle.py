@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from console.deploy.agent import build
+from console.deploy.hosts.allocation import find_manager
 from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, State
@@ -171,7 +172,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], l
     listen = plan.joined((ours, plan.login_port(settings, ours)))
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
     if settings.allocation:
-        config["ends_with"] = list(job_process())
+        config["ends_with"] = list(job_process(find_manager(settings)))
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
     lifecycle.write_config(settings, config)

@@ -3,14 +3,35 @@
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agents.linux import processes
+from tests.support.waiting import wait_until
+
+
+def left(place: Path) -> list[int]:
+    """Living processes that were started with ``place`` as their TMPDIR."""
+    mine = str(place)
+    return [
+        pid for pid in processes.pids() if processes.environment(pid).get("TMPDIR") == mine and processes.alive(pid)
+    ]
+
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "manager"
 
 
-def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose name leaves room for those of sockets."""
+    with tempfile.TemporaryDirectory(prefix="rj", dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path, short: Path) -> None:
     place, run = tmp_path / "site", tmp_path / "run"
     words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(place)]
     done = subprocess.run([*words, str(EXAMPLE)], capture_output=True, text=True)
@@ -24,7 +45,7 @@ def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path) -> None:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(place),
-        "TMPDIR": str(tmp_path),
+        "TMPDIR": str(short),
         "LISTED_HOSTS": str(tmp_path / "hosts"),
         "LISTED_RUN": str(run),
         "REDMESH_MANAGER": "listed_hosts",
@@ -32,4 +53,5 @@ def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path) -> None:
     script = "yod -sz 3 sh -c 'echo $YOD_RANK' && mesh manager list && mesh down"
     done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+    wait_until(lambda: not left(short), "nothing of the mesh is left")
     assert sorted(done.stdout.split("\n")[:3]) == ["0", "1", "2"] and "listed_hosts-1" in done.stdout
