@@ -178,8 +178,11 @@ class Keeper:
         """End with the process ``pid``: nothing outlives the batch system's job."""
         try:
             handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
-        except OSError:
+        except ProcessLookupError:
             handle = -1
+        except OSError:  # no descriptor is left, say: that is no evidence of its end
+            self._loop.after(LOOK_S, lambda: self._watch_owner(pid, began))
+            return
 
         def on_end(_events: int) -> None:
             self._loop.unwatch(handle)

@@ -41,10 +41,8 @@ class Steps:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._manager = settings, find_manager(settings)
-        self._lock = threading.Lock()
         self._names = {node: name for node, name, _slots in job_hosts(settings)}
         self._streams: dict[str, _Stream] = {}
-        self._wanted: list[str] = []
 
     def prepare(self, hosts: Sequence[Host]) -> None:
         """Start our process on each of these hosts. ConsoleError when the manager refuses."""
@@ -84,9 +82,8 @@ class Steps:
     def reach(self, host: Host) -> "StepHost":
         """A host whose process is there. HostFailed."""
         name = self._names[host.name]
-        with self._lock:
-            if name not in self._streams:
-                raise HostFailed("manager", "the manager was not asked for it", "mesh up")
+        if name not in self._streams:
+            raise HostFailed("manager", "the manager was not asked for it", "mesh up")
         return StepHost(self._streams[name], name)
 
     def close(self) -> None:
