@@ -199,8 +199,8 @@ class Keeper:
         """Adopt daemons that a former keeper left, start the others.
 
         RUN, and their sockets in it, may have been removed a moment ago, so a daemon whose process lives is waited for.
-        One that is stopped makes no socket: after ``deadline`` it is adopted by its process. None is ever started beside
-        a living one: a second RCA knows of no launcher, and has a CPA end them all.
+        One that is stopped makes no socket: after ``deadline`` it is adopted by its process. No second daemon is
+        started beside one that lives: a second RCA knows of no launcher, and has a CPA end them all.
         """
         missing = []
         for kept in these:
