@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+from agents.linux.processes import state
 from tests.support.waiting import wait_until
 
 STOPPED = """
@@ -26,16 +27,12 @@ def test_what_came_while_this_process_was_stopped_is_read_before_its_timers() ->
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == "waits\n"
-    wait_until(lambda: _sleeps_in_epoll(process.pid), "it waits")
+    wait_until(lambda: state(process.pid) == "S", "it waits")
     os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: state(process.pid) == "T", "it is stopped")
     stopped_at = time.monotonic()
     process.stdin.write("answer\n")
     process.stdin.flush()
     wait_until(lambda: time.monotonic() - stopped_at > 2.0, "its timer is due, and late")
     os.kill(process.pid, signal.SIGCONT)
     assert process.communicate(timeout=20)[0] == "answer nothing came\n"
-
-
-def _sleeps_in_epoll(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] == "S"
