@@ -30,7 +30,7 @@ class OutputOptions:
     """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
 
     __slots__ = (
-        "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
+        "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
         "stdin_fd", "timing", "topics", "wait_s", "warn",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class OutputOptions:
         self.error: Pattern | None = None
         self.stdin: Pattern | None = None
         self.gather = self.timing = self.spool_drops = False
+        self.command_line: list[str] = []  # what heads the completion lines of -file
         self.completion = ""
         self.completion_fd = self.stdin_fd = -1
         self.topics: frozenset[str] = frozenset()
@@ -55,7 +56,7 @@ class OutputOptions:
     def begin(self) -> None:
         """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
         if self.completion:
-            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
@@ -80,7 +81,7 @@ def read(given: Mapping[str, Any]) -> OutputOptions:
     if "D" in given:
         options.topics |= {"all"}
     for text in given.get("d", ()):
-        options.topics |= _topics(text)
+        options.topics |= _topics(text, quiet="quiet" in given or "batch" in given)
     if "time" in given:
         options.limit_s = duration(given["time"])
     if "wait" in given:
@@ -113,12 +114,15 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
         raise UsageError("-spool and -spool-limit are for what is launched with -detach")
 
 
-def _topics(text: str) -> frozenset[str]:
+def _topics(text: str, *, quiet: bool) -> frozenset[str]:
+    """The types that exist among those named. The original ignores the others, and so do we, with a note."""
     names = frozenset(text.split(","))
-    for name in names:
-        if name not in TOPICS:
-            raise UsageError(f"-d knows no {name!r}", "it knows " + " ".join(TOPICS))
-    return names
+    unknown = sorted(clean(name) for name in names.difference(TOPICS))
+    if unknown and not quiet:
+        import sys
+
+        print(f"yod: -d knows no {', '.join(unknown)}; ignored (it knows {' '.join(TOPICS)})", file=sys.stderr)
+    return names.intersection(TOPICS)
 
 
 def _warning(text: str, limit_s: float | None) -> tuple[int, float]:
@@ -145,7 +149,9 @@ def duration(text: str) -> float | None:
         seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < 1e9:
+    if seconds >= 1e9:
+        raise UsageError(f"-time {text}: the number is too large", "a billion seconds are 31 years; 0 is no limit")
+    if not 0 <= seconds:
         raise UsageError(
             f"-time takes minutes, M:S, H:M:S, D-H:M:S or a number with s, m, h or d, not {text!r}", "-time 90s"
         )
