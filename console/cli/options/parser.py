@@ -186,7 +186,10 @@ def _convert(word: Word, value: str, shown: str) -> Value:
     if word.kind == "texts":
         return [value]
     if "|" in word.kind and value not in word.kind.split("|"):
-        raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}")
+        # srun's pmix_v3 and the like
+        near = next((one for one in word.kind.split("|") if value.startswith(f"{one}_")), "")
+        hint = f"did you mean {near}?" if near else ""
+        raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}", hint)
     return value
 
 

@@ -22,7 +22,8 @@ WORDS = (
         True, _WHERE,
     ),
     Word(
-        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04]); with -sz N, N free ones of these", "list nodelist",
+        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04]);"
+        " with -sz N, N free ones of these", "list nodelist",
         "w", "L", True, _WHERE,
     ),
     Word(
@@ -73,17 +74,19 @@ WORDS = (
     Word("bt", "flag", "the stack of every rank that dies of a fault, behind its completion line", "backtrace",
          original=True, group=_HOW),
     Word("g", "flag", "the same as -bt", "stack", original=True, group=_HOW),
-    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter; not with -batch", "hold",
-         original=True, group=_HOW),
+    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter; not with"
+         " -batch", "hold", original=True, group=_HOW),
     Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
          "hold-to-attach", original=True, group=_HOW),
     Word("proctable", "text", "write host, program and process of every rank to this file, for debuggers (MPIR, as"
          " JSON)", "mpir-file", metavar="FILE", group=_HOW),
     Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S",
          group=_HOW),
-    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go, or 1, 2, 3, 4 (before-go:5 sleeps 5 s)",
+    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go, or 1, 2, 3, 4"
+         " (before-go:5 sleeps 5 s)",
          metavar="WHERE", original=True, group=_HOW),
-    Word("strace", "text", "run rank 0, or -stracenodes, under strace; it writes a file LAUNCHER.rank-N.strace for each into DIR",
+    Word("strace", "text", "run rank 0, or -stracenodes, under strace; it writes a file LAUNCHER.rank-N.strace for"
+         " each into DIR",
          metavar="DIR", original=True, group=_HOW),
     Word("straceoptions", "text", "options for strace, in one word: '-f -e trace=file'", metavar="S", original=True,
          group=_HOW),
@@ -128,7 +131,8 @@ WORDS = (
     Word("error", "text", "standard error to files, likewise", letter="e", metavar="FILE", group=_OUTPUT),
     Word("gather", "flag", "tell standard output at the end, once for all ranks that wrote the same", group=_OUTPUT),
     Word(
-        "file", "text", "how every rank ended is appended to this file, a line for each, behind the command line", metavar="FILE", original=True,
+        "file", "text", "how every rank ended is appended to this file, a line for each, behind the command"
+        " line", metavar="FILE", original=True,
         group=_OUTPUT,
     ),
     Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),

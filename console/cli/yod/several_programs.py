@@ -65,7 +65,12 @@ def _colon(words: list[str]) -> int:
     for at, word in enumerate(words):
         if word == "--":
             return -1
-        if word == ":" and words[at + 1 : at + 2] and words[at + 1] in _SIZES and "".join(words[at + 2 : at + 3]).isdigit():
+        if (
+            word == ":"
+            and words[at + 1 : at + 2]
+            and words[at + 1] in _SIZES
+            and "".join(words[at + 2 : at + 3]).isdigit()
+        ):
             return at
     return -1
 

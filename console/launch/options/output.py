@@ -30,8 +30,8 @@ class OutputOptions:
     """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
 
     __slots__ = (
-        "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
-        "stdin_fd", "timing", "topics", "wait_s", "warn",
+        "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops",
+        "spool_limit", "stdin", "stdin_fd", "timing", "topics", "wait_s", "warn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
 def _topics(text: str, *, quiet: bool) -> frozenset[str]:
     """The types that exist among those named. The original ignores the others, and so do we, with a note."""
     names = frozenset(text.split(","))
-    unknown = sorted(clean(name) for name in names.difference(TOPICS))
+    unknown = sorted(clean(name) for name in names.difference(TOPICS) if name)
     if unknown and not quiet:
         import sys
 
@@ -151,7 +151,7 @@ def duration(text: str) -> float | None:
         seconds = -1.0
     if seconds >= 1e9:
         raise UsageError(f"-time {text}: the number is too large", "a billion seconds are 31 years; 0 is no limit")
-    if not 0 <= seconds:
+    if not seconds >= 0:
         raise UsageError(
             f"-time takes minutes, M:S, H:M:S, D-H:M:S or a number with s, m, h or d, not {text!r}", "-time 90s"
         )

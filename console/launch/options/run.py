@@ -25,8 +25,8 @@ TRACES = 8  # ranks of one node that are looked at together
 class RunOptions:
     """``message`` is the ``run_options`` of the common frame; the rest is yod's own part.
 
-    ``sleep_s``: the launch stands still so long before GO. ``limited``: a time limit ends the job, also while it is held.
-    ``pty``: the rank whose terminal ours is.
+    ``sleep_s``: the launch stands still so long before GO. ``limited``: a time limit ends the job, also while it is
+    held. ``pty``: the rank whose terminal ours is.
     """
 
     __slots__ = (
