@@ -108,6 +108,8 @@ WORDS = (
         " against Open MPI, else PMI-1 or PMI-2 as it asks (auto; default), one of them alone, or not at all",
         metavar="auto|pmi1|pmi2|pmix|none", group=_RANKS,
     ),
+    Word("mpi-strict", "flag", "a rank that exits with 0 without MPI_Finalize ends the job with status 1, also when all"
+         " others do the same", group=_RANKS),
     Word(
         "rendezvous", "auto|none", "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT … as PyTorch wants them"
         " (auto; default), or not", metavar="auto|none", group=_RANKS,
@@ -237,6 +239,7 @@ EXTRAS = frozenset(
         "shape",
         "service",
         "mpi",
+        "mpi-strict",
         "rendezvous",
         "state",
         "keep",

@@ -41,6 +41,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
     if "placement" in given or "shape" in given:
         _place(request, given)
     request.mpi.kind, request.mpi.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
+    request.mpi.strict = "mpi-strict" in given
     request.where.gpus_per_task = given.get("gpus-per-task", 0)
     request.stdio.unbuffered = "N" in given or "NOBUF" in given
     if "export" in given:

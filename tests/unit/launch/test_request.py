@@ -81,7 +81,7 @@ def test_strace_options_become_a_request() -> None:
         "options": ["-f", "-e", "trace=open,close"],
         "ranks": [0, 2, 3],
     }
-    assert read({"strace": "/x"}, 4, CWD).message["strace"] == {"dir": "/x", "options": [], "ranks": [0]}, "the original's default"
+    assert read({"strace": "/x"}, 4, CWD).message["strace"] == {"dir": "/x", "options": [], "ranks": [0]}
     assert read({"strace": "/x", "stracenodes": "all"}, 4, CWD).message["strace"]["ranks"] is None
 
 
