@@ -266,6 +266,8 @@ class PmiServer:
             died = os.WIFSIGNALED(status)
             how = f"died of {_signal_name(os.WTERMSIG(status))}" if died else f"ended with {os.WEXITSTATUS(status)}"
             text = f"rank {number} on {self._load.name} {how} between MPI_Init and MPI_Finalize"
+            if self._pmix is not None:
+                self._pmix.rank_ended(number)
             if status == 0 and not self._strict:
                 self._on_unfinished({"op": "absent", "rank": number, "text": text})
             else:

@@ -116,6 +116,8 @@ SLOTS = 48
 #: So long the machine's server may take to answer.
 START_S = 20.0
 _AGAIN_S = 0.005
+#: So long after the server's end ranks that have not finalised may take to exit.
+GONE_S = 2.0
 _CHUNK = VALUE_MAX // 4 * 3  # bytes that are one value in base64
 _NOT_FOUND = -46
 #: Open MPI 4 joins a PMIx server only under a launcher it knows by name; IBM's jsrun is one that starts ranks as we do.
@@ -228,7 +230,20 @@ class Pmix:
         self._link = None
         if not self._variables:
             self._fail(f"its PMIx server ended: {reason}", "")
-        elif any(self._clients[rank].speaking for rank in self._load.ranks if rank in self._clients):
+        elif self._speaking():
+            # The server goes with the ranks of the node that started it. Those of others on this machine are about to
+            # exit as well where a program leaves MPI_Finalize out; else something killed the server.
+            self._loop.after(GONE_S, self._tell_gone)
+
+    def rank_ended(self, rank: int) -> None:
+        """A rank has exited without having finalised."""
+        self._clients[rank].speaking = False
+
+    def _speaking(self) -> bool:
+        return any(self._clients[rank].speaking for rank in self._load.ranks if rank in self._clients)
+
+    def _tell_gone(self) -> None:
+        if self._speaking():
             self._pmi.abort(self._load.ranks[0], 125, f"the PMIx server on {self._load.name} is gone")
 
     def _on_environment(self, message: "Message") -> None:
@@ -359,12 +374,9 @@ class Pmix:
             self._link.send({key: message[key] for key in ("ticket", "code", "data")} | {"op": "found"})
 
     def close(self) -> None:
-        """The ranks have ended: the server goes, and what they had.
-
-        Ranks under other PCTs of this machine may still need the server: it then stays as long as this process.
-        """
+        """The ranks have ended: the server goes, and what they had."""
         self._memory.remove()
-        if self._link is not None and not (self._leads and self._clients):
+        if self._link is not None:
             self._link.close()
             self._link = None
 
