@@ -255,7 +255,7 @@ UP: Dict[str, Shape] = {
     "lost": _shape(nodes=_list, reason=_str),
     "note": _shape({"preempted_by": _dict}, node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
-    "absent": _shape(rank=_int),
+    "absent": _shape({"text": _str}, rank=_int),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
     "wanted": _shape(place=_int, ticket=_int, rank=_int),
     "given": _shape(place=_int, ticket=_int, code=_int, data=_str),

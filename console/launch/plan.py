@@ -211,6 +211,8 @@ def common_message(
         from console.launch.options.mpi import told
 
         message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.mpi.rendezvous}
+        if request.mpi.strict:
+            message["parallel"]["strict"] = True
     if far:
         message["limits"] = limits()
     if request.run is not None and request.run.message:

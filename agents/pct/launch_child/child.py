@@ -301,7 +301,7 @@ class Launch:
         if self._tree.is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
-        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.state is State.RUNNING)
+        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.runs)
         self._tree.add(self._pmi)
 
     def _read_options(self, load: Load, program: Program) -> RunOptions:
