@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from agents.linux.libc import Int, Pointer, Unsigned, addressof, function, get_errno
 from agents.linux.libc import Char as _Char
+from agents.linux.libc import Int, Pointer, Unsigned, addressof, function, get_errno
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:

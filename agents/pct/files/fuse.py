@@ -47,13 +47,13 @@ DIRECT_IO, KEEP_CACHE = 1, 2
 GETATTR_HANDLE = 1  # GETATTR names an open file
 #: The most bytes of one read or write.
 LARGEST = 512 << 10
-#: Seconds for which the kernel may use a name or an attribute without asking again.
-VALID_S = 1
+#: Seconds for which the kernel may use a name or an attribute without asking again; an open asks always.
+VALID_S = 5
 
 _ASYNC_READ, _ATOMIC_TRUNCATE, _BIG_WRITES, _INVALIDATE, _PLUS, _PLUS_AUTO = 1, 8, 32, 1 << 12, 1 << 13, 1 << 14
 _PARALLEL, _MAX_PAGES = 1 << 18, 1 << 22
 _WANTED = _ASYNC_READ | _ATOMIC_TRUNCATE | _BIG_WRITES | _INVALIDATE | _PLUS | _PLUS_AUTO | _PARALLEL | _MAX_PAGES
-_NOTIFY_INODE = 2
+_NOTIFY_INODE, _NOTIFY_STORE = 2, 4
 _OLDEST_MINOR = 31
 
 HEADER = struct.Struct("=IIQQIIIi")  # length, operation, unique, inode, uid, gid, pid, padding
@@ -113,6 +113,11 @@ class FuseDevice:
     def forget_attributes(self, inode: int) -> None:
         """Have the kernel ask for the attributes of ``inode`` before it uses them again."""
         self._write(_REPLY.pack(_REPLY.size + 24, _NOTIFY_INODE, 0) + struct.pack("=Qqq", inode, -1, 0))
+
+    def store(self, inode: int, content: "Union[bytes, memoryview]") -> None:
+        """Give the kernel what ``inode`` holds, from its beginning. Not while it is open: this waits for reads."""
+        head = struct.pack("=QQII", inode, 0, len(content), 0)
+        self._write(_REPLY.pack(_REPLY.size + len(head) + len(content), _NOTIFY_STORE, 0) + head, content)
 
     def _write(self, *parts: "Union[bytes, memoryview]") -> None:
         try:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
+    from typing import Dict, List, Optional, Protocol, Set, Tuple
 
     from agents.pct.files.fuse import Attributes
-    from agents.pct.files.open_file import OpenFile
+
+    class Opened(Protocol):
+        """An open file (agents/pct/files/open_file.py)."""
+
+        handle: int
+
+        def drop_fetched(self) -> None: ...
+
 
 ROOT = 1
 
@@ -15,14 +22,15 @@ ROOT = 1
 class Inode:
     """A file as the kernel knows it. A name that comes to stand for another file gets another inode."""
 
-    __slots__ = ("identity", "known", "lookups", "name", "number", "opened", "parent", "seen")
+    __slots__ = ("identity", "known", "lookups", "name", "number", "opened", "parent", "seen", "told")
 
     def __init__(self, number: int, parent: "Optional[Inode]", name: bytes, identity: "Tuple[int, ...]") -> None:
         self.number, self.parent, self.name, self.identity = number, parent, name, identity
         self.lookups = 0  # how often the kernel was told; it says when it forgets
         self.known = False  # whether its name leads to it, rather than to nothing or to another file
-        self.opened: "Set[OpenFile]" = set()
+        self.opened: "Set[Opened]" = set()
         self.seen: "Tuple[int, ...]" = ()  # size and times at the last open
+        self.told: "Tuple[int, ...]" = ()  # size and times that the kernel was told last
 
 
 class Inodes:
@@ -60,6 +68,7 @@ class Inodes:
             self._by_name[parent.number, name] = inode
             inode.known = True
         inode.lookups += 1
+        inode.told = told.size, told.mtime, told.ctime
         return inode
 
     def removed(self, parent: Inode, name: bytes) -> None:
@@ -94,4 +103,3 @@ class Inodes:
             if self._by_name.get((inode.parent.number, inode.name)) is inode:
                 del self._by_name[inode.parent.number, inode.name]
             self._forget(inode.parent, 1)
-

@@ -271,14 +271,16 @@ class MountedDirectory:
 
         return answer
 
-    def _attr(self, unique: int) -> Answer:
-        """Answers with attributes."""
+    def _attr(self, unique: int, inode: Inode) -> Answer:
+        """Answers with attributes of ``inode``."""
 
         def answer(code: int, _value: int, data: memoryview) -> None:
             if code:
                 self.device.fail(unique, code)
             else:
-                self.device.reply(unique, fuse.attr_out(self._attributes(data)))
+                found = self._attributes(data)
+                inode.told = found.size, found.mtime, found.ctime
+                self.device.reply(unique, fuse.attr_out(found))
 
         return answer
 
@@ -299,7 +301,7 @@ class MountedDirectory:
         flags, _, at = fuse.GETATTR_IN.unpack_from(body)
         file = self._handles.get(at) if flags & fuse.GETATTR_HANDLE else None
         handle = file.handle if isinstance(file, OpenFile) else self._handle_for(inode)
-        self._after_writes(ATTRIBUTES, handle, 0, self._name(inode), self._attr(unique))
+        self._after_writes(ATTRIBUTES, handle, 0, self._name(inode), self._attr(unique, inode))
 
     def _setattr(self, unique: int, number: int, body: memoryview) -> None:
         inode = self._inodes[number]
@@ -317,7 +319,9 @@ class MountedDirectory:
             bits, handle, mode, OWN_ID if uid == owner.uid else uid, OWN_ID if gid == owner.gid else gid, size,
             _nanoseconds(atime, atime_ns), _nanoseconds(mtime, mtime_ns),
         )  # fmt: skip
-        self._after_writes(SET_ATTRIBUTES, 0, 0, self._place + changes + self._inodes.path(inode), self._attr(unique))
+        self._after_writes(
+            SET_ATTRIBUTES, 0, 0, self._place + changes + self._inodes.path(inode), self._attr(unique, inode)
+        )
 
     def _readlink(self, unique: int, number: int, _body: memoryview) -> None:
         def answer(code: int, _value: int, data: memoryview) -> None:
@@ -396,15 +400,20 @@ class MountedDirectory:
             raise TypeError("a directory")
         return found
 
-    def _opened(self, inode: Inode, flags: int, handle: int, found: Attributes, content: "Optional[memoryview]") -> bytes:
+    def _opened(
+        self, inode: Inode, flags: int, handle: int, found: Attributes, content: "Optional[memoryview]"
+    ) -> bytes:
         """``struct fuse_open_out`` of a file that yod has opened."""
         appends = bool(flags & os.O_APPEND)
         file = OpenFile(self, inode, handle, appends=appends, content=content)
+        seen = found.size, found.mtime, found.ctime
+        same, shrunk, inode.seen = seen == inode.seen, bool(inode.seen) and found.size < inode.seen[0], seen
+        if not same and content is not None and not shrunk and not appends and not inode.opened:
+            self.device.store(inode.number, content)  # so nothing has to be asked for by a read
+            same = True
         for other in inode.opened:
             other.drop_fetched()
         inode.opened.add(file)
-        seen = found.size, found.mtime, found.ctime
-        same, inode.seen = seen == inode.seen, seen
         # other nodes append as well: where our bytes came to stand nobody here knows, so no page may hold them
         how = fuse.DIRECT_IO if appends else fuse.KEEP_CACHE if same else 0
         return fuse.OPEN_OUT.pack(self._add(file), how, 0)
@@ -418,7 +427,11 @@ class MountedDirectory:
                 self.device.fail(unique, code)
                 return
             found = self._attributes(data)
-            if (found.size, found.mtime, found.ctime) != inode.seen:
+            if inode.identity not in ((), _identity(found)):
+                self.ask(RELEASE_FILE, 0, 0, HANDLE.pack(handle), lambda *_: None)
+                self.device.fail(unique, errno.ESTALE)  # another file has the name now: the kernel looks it up again
+                return
+            if (found.size, found.mtime, found.ctime) != inode.told:
                 self.device.forget_attributes(number)
             content = data[STATUS.size :]
             whole = content if content and len(content) == found.size else None
@@ -545,6 +558,10 @@ class MountedDirectory:
                 parts.append(fuse.NO_ENTRY)
             parts.append(entry)
         return b"".join(parts)
+
+
+def _identity(found: Attributes) -> "Tuple[int, int, int]":
+    return found.dev, found.ino, found.mode & 0o170000
 
 
 def _nanoseconds(seconds: int, more: int) -> int:

@@ -1,7 +1,8 @@
 """Mounts the directories of ``--io`` for the ranks of a launch, in a mount namespace that only they see.
 
-A process of its own makes the namespace, mounts and exits; descriptors hold what it made, so that nothing is left on the
-node when the launch has ended, however it ended. Root needs only a mount namespace; other users need a user namespace too.
+A process of its own makes the namespace, mounts and exits; descriptors hold what it made, so that nothing is left on
+the node when the launch has ended, however it ended. Root needs only a mount namespace; other users need a user
+namespace too.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Mounts:
             owner = Owner(os.geteuid(), os.getegid(), alone=told["alone"])
             self._mounted.append(MountedDirectory(self._launch.loop, self._files, fds[0], told["place"], owner))
         else:
-            self.namespaces = list(zip(fds, told["kinds"]))
+            self.namespaces = [(fd, told["kinds"][at]) for at, fd in enumerate(fds)]
 
     def _tell(self) -> None:
         if not self._mounted:
@@ -229,9 +230,7 @@ class _Helper:
             options = f"fd={fd},rootmode=40000,user_id={self._acting},group_id={self._group}".encode()
             flags = namespaces.NO_SUID | namespaces.NO_DEVICES | (0 if writable else namespaces.READ_ONLY)
             try:
-                self._as_root(
-                    lambda: namespaces.mount(b"yod", b"/proc/self/fd/%d" % target, b"fuse", flags, options)
-                )
+                self._as_root(lambda: namespaces.mount(b"yod", b"/proc/self/fd/%d" % target, b"fuse", flags, options))
             except OSError as error:
                 os.close(fd)
                 raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None

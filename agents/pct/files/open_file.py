@@ -9,10 +9,27 @@ from agents.pct.files.remote_io import HANDLE, READ_FILE, WRITE_FILE
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple, Union
+    from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 
+    from agents.pct.files.fuse import FuseDevice
     from agents.pct.files.inodes import Inode
-    from agents.pct.files.mounted import MountedDirectory
+    from agents.pct.files.remote_io import Answer
+
+    class Mount(Protocol):
+        """What a file needs of its mount (agents/pct/files/mounted.py)."""
+
+        device: FuseDevice
+        under_way: int
+
+        def ask(self, op: int, offset: int, length: int, data: bytes, then: Answer) -> None: ...
+
+        def gathers(self, file: "OpenFile") -> None: ...
+
+        def may_fetch(self, size: int) -> bool: ...
+
+        def when_room(self, then: "Callable[[], None]") -> None: ...
+
+        def room(self) -> None: ...
 
     Waiting = Tuple[int, int, int]  # unique, offset, size of a read
 
@@ -37,12 +54,12 @@ class OpenFile:
     """``handle`` is yod's number for it; 0 when that is not known yet. ``content``: all of it, if it is small."""
 
     __slots__ = (
-        "_at", "_content", "_content_ends", "_gathered", "_gathered_size", "_last_piece", "_mount", "_on_settled", "_pieces", "_runs",
-        "_unanswered", "appends", "error", "handle", "inode",
+        "_at", "_content", "_content_ends", "_gathered", "_gathered_size", "_last_piece", "_mount", "_on_settled",
+        "_pieces", "_runs", "_unanswered", "appends", "error", "handle", "inode",
     )  # fmt: skip
 
     def __init__(
-        self, mount: MountedDirectory, inode: Inode, handle: int, *, appends: bool, content: "Optional[memoryview]"
+        self, mount: Mount, inode: Inode, handle: int, *, appends: bool, content: "Optional[memoryview]"
     ) -> None:
         self._mount, self.inode, self.handle, self.appends, self._content = mount, inode, handle, appends, content
         self._content_ends = time.monotonic() + _FRESH_S
@@ -199,5 +216,3 @@ class OpenFile:
         unique, offset, size = wanted
         begin = offset - at * PIECE
         self._mount.device.reply(unique, content[begin : begin + size])
-
-

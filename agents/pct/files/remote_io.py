@@ -42,7 +42,7 @@ STATE = 12
     ATTRIBUTES, OPEN_FILE, CREATE_FILE, READ_FILE, WRITE_FILE, SYNC_FILE, RELEASE_FILE, READ_DIRECTORY,
     SET_ATTRIBUTES, MAKE, REMOVE, RENAME, LINK, READ_LINK, ACCESS, SPACE, RESERVE,
 ) = range(13, 30)  # fmt: skip
-#: stat(2) as it travels: inode, size, blocks, mode, links, uid, gid, device, times in ns. OWN_ID is yod's own uid or gid.
+#: stat(2) as it travels: inode, size, blocks, mode, links, uid, gid, device, times in ns. OWN_ID: yod's uid or gid.
 STATUS = struct.Struct("!QQQIIIIQqqq")
 OWN_ID = 0xFFFFFFFF
 #: What SET_ATTRIBUTES sets (bits of agents/pct/files/fuse.py): bits, handle, mode, uid, gid, size, times in ns.

@@ -232,7 +232,11 @@ class Spawner:
         _, _, rank, path, argv, gated, stdin, out, err, _, kept = plan
         _set_wakeup_fd(-1)
         # a change of ids clears the signal at the parent's end: before that is set
-        if _setsid() < 0 or (self.namespaces and not self._enter()) or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
+        if (
+            _setsid() < 0
+            or (self.namespaces and not self._enter())
+            or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0
+        ):
             self._fail(rank, SETUP)
         if _getppid() != self._pid:
             _exit(126)

@@ -1,4 +1,4 @@
-"""The directories of ``--io`` as a file system for the nodes: what the kernels there ask, answered by system calls here.
+"""The directories of ``--io`` as a file system for the nodes: requests of their kernels, answered by system calls.
 
 A name comes with its links already followed by the node's kernel. So here no link is followed and no ``..`` taken:
 each component is opened by the descriptor of the one before it, and nothing leads out of the directory.
@@ -179,8 +179,8 @@ class FileSystem:
             return 0, os.fsencode(os.readlink(name, dir_fd=at))
 
     def _make(self, _key: Key, mode: int, _length: int, data: memoryview) -> Reply:
-        path, _, target = bytes(data).partition(b"\0")
-        directory, name, _ = self._parent(memoryview(path))
+        path, target = _halves(data)
+        directory, name, _ = self._parent(path)
         kind = stat.S_IFMT(mode)
         with directory as at, _AllModes():
             if kind == stat.S_IFDIR:
@@ -203,9 +203,9 @@ class FileSystem:
         return 0, b""
 
     def _two(self, data: memoryview) -> tuple[_Directory, str, _Directory, str]:
-        old, _, new = bytes(data).partition(b"\0")
-        directory, name, _ = self._parent(memoryview(old))
-        other, new_name, _ = self._parent(memoryview(old[: PLACE.size] + new))
+        old, new = _halves(data)
+        directory, name, _ = self._parent(old)
+        other, new_name, _ = self._parent(memoryview(bytes(data[: PLACE.size]) + new))
         return directory, name, other, new_name
 
     def _rename(self, _key: Key, _offset: int, _length: int, data: memoryview) -> Reply:
@@ -384,6 +384,12 @@ class _AllModes:
 
     def __exit__(self, *_: object) -> None:
         os.umask(self._umask)
+
+
+def _halves(data: memoryview) -> tuple[memoryview, bytes]:
+    """A place with a name, and what stands behind the zero byte after it."""
+    name, _, more = bytes(data[PLACE.size :]).partition(b"\0")
+    return data[: PLACE.size + len(name)], more
 
 
 def _error(code: int) -> OSError:
