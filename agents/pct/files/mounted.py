@@ -371,7 +371,14 @@ class MountedDirectory:
         inode, parent = self._inodes[fuse.FORGET_IN.unpack_from(body)[0]], self._inodes[number]
         name = fuse.names(body[fuse.FORGET_IN.size :])[0]
         data = self._name(inode) + b"\0" + self._inodes.path(parent, name)
-        self._after_writes(LINK, 0, 0, data, self._entry(unique, parent, name))
+        entered = self._entry(unique, parent, name)
+
+        def answer(code: int, value: int, data: memoryview) -> None:
+            if not code:
+                self.device.forget_attributes(inode.number)  # it has a link more
+            entered(code, value, data)
+
+        self._after_writes(LINK, 0, 0, data, answer)
 
     def _access(self, unique: int, number: int, body: memoryview) -> None:
         mask = fuse.ACCESS_IN.unpack_from(body)[0]
