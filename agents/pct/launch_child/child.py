@@ -515,6 +515,7 @@ class Launch:
         as_root = self._endpoint.as_root if self._endpoint is not None else None
         self._record = self._host.record(self._load.launcher, as_root)
         self._local.record(self._record)
+        self._local.ranks.enter(self._payload.namespaces)
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
 

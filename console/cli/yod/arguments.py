@@ -194,7 +194,7 @@ WORDS = (
         group=_FILES,
     ),
     Word(
-        "io", "texts", "ranks may open files below DIR here (yodio); DIR:ro only to read; may be given again",
+        "io", "texts", "ranks may open files below DIR here, by their names; DIR:ro: only read; may be given again",
         metavar="DIR", group=_FILES,
     ),
     Word(
