@@ -244,12 +244,6 @@ class StateObject:
         )
         self.commit()
 
-    def arrived(self, counter: int, node: str) -> None:
-        """The object is live on ``node``."""
-        self._write("UPDATE move SET confirmed_at = ? WHERE counter = ?", (time.time(), counter))
-        self.set_meta(host=node)
-        self.commit()
-
     # tasks
 
     def add_array(self, first: int, last: int) -> None:
@@ -561,6 +555,23 @@ class StateObject:
         self._db.execute(f"PRAGMA max_page_count = {max(pages, 16)}")
 
 
+def note_arrival(path: str, counter: int, node: str) -> None:
+    """Note in a copy that has just arrived, and that nobody uses yet, where it is. The caller syncs it. StateError."""
+    db = _connect(path)
+    try:
+        _check_format(db, path)
+        db.execute("PRAGMA journal_mode = memory")
+        db.execute("PRAGMA synchronous = off")
+        db.execute("BEGIN")
+        db.execute("UPDATE move SET confirmed_at = ? WHERE counter = ?", (time.time(), counter))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('host', ?)", (node,))
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise damaged(path, error) from None
+    finally:
+        db.close()
+
+
 def open_for_reading(path: str) -> sqlite3.Connection:
     """A connection that only reads, in a transaction: every answer is of the same moment. StateError.
 
@@ -650,7 +661,9 @@ def sync_directory(directory: str) -> None:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
+    # never made here: between our look and the lock it may have moved to another node
+    address = f"file:{_quoted(path)}?mode=rw"
+    return sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
 
 
 def _quoted(path: str) -> str:

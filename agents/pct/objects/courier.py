@@ -19,7 +19,7 @@ from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE, Decoder, frame
 from agents.wire.messages import OBJECT, check, check_hello, hello
-from redmesh.state import LIMIT, SUFFIX, StateError, is_uuid
+from redmesh.state import LIMIT, SUFFIX, StateError, is_uuid, note_arrival
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ class Arrival:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def finish(self, message: Message) -> None:
-        """All of it is on the disk. AgentError when it is not what was sent; OSError."""
+    def finish(self, message: Message, node: str) -> None:
+        """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
         if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
             raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
+        note_arrival(self.path, self.counter, node)
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -149,7 +150,7 @@ class Courier:
         if arrival is None:
             raise AgentError("nothing was offered", code="invalid")
         try:
-            arrival.finish(message)
+            arrival.finish(message, self._holder.node)
             action = self._holder.store(arrival.uuid, arrival.counter, arrival.path, arrival.sender)
         finally:
             arrival.close()

@@ -111,7 +111,8 @@ class Holder:
     def offer(self, uuid: str, node: str, address: str, job: Optional[StateObject] = None) -> Offer:
         """Begin to send a live object: raise its counter, close its log. ``job``: as its owner has it open. StateError.
 
-        Until :meth:`stop` or :meth:`resume` the caller is its owner.
+        Nothing is recorded but in the object: what is killed while it sends has sent nothing. Until :meth:`stop` the
+        caller is its owner.
         """
         with _Locked(self, uuid) as entry:
             if entry.place.state is not State.LIVE:
@@ -131,8 +132,6 @@ class Holder:
                 if mine:
                     job.close()
                 raise
-            entry.place.state = State.LIVE  # on disk: what is killed while it sends has sent nothing
-            self._write(entry)
             return Offer(job, node, address, entry.place.counter)
 
     def why_not(self, entry: Entry) -> str:
@@ -149,11 +148,10 @@ class Holder:
     def stop(self, offer: Offer) -> None:
         """The receiver has it whole: put it out of every owner's reach here, for good unless the receiver refuses."""
         with _Locked(self, offer.uuid) as entry:
-            entry.place.state = State.OFFERED
+            entry.place = Place(State.OFFERED, max(entry.place.counter, offer.counter))
             if entry.place.handle(Event.CONFIRMED, offer.counter) is not Action.STOP:
                 raise StateError(f"job {offer.uuid} was moved by somebody else meanwhile", "mesh job show")
             os.rename(offer.job.path, offer.job.path + _SENT)
-            sync_directory(self.directory)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
             entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
             self._write(entry)
@@ -191,23 +189,12 @@ class Holder:
                 entry.at = time.time()
                 self._write(entry)
                 os.rename(live + _ARRIVED, live)
-                self._welcome(live, counter)
             elif action is Action.REFUSE:
                 entry.at = time.time()
                 self._write(entry)
                 for ending in (_ARRIVED, _SENT):
                     _unlink(live + ending)
             return action
-
-    def _welcome(self, path: str, counter: int) -> None:
-        try:
-            job = StateObject(path)
-            try:
-                job.arrived(counter, self.node)
-            finally:
-                job.close()
-        except StateError:
-            pass  # no room: it is here all the same, and its row says only that it left
 
     def settled(self, uuid: str, counter: int) -> None:
         """The sender knows that the object is here: what is remembered for its sake need not be."""
@@ -267,6 +254,8 @@ class Holder:
                 entry.place.state = State.ABSENT  # it was purged
         elif entry.place.state in (State.GONE, State.ARRIVED):
             _unlink(path + _SENT)
+        elif entry.place.state is State.DOUBT and os.path.exists(path):
+            os.rename(path, path + _SENT)  # power was lost between the two names
         elif entry.place.state is State.ABSENT and os.path.exists(path):
             entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
         return entry
