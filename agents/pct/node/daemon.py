@@ -258,7 +258,9 @@ class Pct:
     def fork_courier(self, sock: Any, *, known: bool) -> None:
         """Have a child serve a connection about state objects. ``known``: its peer is a daemon of this mesh; others,
         who come with the token of one object, have a part of the helpers."""
-        if self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
+        if self._config.system is not None:
+            self._log.write("refused", reason="system_mode", message="a node of system mode holds no state objects")
+        elif self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
             from agents.pct.objects.courier import be_courier
 
             holder = self._objects()
@@ -288,7 +290,12 @@ class Pct:
 
     def _settle_objects(self) -> None:
         """Have a child ask about objects whose receiver has not been heard, where there are any."""
-        if self._settling or self._ending or not os.path.isdir(os.path.join(self._config.state, "jobs")):
+        if (
+            self._settling
+            or self._ending
+            or self._config.system is not None
+            or not os.path.isdir(os.path.join(self._config.state, "jobs"))
+        ):
             return
         holder = self._objects()
         if not holder.doubtful():
