@@ -38,7 +38,7 @@ class StandIn:
         self._log = Journal(os.path.join(state, "log", f"{name}.jsonl"), name)
         address = os.path.join(run, f"{name}.sock")
         self._host = Host(loop, frozenset(self._nodes), address)
-        self._listener = LaunchListener(loop, self._launch, self._welcome)
+        self._listener = LaunchListener(loop, self._launch, self._welcome, self._welcome)
         self._host.connect = self._pair
         self._server = Server(loop, address, "pct", PCT, self._on_request, name=name)
         self._server.on_accept = self._listener.accept

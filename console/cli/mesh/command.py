@@ -359,6 +359,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("watch", "how far it is, until it ends"),
             ("sql", "ask its object in SQL"),
             ("fetch", "copy its object whole"),
+            ("move", "send its object to another node"),
             ("serve", "status over HTTP, on loopback alone"),
             ("purge", "delete the objects of jobs that have ended"),
         )
@@ -372,12 +373,16 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve"):
+        if name not in ("purge", "fetch", "watch", "serve", "move"):
             one.add_argument("--json", action="store_true", help="for programs")
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
-        one.set_defaults(command=_lazily("job", command))
+        one.set_defaults(command=_lazily("job_move" if name == "move" else "job", command))
+        if name in ("show", "log", "tasks", "watch", "move"):
+            told = "ask this node, not the tracker: also while no CPA and no database answers"
+            one.add_argument("--at", metavar="NODE", help=told)
     made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
     made["sql"].add_argument("query", metavar="QUERY")
+    made["move"].add_argument("node", metavar="NODE")
     made["fetch"].add_argument("file", metavar="FILE")
 
 
