@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from db.schema.install import migrate
 
 from agents.link import trust
 from agents.link.client import Client
@@ -19,7 +20,6 @@ from agents.pct.objects.answers import Question
 from agents.pct.objects.holder import Holder
 from agents.wire.errors import AgentError
 from db.jobs import locations
-from db.schema.install import migrate
 from db.store.store import open_store
 from redmesh.state import StateError, StateObject, new_uuid
 from tests.support.bad_network import BadNetwork
