@@ -13,7 +13,7 @@ DEV := $(VENV)/.dev
 COMPILE := $(PY) -m compileall -q agents console db redmesh simulated
 
 all: $(READY)
-	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
+	@echo "ready: $(VENV)/bin/yod -sz 2 hostname"
 
 $(READY): pyproject.toml redmesh/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) .
@@ -23,7 +23,7 @@ $(DEV): $(READY) pyproject.toml redmesh/version.py constraints.txt
 
 demo: $(READY)
 	@$(COMPILE)
-	@$(PY) demo/run.py
+	@$(VENV)/bin/mesh demo
 
 test: $(DEV)
 	@tools/test.sh $(PY) $(TESTS)

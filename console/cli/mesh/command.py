@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sides(commands)
     _add_replay(commands)
     _add_completion(commands)
+    _add_demo(commands)
     return top
 
 
@@ -85,6 +86,12 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="this command alone")
     completion.set_defaults(command=_lazily("completion", "completion"))
+
+
+def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "show a parallel program on a mesh of its own, and leave nothing behind"
+    demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
+    demo.set_defaults(command=_lazily("demo", "demo"))
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
