@@ -33,6 +33,7 @@ WORDS = (
     Word("unreserve", "flag", "give them back to all", original=True, group=_VERBS),
     Word("NoInquire", "flag", "do not ask", "no-inquire", original=True, group=_VERBS),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
+    Word("version", "flag", "print the version", group="Others"),
     Word("help", "flag", "this page", letter="h", original=True, group="Others"),
     Word("xtrahelp", "flag", "this page, and more about what there is to see and to do", original=True, group="Others"),
 )  # fmt: skip

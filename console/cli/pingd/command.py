@@ -13,6 +13,7 @@ from console.errors import UsageError
 from console.settings import load
 from db.views.viewer import Picture
 from redmesh.sanitise import clean
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def _main(arguments: "Sequence[str]") -> int:
     given = parse(WORDS, arguments, stop=False)
     if "help" in given.values or "xtrahelp" in given.values:
         print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
+        return 0
+    if "version" in given.values:
+        print(f"pingd (Redmesh) {VERSION}")
         return 0
     return _run(given.values, given.rest)
 
