@@ -73,7 +73,7 @@ def test_a_farm_runs_every_task_and_counts_failures(yods: PrivateMesh, tmp_path:
 
 def test_a_sweep_launches_from_python(yods: PrivateMesh) -> None:
     told = yods.run(sys.executable, str(EXAMPLES / "python" / "sweep.py"), check=True).stdout
-    assert sorted(told.splitlines()) == ["100: 0 100 200 300", "10: 0 10 20 30", "1: 0 1 2 3"]
+    assert sorted(told.splitlines()) == ["100: 0 100", "10: 0 10", "1: 0 1"]
 
 
 def test_dask_workers_compute(yods: PrivateMesh) -> None:
