@@ -18,9 +18,11 @@ class ManPagesAndSite(BuildHookInterface):  # type: ignore[type-arg]
         sys.path.insert(0, str(root))
         try:
             from console.cli.mesh.manual import write_pages
+
+            pages = write_pages(root / "build" / "man")
         finally:
             sys.path.remove(str(root))
-        for page in write_pages(root / "build" / "man"):
+        for page in pages:
             build_data["shared_data"][str(page)] = f"share/man/man1/{page.name}"
         if (root / "build" / "site" / "index.html").exists():
             build_data["force_include"][str(root / "build" / "site")] = "redmesh/_rooms/console/site"
