@@ -134,14 +134,16 @@ def _described(name: str, thing: typing.Any, depth: int, *, attribute: bool = Fa
         signature = "" if attribute else str(inspect.signature(thing))
     except (TypeError, ValueError):
         signature = ""
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are texts; defaults stay as they are
     short = name.removeprefix("redmesh.")
-    shown = f"{'class ' if inspect.isclass(thing) else ''}{short}{signature.replace(chr(39), '')}"
+    shown = f"{'class ' if inspect.isclass(thing) else ''}{short}{signature}"
     return [f"{'#' * depth} {name}", "", "```python", shown, "```", "", _prose(inspect.getdoc(thing) or ""), ""]
 
 
 def _prose(text: str) -> str:
     """A docstring as Markdown: ``code`` becomes `code`; what is set off stays set off."""
     parts = []
+    text = re.sub(r":(?:class|func|meth):`([^`]*)`", r"`\1`", text)
     for part in text.replace("``", "`").split("\n\n"):
         lines = part.splitlines()
         indented = bool(lines) and all(line.startswith("    ") for line in lines)
@@ -155,8 +157,20 @@ def events_reference() -> str:
 
     lines = [
         "# Events", "",
-        "`yod -json` writes one JSON object a line; a `redmesh.Launch` gives the same as objects",
-        "([from Python](python.md), [yod](yod.md)). A reader ignores events and fields it does not know.", "",
+        "`yod -json` writes one JSON object a line: `event` is its kind, `at` the time in seconds UTC, and each kind",
+        "has fields of its own ([protocol](protocol.md#yod-and-its-observers)). A reader ignores kinds and fields it",
+        "does not know.", "",
+        "```json",
+        '{"event":"allocated","at":1795392052.13,"launcher":9,"partition":9,"command":"./a.out","size":2,'
+        '"nodes":[{"name":"n0","processors":[0,1]}]}',
+        '{"event":"started","at":1795392052.24,"ranks":[[4583,"n0"],[4584,"n0"]]}',
+        '{"event":"output","rank":1,"stream":"stdout","data":"eAo="}',
+        '{"event":"exit","at":1795392052.29,"rank":0,"node":"n0","status":0,"signal":0,"core":false,'
+        '"elapsed_s":0.0091,"by_yod":false}',
+        '{"event":"end","at":1795392052.30,"exit_status":1,"elapsed_s":0.161}',
+        "```", "",
+        "A `redmesh.Launch` gives the same as objects of these classes ([from Python](python.md)); `kind`, `at` and",
+        "`fields` (the JSON object) are in all of them.", "",
     ]  # fmt: skip
     for name in redmesh.__all__:
         thing = getattr(redmesh, name)

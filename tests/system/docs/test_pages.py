@@ -12,7 +12,7 @@ from tests.support.mpis import ROOT
 
 #: Blocks that need hosts, Slurm or a whole installation are ```console, not ```sh; the page says what runs them.
 PAGES = ("docs/tutorial.md", *(f"examples/{name}/README.md" for name in ("farm", "hello", "mandelbrot", "python")))
-MPI_PAGES = tuple(f"examples/{name}/README.md" for name in ("ring", "heat", "coupled", "deadlock"))
+MPI_PAGES = tuple(f"examples/{name}/README.md" for name in ("ring", "heat", "coupled", "deadlock")) + ("docs/mpi.md",)
 
 
 class Block:
@@ -38,6 +38,7 @@ def run_page(mesh: PrivateMesh, page: str) -> None:
     assert blocks, f"{page} has no commands"
     where = mesh.work / page.replace("/", "-")
     shutil.copytree((ROOT / page).parent, where) if page.startswith("examples/") else where.mkdir()
+    (where / "examples").symlink_to(ROOT / "examples")
     for block in blocks:
         keep = f'\necho "$PWD $OLDPWD" > {mesh.home}/where'
         done = mesh.run("bash", "-eu", "-o", "pipefail", "-c", block.commands + keep, cwd=where, timeout_s=60)
