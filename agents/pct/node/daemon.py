@@ -27,12 +27,12 @@ from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-AGENT = "0.1.0"
 MOST_HELPERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
@@ -207,7 +207,7 @@ class Pct:
             "address": self._address,
             "pid": os.getpid(),
             "processors": len(config.processors),
-            "agent": AGENT,
+            "agent": VERSION,
         }
 
     def _welcome(self, sock: socket.socket) -> None:
