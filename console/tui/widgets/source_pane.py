@@ -89,7 +89,7 @@ class SourcePane(ScrollView, can_focus=False):
 
     @property
     def _gutter(self) -> int:
-        return self._room + len(str(self._text.first + len(self._text.lines))) + 4
+        return self._room + len(str(self._text.first + len(self._text.lines) - 1)) + 4
 
     def render_line(self, y: int) -> Strip:
         """Ranks, number, code; the marked line has a sign and another ground."""
@@ -108,7 +108,7 @@ class SourcePane(ScrollView, can_focus=False):
         ranks = self._ranks.get(number, "")
         if len(ranks) > _WIDEST_RANKS:
             ranks = ranks[: _WIDEST_RANKS - 1] + "…"
-        digits = len(str(self._text.first + len(self._text.lines)))
+        digits = len(str(self._text.first + len(self._text.lines) - 1))
         gutter = [
             Segment(f"{ranks:>{self._room}} ", ground + self._look("ranks")),
             Segment("▶" if here else " ", ground + self._look("ranks")),
