@@ -148,10 +148,14 @@ class Pct:
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
         # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
-        from agents.pct.multiuser.system_mode import pay_epilog, sweep_all
+        from agents.pct.multiuser.prolog_epilog import pay_epilog
+        from agents.pct.multiuser.system_mode import sweep_all
+
+        mode = config.system
 
         def on_cleared(launcher: int) -> None:
-            pid = pay_epilog(config.system, owed_epilog(config.run, config.node, launcher), config.node, launcher)
+            owed = owed_epilog(config.run, config.node, launcher)
+            pid = pay_epilog(mode.epilog, mode.patience_s, owed, config.node, launcher)
             if pid:
                 self._log.write("epilog", launcher=launcher, behind="a launch child that was killed")
                 self._hosted.add_helper(pid)

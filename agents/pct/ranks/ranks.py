@@ -22,8 +22,8 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
+    from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.options import RunOptions
-    from agents.pct.launch.rank_environment import OwnVariables
 
     class RankEvents(Protocol):
         """What becomes of ranks."""

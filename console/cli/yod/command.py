@@ -144,7 +144,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
 def _refine(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
     """The options that few use, each read by a module that is loaded for it."""
     if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
-        from console.cli.yod.extra_options import extend
+        from console.cli.yod.nodes_and_ranks import extend
 
         extend(request, given, programs)
     if not OUTPUT.isdisjoint(given):
@@ -170,7 +170,7 @@ def _programs(
         if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
             raise
-        from console.cli.yod.extra_options import load_file
+        from console.cli.yod.nodes_and_ranks import load_file
 
         programs = load_file(rest, given, wanted)
         if programs is None:
@@ -373,7 +373,7 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
 
 def _signal(settings: Settings, name: str, rest: list[str]) -> int:
     from console.launch.attach.client import send_signal
-    from console.launch.options.signals import signal_number
+    from console.launch.options.signal_names import signal_number
 
     if not 1 <= len(rest) <= 2 or not rest[0].isdigit():
         raise UsageError(
