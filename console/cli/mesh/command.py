@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    if options.quiet:
+    if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: what this command prints is its result", "write it into a file")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -100,7 +100,12 @@ def _add_common(above: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
-                below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
+                own = [one for one in below._actions if "--quiet" in one.option_strings]
+                for one in own:  # it has a meaning of its own there
+                    one.default = argparse.SUPPRESS
+                    below.set_defaults(own_quiet=True)
+                if not own:
+                    below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
                 _add_common(below)
 
 

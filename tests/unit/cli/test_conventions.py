@@ -20,7 +20,8 @@ NO_FACTS = {
     "mesh console", "mesh record", "mesh serve", "mesh debug", "mesh partition destroy", "mesh mode", "mesh reserve",
     "mesh unreserve", "mesh drain", "mesh resume", "mesh side set", "mesh completion", "mesh demo", "mesh docs",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
-    "mesh job purge",
+    "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
+    "mesh retry", "mesh wait",
 }  # fmt: skip
 
 
