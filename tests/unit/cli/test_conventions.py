@@ -53,6 +53,13 @@ def test_quiet_does_not_swallow_a_result() -> None:
     assert (done.returncode, done.stdout) == (2, "") and "--quiet does not fit" in done.stderr
 
 
+def test_a_subcommand_may_have_a_quiet_of_its_own() -> None:
+    for words in (["submit", "--quiet", "true"], ["--quiet", "submit", "true"]):
+        given = parser().parse_args(words)
+        assert given.quiet and given.own_quiet, "what it prints is not swallowed"
+    assert not parser().parse_args(["submit", "true"]).quiet
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "mesh"])
 def test_version(command: str) -> None:
     done = subprocess.run([BIN / command, "--version"], capture_output=True, text=True)
