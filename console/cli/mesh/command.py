@@ -120,12 +120,12 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
     about = "show a parallel program on a mesh of its own, and leave nothing behind"
     demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
-    demo.set_defaults(command=_lazily("demo", "demo"))
+    demo.set_defaults(command=_lazily("demo", "demo"), result=True)
     about = "open the documentation in a browser; nothing is fetched"
     docs = commands.add_parser("docs", help=about, description=f"{about.capitalize()}.")
     docs.add_argument("page", metavar="PAGE", nargs="?", default="index", help="like tutorial, yod, troubleshooting")
     docs.add_argument("--print", dest="print_only", action="store_true", help="print the address; open nothing")
-    docs.set_defaults(command=_lazily("docs", "docs"))
+    docs.set_defaults(command=_lazily("docs", "docs"), result=True)
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
