@@ -394,6 +394,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
                         " JOB:any: when it has ended; may be given again")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
     submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
+    submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor
     submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
     submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
     submit.add_argument("--json", action="store_true", help="for programs")

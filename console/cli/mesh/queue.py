@@ -14,7 +14,7 @@ from typing import Any
 from agents.job.dependencies import Unmet, unmet
 from agents.job.description import META, Description
 from agents.job.description import read as read_description
-from agents.job.start import start_dependents, start_owner
+from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, summary, uuids
@@ -28,6 +28,8 @@ from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, State
 
 _LOOK_S = 0.5
 _WIDTH = 200
+#: Characters of a task's line: what Linux takes as one argument of a program has 128 KiB.
+_LONGEST = 32_000
 
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
@@ -35,7 +37,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if options.array and options.tasks:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
-    if not words and not options.tasks:
+    if not words and not options.tasks and not options.functions:
         raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
@@ -50,11 +52,14 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
+    if options.functions:
+        described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
     path = submit(settings, described, () if inputs is not None else ranges, inputs, user=user(), hold=options.hold)
     uuid = os.path.basename(path)[:36]
     if options.json:
-        print(json.dumps({"uuid": uuid, "path": path}), flush=True)
+        told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
+        print(json.dumps(told), flush=True)
     else:
         print(uuid, flush=True)
     if not options.wait:
@@ -86,9 +91,11 @@ def _lines(name: str) -> Iterator[str]:
 
 def _stripped(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        text = line.rstrip("\n")
+        text = line.rstrip("\n").encode("utf-8", "replace").decode()
+        if len(text) > _LONGEST:
+            raise UsageError(f"--tasks: a line of {len(text):,} characters", "a program takes no longer argument")
         if text.strip():
-            yield text.encode("utf-8", "replace").decode()
+            yield text
 
 
 # the queue
