@@ -55,22 +55,18 @@ def tasks() -> list[Row]:
 
 def _hyperqueue() -> Callable[[], float] | None:
     """Seconds of one run by HyperQueue's Python API, which has no arrays."""
-    python = PEERS / "venv" / "bin" / "python"
-    for candidate in (str(python), sys.executable):
-        if not Path(candidate).exists():
-            continue
-        if subprocess.run([candidate, "-c", "import hyperqueue"], capture_output=True).returncode == 0:
+    venv = PEERS / "venv" / "bin" / "python"
+    python = str(venv) if venv.exists() else sys.executable
+    if subprocess.run([python, "-c", "import hyperqueue"], capture_output=True).returncode:
+        print("no HyperQueue here", file=sys.stderr)
+        return None
 
-            def run() -> float:
-                done = subprocess.run(
-                    [candidate, str(PEERS / "hq_bench.py"), str(TASKS), "1", "2"], capture_output=True, text=True,
-                    check=True,
-                )  # fmt: skip
-                return TASKS / float(done.stdout.split(" = ")[1].split()[0])
+    def run() -> float:
+        command = [python, str(PEERS / "hq_bench.py"), str(TASKS), "1", "2"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return TASKS / float(done.stdout.split(" = ")[1].split()[0])
 
-            return run
-    print("no HyperQueue here", file=sys.stderr)
-    return None
+    return run
 
 
 def _array(one: PrivateMesh) -> list[Row]:
