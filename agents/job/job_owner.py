@@ -168,6 +168,7 @@ class JobOwner:
         def record(job: StateObject) -> None:
             request = self._requests[grant.number - 1]
             job.answered(request, "acknowledged")
+            job.set_meta(trouble=None)
             for node in grant.nodes:
                 numbers = sorted(node["processors"])
                 job.granted(request, str(node["name"]), ",".join(map(str, numbers)), len(numbers))
@@ -180,6 +181,8 @@ class JobOwner:
                 job.freed(request=self._requests[grant.number - 1])
             else:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
+                if grant.waits and not grant.stopping:
+                    job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again: a node may come back
             if grant.allocated and grant.process.returncode and not self._ending:
                 job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {'; '.join(grant.words)}")
 

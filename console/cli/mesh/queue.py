@@ -160,7 +160,7 @@ def _state(job: dict[str, Any], described: dict[str, Any]) -> str:
     if job.get("held"):
         return "held"
     if not job.get("owner_lost"):
-        return str(job["state"])
+        return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
     if _waits(job, described):
         return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
