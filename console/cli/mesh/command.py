@@ -411,6 +411,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
         elif name == "resume":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
+            one.add_argument("--json", action="store_true", help="for programs: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
         if name not in ("purge", "fetch", "watch", "serve", "move", "resume"):
@@ -458,6 +459,8 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
         if name == "purge":
             one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        if name == "wait":
+            one.add_argument("--json", action="store_true", help="for programs: each job as mesh queue has it")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
 
 

@@ -201,7 +201,11 @@ def _time(seconds: float | None) -> str:
 
 def wait(settings: Settings, options: argparse.Namespace) -> int:
     """Wait for the end of jobs; 0 when every task of all of them is done."""
-    return max(_wait(find(settings, name), quiet=options.quiet) for name in options.jobs)
+    paths = [find(settings, name) for name in options.jobs]
+    status = max(_wait(path, quiet=options.quiet or options.json) for path in paths)
+    if options.json:
+        print(json.dumps([_row(summary(path)) for path in paths]))
+    return status
 
 
 def _wait(path: str, *, quiet: bool) -> int:
@@ -314,11 +318,10 @@ def _retry(path: str, job: dict[str, Any]) -> None:
 def resume(settings: Settings, options: argparse.Namespace) -> int:
     """Go on with jobs whose owner was lost: with all of them where none is named."""
     found = resumable(settings)
-    if not options.jobs and not found:
+    if not options.jobs and not found and not options.json:
         print("no job can be resumed", file=sys.stderr)
-        return 0
     named = {find(settings, name) for name in options.jobs}
-    status = 0
+    status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
             why = "has ended" if job["state"] in ENDED else "is owned by a process that runs"
@@ -326,7 +329,11 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             status = 1
             continue
         start_owner(job["path"])
-        print(job["uuid"])
+        resumed.append(job["uuid"])
+    if options.json:
+        print(json.dumps(resumed))
+    elif resumed:
+        print("\n".join(resumed))
     return status
 
 

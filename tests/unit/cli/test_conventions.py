@@ -20,7 +20,7 @@ NO_FACTS = {
     "mesh console", "mesh record", "mesh serve", "mesh debug", "mesh partition destroy", "mesh mode", "mesh reserve",
     "mesh unreserve", "mesh drain", "mesh resume", "mesh side set", "mesh completion", "mesh demo", "mesh docs",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
-    "mesh job purge",
+    "mesh job move", "mesh job purge", "mesh purge", "mesh cancel", "mesh hold", "mesh release", "mesh retry",
 }  # fmt: skip
 
 
