@@ -19,6 +19,7 @@ from tests.bench import (
     placing,
     scaling,
     streaming,
+    tasks,
 )
 from tests.bench.ratios import show
 
@@ -49,6 +50,8 @@ SECTIONS = {
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,
     "managers": managers.managers,
+    "tasks": tasks.tasks,
+    "functions": tasks.functions,
     "attacked": attacked.attacked,
 }
 

@@ -416,6 +416,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
         elif name == "resume":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
+            one.add_argument("--json", action="store_true", help="for programs: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
         if name not in ("purge", "fetch", "watch", "serve", "move", "resume"):
@@ -441,6 +442,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
                         " JOB:any: when it has ended; may be given again")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
     submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
+    submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor
     submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
     submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
     submit.add_argument("--json", action="store_true", help="for programs")
@@ -450,7 +452,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     queue = commands.add_parser("queue", help="jobs that have not ended", description="Jobs that have not ended.")
     queue.add_argument("--all", action="store_true", help="also jobs that have ended")
     queue.add_argument("--json", action="store_true", help="for programs")
-    queue.set_defaults(command=_lazily("queue", "show_queue"))
+    queue.set_defaults(command=_lazily("queue", "show_queue"), result=True)
     for name, about in (
         ("wait", "return when jobs have ended; status 0 when every task is done"),
         ("cancel", "end jobs"),
@@ -465,6 +467,8 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "purge":
             one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        if name == "wait":
+            one.add_argument("--json", action="store_true", help="for programs: each job as mesh queue has it")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
 
 
