@@ -13,7 +13,7 @@ from agents.cpa.credentials import Issuing
 from agents.cpa.permissions import Denied, Rights, account_name, uid_of, user_name
 from agents.cpa.placement import registry as placement
 from agents.cpa.placement.registry import Choosing
-from agents.cpa.shape import shape_of, size_of
+from agents.cpa.task_request import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place

@@ -21,7 +21,9 @@ else:
 PROTOCOL = 2
 OLDEST = 1  # the oldest number that this build still works with
 
-ROLES = frozenset(("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod"))
+ROLES = frozenset(
+    ("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod", "object")
+)
 
 _int, _str, _list, _dict, _bool = (int,), (str,), (list,), (dict,), (bool,)
 _num = (int, float)
@@ -175,6 +177,18 @@ PCT: Dict[str, Shape] = {
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
     "trust": _shape(files=_dict),
+}
+
+#: What a node is asked about the state objects of jobs, by a connection in the role ``object``
+#: (agents/pct/objects/courier.py). Bytes of an object follow ``offer`` in frames of kind FILE.
+OBJECT: Dict[str, Shape] = {
+    "offer": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
+    "sent": _shape(uuid=_str, counter=_int, digest=_str),
+    "take": _shape(uuid=_str, counter=_int),
+    "settled": _shape(uuid=_str, counter=_int),
+    "move": _shape(uuid=_str, node=_str, address=_str),
+    "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
+    "held": _shape(),
 }
 
 #: What a launch child tells the PMIx server of its machine.

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 
-from agents.link.lean import Socket, socket
+from agents.link.lean import socket
 from agents.link.loop import READ
 from agents.pct.mpi.fences import CHUNK, Exchange, TooMuch
 from agents.pct.mpi.name_service import NameService
 from agents.pct.mpi.pmi import Client, Do, World
 from agents.pct.mpi.pmi_syntax import PmiError
 from agents.pct.mpi.process_mapping import host_of, mapping
-from agents.wire.address import parse
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -471,24 +470,6 @@ class PmiServer:
             self._tree.up.flush(control(message))
 
     _DO: Dict[Do, Any] = {Do.SEND: _send, Do.ENTER: _enter, Do.ASK: ask, Do.ABORT: _aborted, Do.NOTE: _noted}
-
-
-def choose_master(address: str, launcher: int) -> List[Any]:
-    """Where the ranks may meet: this node's address, and a port that is free here now; and a word no launch had before.
-
-    Below the ports that the kernel gives out by itself, and another one for the next launches.
-    """
-    once = os.urandom(6).hex()
-    host = "127.0.0.1" if address.startswith("/") else parse(address).host
-    for turn in range(64):
-        port = 20_000 + (launcher * 7 + turn * 97) % 12_000
-        with Socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            try:
-                sock.bind(("", port))
-                return [host, port, once]
-            except OSError:
-                continue
-    return [host, 0, once]
 
 
 def _signal_name(number: int) -> str:

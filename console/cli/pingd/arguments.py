@@ -49,6 +49,7 @@ WORDS = (
     Word("PBSlist", "flag", "not here: mesh partition list", original=True, group=_GONE),
     Word("Debug", "flag", "not here: mesh status, and the daemons' logs", original=True, group=_GONE),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
+    Word("version", "flag", "print the version", group="Others"),
     Word("help", "flag", "this page", letter="h", original=True, group="Others"),
     Word("xtrahelp", "flag", "this page, and more about what there is to see and to do", original=True, group="Others"),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from console.errors import UsageError
 from console.settings import load
 from db.views.viewer import Picture
 from redmesh.sanitise import clean
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def _main(arguments: "Sequence[str]") -> int:
     for word in REFUSED.keys() & given.values.keys():
         why, instead = REFUSED[word]
         raise UsageError(f"-{word}: {why}", instead)
+    if "version" in given.values:
+        print(f"pingd (Redmesh) {VERSION}")
+        return 0
     return _run(given.values, given.rest)
 
 

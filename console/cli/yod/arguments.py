@@ -194,7 +194,7 @@ WORDS = (
         group=_FILES,
     ),
     Word(
-        "io", "texts", "ranks may open files below DIR here (yodio); DIR:ro only to read; may be given again",
+        "io", "texts", "ranks may open files below DIR here, by their names; DIR:ro: only read; may be given again",
         metavar="DIR", group=_FILES,
     ),
     Word(
@@ -211,6 +211,10 @@ WORDS = (
     ),
     Word("keep", "flag", "never delete that state object", group=_LOOK),
     Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
+    Word(
+        "worker-of", "text", "the ranks are workers of a job of mesh submit, whose owner listens at this socket",
+        metavar="PATH", group="Others",
+    ),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
@@ -244,6 +248,7 @@ EXTRAS = frozenset(
         "state",
         "keep",
         "purge",
+        "worker-of",
     ]
 )
 #: Words about how the ranks are run (console/launch/options/run.py).

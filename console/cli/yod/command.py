@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _NULL_DEVICE = os.makedev(1, 3)
+#: Words with which ranks get yodio and what is beside it.
+_YODIO = {"io", "state", "worker-of"}
 #: Words that StdioOptions have or not.
 _PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
@@ -164,7 +166,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bo
 def _refine(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
     """The options that few use, each read by a module that is loaded for it."""
     if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
-        from console.cli.yod.extra_options import extend
+        from console.cli.yod.nodes_and_ranks import extend
 
         extend(request, given, programs)
     if not OUTPUT.isdisjoint(given):
@@ -195,7 +197,7 @@ def _programs(
         programs = programs_of(rest, given, wanted) if joined(rest) else None
     if programs is not None:
         return programs[0].path, programs
-    environ = os.environb if "io" not in given and "state" not in given else _with_yodio()
+    environ = _with_yodio() if _YODIO & given.keys() else os.environb
     try:
         return find(rest[0], environ, quiet="quiet" in given or "batch" in given), None
     except ConsoleError as error:
@@ -337,6 +339,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     daemons = Daemons(run, settings.state_dir, rca, cpa)
     engine = Engine(loop, request, daemons, allocation, make, on_running, features)
     if request.state is not None:
+        if request.state.socket:
+            from console.launch.features.workers import run_for_job
+
+            return run_for_job(engine, engine.run, request.state)
         from console.launch.features.state import run_recorded
 
         return run_recorded(engine, engine.run, loop, request, settings)
@@ -411,7 +417,7 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
 
 def _signal(settings: Settings, name: str, rest: list[str]) -> int:
     from console.launch.attach.client import send_signal
-    from console.launch.options.signals import signal_number
+    from console.launch.options.signal_names import signal_number
 
     if not 1 <= len(rest) <= 2 or not rest[0].isdigit():
         raise UsageError(

@@ -11,7 +11,7 @@ import time
 from agents.wire.frames import CONTROL, FILE, STDERR, STDOUT
 from console.launch.features.feature import Feature
 from console.launch.options.request import forwarded
-from console.launch.options.signals import signal_name
+from console.launch.options.signal_names import signal_name
 from console.launch.states import TRANSITIONS, Event, State
 from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean

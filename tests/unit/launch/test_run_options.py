@@ -12,7 +12,8 @@ from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT, Decoder, split_output
 from console.errors import UsageError
 from console.launch.events.spool import SpoolFront
-from console.launch.options.output import TOPICS, duration, read, size
+from console.launch.options.limits import duration
+from console.launch.options.output import TOPICS, read, size
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation.free import Machine
-from db.allocation.shape import Segment, Shape
+from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Invalid
 
 #: A load file of more lines than any machine has processors is a mistake.
