@@ -100,7 +100,8 @@ def _add_common(above: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
-                below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
+                if "--quiet" not in below._option_string_actions:
+                    below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
                 _add_common(below)
 
 
