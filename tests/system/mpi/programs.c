@@ -1,10 +1,22 @@
 /* Point-to-point and collective MPI, one line a rank for each: what a launcher must not change. */
 #include <mpi.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, size;
+
+static void say(const char *format, ...) /* in one write: no launcher can mix it with another rank's */
+{
+    char line[256];
+    va_list values;
+    va_start(values, format);
+    if (write(1, line, vsnprintf(line, sizeof line, format, values)) < 0)
+        exit(99);
+    va_end(values);
+}
 
 static void ring(void)
 {
@@ -12,7 +24,7 @@ static void ring(void)
     for (step = 0; step < size; step++)
         MPI_Sendrecv_replace(&token, 1, MPI_INT, (rank + 1) % size, 1, (rank + size - 1) % size, 1, MPI_COMM_WORLD,
                              MPI_STATUS_IGNORE);
-    printf("ring %d: %d\n", rank, token);
+    say("ring %d: %d\n", rank, token);
 }
 
 static void any(void)
@@ -28,13 +40,14 @@ static void any(void)
         MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
         sum += number * (status.MPI_SOURCE == status.MPI_TAG);
     }
-    printf("any: %d\n", sum);
+    say("any: %d\n", sum);
 }
 
 static void large(void)
 {
     int count = 1 << 18, at, peer = rank ^ 1, wrong = 0, *out, *in;
     MPI_Request requests[2];
+    MPI_Status statuses[2];
     if (peer >= size)
         return;
     out = malloc(count * sizeof *out);
@@ -43,10 +56,10 @@ static void large(void)
         out[at] = rank * 7 + at;
     MPI_Irecv(in, count, MPI_INT, peer, 2, MPI_COMM_WORLD, &requests[0]);
     MPI_Isend(out, count, MPI_INT, peer, 2, MPI_COMM_WORLD, &requests[1]);
-    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    MPI_Waitall(2, requests, statuses);
     for (at = 0; at < count; at++)
         wrong += in[at] != peer * 7 + at;
-    printf("large %d: %d wrong\n", rank, wrong);
+    say("large %d: %d wrong\n", rank, wrong);
 }
 
 static void collectives(void)
@@ -66,9 +79,9 @@ static void collectives(void)
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
     MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, half);
     MPI_Barrier(MPI_COMM_WORLD);
-    printf("collectives %d: %d %d %d %d %d\n", rank, word, most, prefix, back[size - 1], sum);
+    say("collectives %d: %d %d %d %d %d\n", rank, word, most, prefix, back[size - 1], sum);
     if (!rank)
-        printf("total %.6f\n", total);
+        say("total %.6f\n", total);
 }
 
 int main(int argc, char **argv)
@@ -76,12 +89,11 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    setvbuf(stdout, NULL, _IOLBF, 1 << 16);
     ring();
     any();
+    MPI_Barrier(MPI_COMM_WORLD); /* any tag would be one of these too */
     large();
     collectives();
-    fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
     if (argc > 1 && !strcmp(argv[1], "abort") && rank == size - 1)
         MPI_Abort(MPI_COMM_WORLD, 7);
