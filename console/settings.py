@@ -263,7 +263,7 @@ def state_directory(environ: Mapping[str, str]) -> str:
 
 
 def home_directory(environ: Mapping[str, str]) -> str:
-    """``$HOME``; where a job has none (or one that is no whole path) the account's home directory; "" without either."""
+    """``$HOME``; where a job has none, or no whole path, the account's home directory; "" without either."""
     home = environ.get("HOME", "")
     if home.startswith("/"):
         return home

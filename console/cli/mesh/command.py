@@ -100,8 +100,7 @@ def _add_common(above: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
-                if "--quiet" not in below._option_string_actions:
-                    below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
+                below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
                 _add_common(below)
 
 
