@@ -210,7 +210,7 @@ class Images:
             except OSError as error:
                 self._refuse(
                     f"{node}: {message}; nor can it go by the parallel file system: {error.filename}: {error.strerror}",
-                    "PARALLEL_FILE_SYSTEM names a directory that every node has",
+                    "make room there, or let PARALLEL_FILE_SYSTEM name a directory that every node has",
                 )
                 return
             self._say(f"{node}: {message}: {file.name} goes by the parallel file system, {where}")
