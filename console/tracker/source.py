@@ -18,8 +18,10 @@ from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, find
+from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from db.errors import StoreError
+from db.views.daemon_reads import UDP
 from db.views.viewer import open_viewer
 from redmesh import state
 from redmesh.state import SUFFIX, is_uuid
@@ -106,7 +108,7 @@ def _moved_from_here(settings: Settings, text: str) -> str:
 
 
 def _tracked(settings: Settings, uuid: str) -> Source:
-    entry = Holder(directory_of(settings.state_dir), settings.login).entry(uuid)
+    entry = Holder(directory_of(settings.state_dir), login_name(settings)).entry(uuid)
     try:
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
     except (AgentError, ConsoleError):
@@ -165,6 +167,8 @@ def address_of(settings: Settings, node: str) -> str:
         except (OSError, ValueError):
             known = {}
     address = str(known.get(node, ""))
+    if address.startswith(UDP):
+        raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:
         raise ConsoleError(f"no address of node {node!r} is known", "mesh status lists the nodes; tls://HOST:PORT/NODE")
     _trusted(settings, address)

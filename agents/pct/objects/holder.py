@@ -91,9 +91,10 @@ class Holder:
         return sorted(name for name in names if is_uuid(name))
 
     def doubtful(self) -> List[str]:
-        """Those that stand still until their receiver is heard."""
+        """Those that stand still until their receiver is heard, and whose receiver can be asked."""
         ending = SUFFIX + _SENT
-        return sorted(name[: -len(ending)] for name in self._names() if name.endswith(ending))
+        found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
+        return sorted(uuid for uuid in found if self.entry(uuid).address)
 
     def _names(self) -> List[str]:
         try:

@@ -78,6 +78,12 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     assert get(mesh, "n2", f"/job/{job}/log", secret)[0] == 200
     assert get(mesh, "n2", f"/job/{job}/log", "x" * 48)[0] == 403
     assert get(mesh, "n2", f"/job/{job}?wait=x", secret)[0] == 400
+    # back to where its job can be gone on with
+    keeper = json.loads((mesh.home / "state" / "redmesh" / "keeper.json").read_text())
+    mesh.run("mesh", "job", "move", job, keeper["login"], check=True)
+    assert hidden.parents[1].joinpath(hidden.name).exists() and not hidden.exists()
+    assert mesh.json("mesh", "job", "show", job)["counter"] == 4
+    assert mesh.run("mesh", "job", "move", job, "n1", check=True).stdout.count("(move 5,")
 
 
 def test_watch_wakes_when_the_owner_commits(mesh: TlsMesh, job: str) -> None:
