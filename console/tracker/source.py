@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from agents.job.changes import wait_for_change
-from agents.job.http_query import Answer, answer
+from agents.job.http_query import Answer, answer, refused
 from agents.link import trust
 from agents.link.client import Client
 from agents.pct.objects.answers import Question
@@ -95,6 +95,32 @@ def source(settings: Settings, text: str, at: str = "") -> Source:
         if not is_uuid(uuid):
             raise ConsoleError(error.message, f"{error.hint}; a job elsewhere is named by its whole UUID") from None
     return _tracked(settings, uuid)
+
+
+class Proxy:
+    """Answers about jobs of other hosts, for browsers of this one (``mesh job serve``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: dict[str, str] = {}  # where each job was found last
+
+    def ask(self, uuid: str, what: str, query: dict[str, str], known: str, wait_s: float) -> Answer:
+        """The answer of the node that holds the object."""
+        try:
+            if uuid not in self._known:
+                found = source(self._settings, uuid)
+                if found.path:  # of a node of this host
+                    if known:
+                        wait_for_change(found.path, known, wait_s)
+                    return answer(found.path, what, query, known)
+                self._known[uuid] = found.address
+            told, self._known[uuid] = Question(uuid, what, query, known, wait_s).follow(self._known[uuid])
+            if told.status != 404:
+                return told
+        except (AgentError, ConsoleError) as error:
+            told = refused(404, error.message, error.hint)
+        self._known.pop(uuid, None)
+        return told
 
 
 def _moved_from_here(settings: Settings, text: str) -> str:

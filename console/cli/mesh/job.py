@@ -13,9 +13,9 @@ from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, find, opened, places, summary, uuids
 from console.settings import Settings
-from console.tracker.source import source
+from console.tracker.source import Proxy, source
 from redmesh.sanitise import clean
-from redmesh.state import SUFFIX, job_path, owned
+from redmesh.state import job_path, owned
 
 _WIDTH = 200
 
@@ -195,7 +195,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     from console.jobs.web import server
 
     try:
-        made, token = server(directory_of(settings.state_dir), options.port)
+        made, token = server(directory_of(settings.state_dir), options.port, Proxy(settings).ask)
     except OSError as error:
         raise ConsoleError(
             f"port {options.port} cannot be listened on: {error.strerror}", "--port 0 takes any"
@@ -203,7 +203,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     address = f"http://127.0.0.1:{made.server_address[1]}"
     print(f"{address}/?token={token}", flush=True)
     for uuid in options.jobs:
-        name = os.path.basename(find(settings, uuid)).removesuffix(SUFFIX)
+        name = source(settings, uuid).uuid
         print(f"{address}/job/{name}/page?token={token}", flush=True)
     try:
         made.serve_forever()
