@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from agents.pct.objects.holder import Holder
+from agents.pct.objects.holder import PART, Holder
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from redmesh.state import LIMIT, SUFFIX, is_uuid, note_arrival
@@ -20,7 +20,7 @@ class Arrival:
         if not is_uuid(self.uuid) or not 0 < self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
             raise AgentError("that is no offer of a state object", code="invalid")
         os.makedirs(holder.directory, 0o700, exist_ok=True)
-        self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}.part-{os.getpid()}")
+        self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._digest = hashlib.sha256()
 
