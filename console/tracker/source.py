@@ -13,6 +13,8 @@ from agents.link import trust
 from agents.link.client import Client
 from agents.pct.objects.answers import Question
 from agents.pct.objects.holder import Holder
+from agents.pct.objects.sender import ask_again
+from agents.pct.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
@@ -24,7 +26,7 @@ from db.errors import StoreError
 from db.views.daemon_reads import UDP
 from db.views.viewer import open_viewer
 from redmesh import state
-from redmesh.state import SUFFIX, is_uuid
+from redmesh.state import SUFFIX, StateError, is_uuid
 
 _WAIT_S = 25.0
 
@@ -134,7 +136,18 @@ def _moved_from_here(settings: Settings, text: str) -> str:
 
 
 def _tracked(settings: Settings, uuid: str) -> Source:
-    entry = Holder(directory_of(settings.state_dir), login_name(settings)).entry(uuid)
+    holder = Holder(directory_of(settings.state_dir), login_name(settings))
+    try:
+        entry = holder.entry(uuid)
+        if entry.place.state is State.DOUBT:  # of a mesh job move that ended before its answer came
+            _trusted(settings, entry.address)
+            ask_again(holder, uuid)
+            entry = holder.entry(uuid)
+        here = holder.readable(uuid)
+    except StateError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    if here:
+        return Source(uuid, here)
     try:
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
     except (AgentError, ConsoleError):

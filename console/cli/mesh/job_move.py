@@ -9,6 +9,7 @@ from agents.link.client import Client
 from agents.pct.objects.holder import Holder
 from agents.pct.objects.receiver import fetch
 from agents.pct.objects.sender import move as send
+from agents.pct.objects.states import State
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of
@@ -82,6 +83,9 @@ def _sent(settings: Settings, found: Source, node: str, address: str) -> dict[st
         with Client(found.address, "object", _LONGEST_S) as client:
             return client.call({"op": "move", "uuid": found.uuid, "node": node, "address": address})
     holder = Holder(directory_of(settings.state_dir), login_name(settings))
+    entry = holder.entry(found.uuid)
+    if entry.place.state is State.DOUBT:
+        raise StateError(holder.why_not(entry), "mesh job show asks again")
     if holder.path(found.uuid) != found.path:
         raise ConsoleError(
             f"{found.path} is not an object of this mesh's login processor", "name the job by its UUID", exit_status=1
