@@ -187,6 +187,9 @@ OBJECT: Dict[str, Shape] = {
     "take": _shape(uuid=_str, counter=_int),
     "settled": _shape(uuid=_str, counter=_int),
     "move": _shape(uuid=_str, node=_str, address=_str),
+    "give": _shape(uuid=_str, receiver=_str),
+    "confirm": _shape(uuid=_str, counter=_int),
+    "answer": _shape(uuid=_str, counter=_int, taken=_bool),
     "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
     "held": _shape(),
 }
