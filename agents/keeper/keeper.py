@@ -9,7 +9,7 @@ import time
 from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.idle_end import IdleEnd, running_launchers
+from agents.keeper.idle_end import IdleEnd, jobs_run, running_launchers
 from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
@@ -429,7 +429,8 @@ class Keeper:
         return running_launchers(self._run, self._state)
 
     def _may_end_idle(self) -> bool:
-        return time.monotonic() - self._back_at >= BACK_S and not self._launchers()
+        back_s = time.monotonic() - self._back_at
+        return back_s >= BACK_S and not self._launchers() and not jobs_run(self._state)
 
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from db.schema.accounts import Account
-from db.schema.install import grants, migrate, run_grants
+from db.schema.grants import grants, run_grants
+from db.schema.migrate import migrate
 from db.store.url import WHOLE, mysql_options
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts

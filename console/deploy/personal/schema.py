@@ -8,7 +8,7 @@ from console.deploy.personal.evidence_of_life import lock_is_held
 from db.errors import Invalid
 from db.machine.nodes import NodeSpec, define_machine, name_of, refuse_another_mesh, release_mesh, shut_down
 from db.machine.signs_of_life import launchers_alive, signs_of_life
-from db.schema.install import migrate, version
+from db.schema.migrate import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
 from db.store.url import sqlite_path, without_password
