@@ -348,6 +348,10 @@ def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
     release = what.add_parser("release", help="say that the mesh of this database is lost for good")
     release.add_argument("mesh", metavar="MESH", help="its name, as the refusal of mesh up has it")
+    told = (
+        "also where the mesh uses its database, or may: its processes run on, and their processors are given out again"
+    )
+    release.add_argument("--force", action="store_true", help=told)
     release.set_defaults(command=_lazily("database", "release"))
 
 
