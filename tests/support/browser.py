@@ -39,8 +39,11 @@ class Browser:
     async def __aenter__(self) -> Browser:
         assert CHROMIUM is not None
         self._folder = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
-        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-                   f"--user-data-dir={self._folder.name}", "--window-size={},{}".format(*self._size), "about:blank"]  # fmt: skip
+        width, height = self._size
+        command = [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
+            f"--user-data-dir={self._folder.name}", f"--window-size={width},{height}", "about:blank",
+        ]  # fmt: skip
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._http = aiohttp.ClientSession()
         file = Path(self._folder.name, "DevToolsActivePort")
@@ -94,7 +97,9 @@ class Browser:
 
     async def resize(self, width: int, height: int) -> None:
         """Another size of the page."""
-        await self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
 
     async def heard(self) -> str:
         """What the page's websockets have brought, without the sequences that move and colour."""
