@@ -90,7 +90,7 @@ class Browser:
         """Keys by their names; any other word is typed letter by letter."""
         for key in keys:
             for one in [key] if key in _KEYS else key:
-                name, code, text = _KEYS.get(one, (one, ord(one.upper()), one))
+                name, code, text = _KEYS[one] if one in _KEYS else (one, ord(one.upper()), one)
                 down = {"key": name, "windowsVirtualKeyCode": code, "text": text}
                 await self.call("Input.dispatchKeyEvent", type="keyDown", **down)
                 await self.call("Input.dispatchKeyEvent", type="keyUp", key=name, windowsVirtualKeyCode=code)

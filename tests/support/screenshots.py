@@ -211,7 +211,7 @@ class Shots:
             await pilot.press("escape")
             if file not in launchers:  # waiting in MPI costs a processor for each rank
                 self._mesh.run("yod", "-signal", "KILL", str(launcher), check=True)
-        crash = start_built(self._mesh, "crash.c", "-bt")
+        crash = start_built(self._mesh, "crash.c", "-bt", "-kill")
         app.attach(crash)
         await until(pilot, lambda: app.runs[crash].phase is Phase.ENDED, "the crash")
         await pilot.pause(0.5)

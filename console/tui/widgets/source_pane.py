@@ -59,6 +59,11 @@ class SourcePane(ScrollView, can_focus=False):
         self.scroll_to(0, max(0, at - self.size.height // 2), animate=False, force=True)
         self.refresh()
 
+    def wait(self) -> None:
+        """Says that a file is being read, where nothing is shown yet."""
+        if not self._line and not self._told:
+            self.tell("reading …")
+
     def tell(self, text: str) -> None:
         """A sentence in the place of a file."""
         self._text, self._line, self._ranks, self._told = _EMPTY, 0, {}, text
