@@ -216,7 +216,7 @@ class Shots:
         await until(pilot, lambda: app.runs[crash].phase is Phase.ENDED, "the crash")
         await pilot.pause(0.5)
         app.screen.query_one(Completion).focus()
-        await pilot.press("enter")
+        await pilot.press("j", "enter")  # below those that yod ended
         await pilot.pause(0.3)
         self.write(app, "hang-crash")
         await pilot.press("escape")
