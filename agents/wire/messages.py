@@ -170,7 +170,7 @@ RCA: Dict[str, Shape] = {
 
 #: What a PCT is asked, besides hosting a launch.
 PCT: Dict[str, Shape] = {
-    "status": _shape(),
+    "status": _shape({"node": _str}),
     "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
     "death": _shape(launcher=_int),
