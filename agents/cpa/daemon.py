@@ -26,6 +26,7 @@ from agents.link.loop import Loop, Timer
 from agents.link.server import Server, Session
 from agents.link.user_limits import Busy, Users
 from agents.linux.peer_alive import is_there
+from agents.linux.process_ends import ProcessEnds
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
@@ -73,6 +74,8 @@ class Cpa:
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.post_backs.make_room = self.giving_way.make_room
+        self.ends = ProcessEnds(loop, self._requester_ended)
+        self._known_requesters = False  # those whose CPA died, perhaps with them
         self._looks: Timer | None = None  # at what is due in the database, a moment after something happened
         self._next: Timer | None = None  # the same, when the next reservation or request runs out
         self._busy = False  # since the last looks at what is to be forgotten
@@ -193,6 +196,7 @@ class Cpa:
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
             self.queue.allocate_or_wait(session, message)
+            self._watch(message)
         elif op == "request":
             self._request(session, message)
         elif op == "posted":
@@ -235,6 +239,18 @@ class Cpa:
     def _request(self, session: Session, message: Message) -> None:
         for row in self.requests.request(session, message):
             self.post_backs.post_unconfirmed(row)
+        self._watch(message)
+
+    def _watch(self, message: Message) -> None:
+        """Hear of the end of a process that waits: nobody is to wait behind it."""
+        if message["login"] == self.config.login and message["pid_started"]:
+            self.ends.watch(message["pid"], message["pid_started"])
+
+    def _requester_ended(self, pid: int, started: int) -> None:
+        try:
+            self.outage.guard(lambda: waiting_requests.drop_process(self.store, self.config.login, pid, started))
+        except DatabaseUnavailable:
+            self.loop.after(AWAY_S, lambda: self._requester_ended(pid, started))
 
     def _launcher_lost(self, session: Session, message: Message) -> None:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")
@@ -350,6 +366,10 @@ class Cpa:
     def _look_after(self) -> float | None:
         """In how many seconds something is due again; None: when something happens."""
         self._undo_now()
+        if not self._known_requesters:
+            for pid, started in waiting_requests.processes_of(self.store, self.config.login):
+                self.ends.watch(pid, started)
+            self._known_requesters = True
         late, due_s = self.operations.expire()
         self.post_backs.too_late(late)
         if self.config.granted or any(session.peer.names for session in self.server.sessions.values()):

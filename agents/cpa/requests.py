@@ -3,9 +3,11 @@
 from typing import Any
 
 from agents.cpa.operations import Answer, Operations
-from agents.cpa.queue import wait_of
+from agents.cpa.permissions import user_name
+from agents.cpa.queue import MOST_WAITING, wait_of
 from agents.link.journal import Journal
 from agents.link.server import Session
+from agents.link.user_limits import Busy
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import line, waiting_requests
@@ -30,7 +32,7 @@ class Requests:
         return len(self._sessions)
 
     def request(self, session: Session, message: Message) -> list[line.Unconfirmed]:
-        """Acknowledge a request; what was granted under its uuid before and is to be posted again. Errors of both kinds.
+        """Acknowledge a request; what was granted under its uuid before, to be posted again. StoreError, AgentError.
 
         What it is granted now comes by ``Store.serving``.
         """
@@ -42,9 +44,11 @@ class Requests:
         choose = self._operations.choose_for(message)
         least = demand.size // count if message.get("partial") else demand.size
         self._outage.guard(lambda: self._operations.machine.refresh(self._store))
-        check_could_be_met(self._operations.machine, demand._replace(size=least), choose)
         if demand.partition is not None:
             self._outage.guard(lambda: check_right(self._store, demand))
+        check_could_be_met(self._operations.machine, demand._replace(size=least), choose)
+        if session.intake is not None:
+            self._limit_user(uid)
         free = len(candidates(self._operations.machine, demand))
         wait_s = float(message.get("wait_s") or waiting_requests.LONGEST_WAIT_S)
         wait = wait_of(uid, message, uuid, count, wait_s)
@@ -65,6 +69,14 @@ class Requests:
         self._journal.write("request", uid=uid, uuid=uuid, count=count, partial=wait.partial, before=in_front)
         session.reply(message, {"acknowledged": True, "free": free, "before": in_front})
         return unconfirmed
+
+    def _limit_user(self, uid: int) -> None:
+        count = self._outage.guard(lambda: waiting_requests.count_of(self._store, uid))
+        if count >= MOST_WAITING:
+            raise Busy(
+                f"{count} requests of {user_name(uid)} wait for processors, which is the limit for a user",
+                "submit this one again when some of them have been served",
+            )
 
     def _check(self, message: Message, place: str) -> None:
         uuid, count = message["uuid"], message["count"]

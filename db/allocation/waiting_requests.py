@@ -225,6 +225,11 @@ def _delete_of_process(*, login: str, pid: int, pid_started: int) -> Query:
 
 
 @statement
+def _count_of(*, uid: int) -> Query:
+    return Waiting.select(pw.fn.COUNT(Waiting.id)).where(Waiting.uid == uid)
+
+
+@statement
 def any_request() -> Query:
     """Whether any request waits."""
     return Waiting.select(Waiting.id).limit(1)
@@ -364,6 +369,11 @@ def in_front(read: Read, login: str, partition: int | None = None, request: int 
     else:
         question = _count.bind(partition=partition, before=before)
     return int(read(question)[0][0])
+
+
+def count_of(store: Store, uid: int) -> int:
+    """How many requests of a user wait."""
+    return int(store.read(_count_of.bind(uid=uid))[0][0])
 
 
 def line(store: Store) -> list[tuple[str, int | None, int]]:
