@@ -1,4 +1,4 @@
-"""Where grants go: to a connection of this CPA, or to the CPA that holds it. While nothing is granted nothing is sent."""
+"""Where grants go: to a connection of this CPA, or to the CPA that holds it. Nothing is sent while nothing happens."""
 
 from collections.abc import Callable, Sequence
 
