@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from console.errors import ConsoleError
-from console.recording import RecordingError
+from console.recording_format import RecordingError
 from console.settings import Settings
 from console.tui.actions.registry import bindings
 from console.tui.app import ConsoleApp

@@ -13,7 +13,7 @@ from typing import Any
 
 from db import cookies
 from db.allocation import load_file
-from db.allocation import shape as shaping
+from db.allocation import tasks_and_nodes as shaping
 from db.allocation.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.allocation.free import Idle, Machine, Placed, first
 from db.allocation.free_ids import FreeIds

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
-from db.allocation import shape as shaping
+from db.allocation import tasks_and_nodes as shaping
 from db.allocation.free import Machine
-from db.allocation.shape import Choose, Shape, Task
+from db.allocation.tasks_and_nodes import Choose, Shape, Task
 
 
 def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from db.allocation import shape as shaping
+from db.allocation import tasks_and_nodes as shaping
 from db.allocation.free import Placed
 from db.store.ranges import unfold
 from db.store.store import Row

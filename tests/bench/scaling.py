@@ -15,7 +15,7 @@ from db.allocation.finish import finish
 from db.allocation.free import Machine
 from db.allocation.types import Allocation, Demand
 from db.schema.accounts import Account
-from db.schema.install import grants, run_grants
+from db.schema.grants import grants, run_grants
 from db.store.store import Store, open_store
 from db.store.url import WHOLE as WHOLE_SCHEMA
 from db.store.url import mysql_options

@@ -33,7 +33,7 @@ from db.allocation.types import Allocation, Demand
 from db.errors import Denied, Expired, NotEnough
 from db.machine import reservations
 from db.machine.nodes import node_down, node_suspect, node_up
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.ranges import unfold
 from db.store.store import open_store
 from db.views import history

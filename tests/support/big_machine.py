@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 from db.machine.nodes import NodeSpec, define_machine
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from db.topology import Mesh, parse
 from tests.support.fixed_database import AGO_S, FixedDatabase, Row

@@ -18,7 +18,7 @@ from agents.link.client import Client, Unreachable
 from agents.linux.processes import start_time
 from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.stores import empty
 from tests.support.waiting import Process, patience, silence, wait_until

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, Transaction, open_store
 
 #: Times are long past, so that nothing that is drawn (``2d 04h``) changes while a test runs.

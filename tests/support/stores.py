@@ -13,7 +13,7 @@ from db.allocation import allocate, finish
 from db.allocation.free import Machine
 from db.allocation.types import Allocation, Demand
 from db.machine.nodes import NodeSpec, define_machine, node_up
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.schema.models import TABLES
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, Transaction, open_store

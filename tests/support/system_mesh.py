@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from db.schema.accounts import Account
-from db.schema.install import grants, migrate, run_grants
+from db.schema.grants import grants, run_grants
+from db.schema.migrate import migrate
 from db.store.url import WHOLE, mysql_options
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
@@ -20,7 +21,7 @@ from tests.support.mesh import Run
 from tests.support.others import commands_for_others
 from tests.support.waiting import wait_until
 
-ATTACK = str(Path(__file__).with_name("attack.py"))
+ATTACK = Path(__file__).with_name("attack.py")
 USERS = {"ada": 21001, "bob": 21002}
 SITE = """
 system = "{home}/system"
@@ -52,6 +53,7 @@ class SystemMesh(FarMesh):
         self.env["REDMESH_CONFIG"] = str(self.site)
         self.state = self.home / "system"
         self.bin = commands_for_others(self.home / "bin")
+        shutil.copy(ATTACK, self.bin)  # this tree may stand where nobody else may look
         for user, uid in USERS.items():
             (self.home / user).mkdir(mode=0o700)
             os.chown(self.home / user, uid, uid)
@@ -77,7 +79,7 @@ class SystemMesh(FarMesh):
 
     def attack(self, user: str, seconds: float, *options: str) -> subprocess.Popen[str]:
         """Begin tests/support/attack.py as one of ``USERS``: one JSON line of its processes, then what came of each."""
-        words = ["python", ATTACK, str(self.run_dir), str(seconds), *options]
+        words = ["python", str(self.bin / ATTACK.name), str(self.run_dir), str(seconds), *options]
         process: subprocess.Popen[str] = self.start_as(user, *words, stdout=subprocess.PIPE, text=True)
         return process
 

@@ -11,7 +11,7 @@ from db.machine.nodes import NodeSpec, node_up
 from db.machine.sides import set_open
 from db.schema import login_views
 from db.schema.accounts import Account
-from db.schema.install import grants, run_grants
+from db.schema.grants import grants, run_grants
 from db.store.store import Store
 from db.store.url import in_database, mysql_options
 from db.views.viewer import Viewer

@@ -24,7 +24,8 @@ from agents.pct.launch_child.payload import Payload
 from agents.pct.launch_child.requests import Requests
 from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.launch_child.termination import KillTimer
-from agents.pct.mpi.pmi_server import PmiServer, choose_master
+from agents.pct.mpi.pmi_server import PmiServer
+from agents.pct.mpi.rendezvous import choose_master
 from agents.pct.ranks.process_tracking import Record
 from agents.pct.ranks.supervisor import LocalRanks
 from agents.pct.stdio.shared_stdin import Sharing
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional
 
     from agents.link.server import Session
+    from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.load import Program
     from agents.pct.launch.options import RunOptions
-    from agents.pct.launch.rank_environment import OwnVariables
     from agents.pct.ranks.ranks import Rank
     from agents.wire.credential import Pass
 
@@ -243,7 +244,7 @@ class Launch:
         launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail)
         own: Optional[OwnVariables] = None
         if program.subgroups or "gpus" in load.nodes[0]:
-            from agents.pct.launch.rank_environment import own_variables
+            from agents.pct.launch.line_and_gpu_variables import own_variables
 
             own = own_variables(load, program, self._host.gpus, self._host.log)
         options = self._read_options(load, program) if program.options else None
@@ -300,7 +301,7 @@ class Launch:
         if self._tree.is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
-        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.state is State.RUNNING)
+        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.runs)
         self._tree.add(self._pmi)
 
     def _read_options(self, load: Load, program: Program) -> RunOptions:
@@ -514,6 +515,7 @@ class Launch:
         as_root = self._endpoint.as_root if self._endpoint is not None else None
         self._record = self._host.record(self._load.launcher, as_root)
         self._local.record(self._record)
+        self._local.ranks.enter(self._payload.namespaces)
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
 

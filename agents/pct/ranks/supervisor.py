@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Protocol, Tuple
 
     from agents.pct.launch.context import LaunchContext
+    from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.options import RunOptions
-    from agents.pct.launch.rank_environment import OwnVariables
     from agents.pct.ranks.process_tracking import Record
     from agents.pct.ranks.ranks import FaultWatch, MpiRanks
     from agents.pct.stdio.pty import Terminal

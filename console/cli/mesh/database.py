@@ -13,7 +13,8 @@ from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from db.schema import login_views
 from db.schema.accounts import Account, at
-from db.schema.install import check_may_grant, create_database, crowding, grants, migrate, printed, run_grants
+from db.schema.grants import check_may_grant, crowding, grants, printed, run_grants
+from db.schema.migrate import create_database, migrate
 from db.store.url import WHOLE, in_database, mysql_options, sqlite_path, without_password
 
 _OF_A_USER = 10  # connections that one user's own account may have at once

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import IO, Any
 
-from console import recording
+from console import recording_format
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
@@ -69,7 +69,7 @@ class Recorder:
 
     def begin(self) -> None:
         """The head and the first, whole reading. StoreError when there is none."""
-        self._write(recording.head())
+        self._write(recording_format.head())
         self._read(None)
 
     def step(self) -> None:
@@ -80,7 +80,7 @@ class Recorder:
         except StoreError as error:
             if not self._gap:
                 self._gap = error.message
-                self._write(recording.write_gap(time.time(), error.message))
+                self._write(recording_format.write_gap(time.time(), error.message))
 
     def end(self) -> None:
         """A last reading, so that the file says how long nothing changed."""
@@ -91,8 +91,8 @@ class Recorder:
 
     @property
     def _due(self) -> bool:
-        late = time.monotonic() - self._whole_at > recording.WHOLE_AFTER_S
-        return late or self._since_whole > recording.WHOLE_AFTER_ROWS
+        late = time.monotonic() - self._whole_at > recording_format.WHOLE_AFTER_S
+        return late or self._since_whole > recording_format.WHOLE_AFTER_ROWS
 
     def _read(self, since: int | None) -> None:
         reading = self._viewer.read(since)
@@ -101,7 +101,7 @@ class Recorder:
         events = self._viewer.events(after, _FIRST_EVENTS if after is None else _EVENTS)
         if events:
             self._event = events[-1].id
-        self._write(recording.write(reading, events))
+        self._write(recording_format.write(reading, events))
         self._counter, self._gap = reading.counter, ""
         self._count(reading)
 

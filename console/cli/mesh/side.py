@@ -135,7 +135,7 @@ def _new_keys(settings: Settings) -> None:
         if not any(node.state == "down" and node.reason == TO_BE_WIPED for node in far) or time.monotonic() > deadline:
             break
         time.sleep(_AGAIN_S)
-    from console.deploy.trust.rotation import rotate  # cryptography, for machines that have keys
+    from console.deploy.trust.key_rotation import rotate  # cryptography, for machines that have keys
 
     try:
         absent = rotate(settings, print)

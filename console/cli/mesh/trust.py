@@ -44,7 +44,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 def rotate(settings: Settings, options: argparse.Namespace) -> int:
     """Change CA and keys while the mesh is up."""
-    from console.deploy.trust.rotation import rotate as change
+    from console.deploy.trust.key_rotation import rotate as change
 
     down = change(settings, (lambda _line: None) if options.json else print)
     if options.json:

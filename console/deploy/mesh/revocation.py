@@ -18,7 +18,7 @@ from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal import lifecycle
 from console.deploy.personal.plan import cpa_url, cpa_url_file
 from console.deploy.trust.authority import authority
-from console.deploy.trust.rotation import living, rotate_locked
+from console.deploy.trust.key_rotation import living, rotate_locked
 from console.errors import ConsoleError
 from console.launch.daemons.connect import user
 from console.settings import Settings

@@ -23,7 +23,7 @@ from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.errors import ConsoleError
 from console.settings import Settings
-from db.schema.install import migrate, version
+from db.schema.migrate import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
 from db.views.daemon_reads import Life

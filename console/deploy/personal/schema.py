@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from db.machine.nodes import NodeSpec, define_machine, refuse_another_mesh, release_mesh, shut_down
-from db.schema.install import migrate, version
+from db.schema.migrate import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
 from db.store.url import sqlite_path

@@ -79,7 +79,7 @@ def _words(end: End) -> str:
         return f"exit {end.status}"
     import signal  # loaded already wherever a launch runs
 
-    from console.launch.options.signals import signal_name
+    from console.launch.options.signal_names import signal_name
 
     name = signal_name(end.signal)
     text = signal.strsignal(end.signal) if end.signal < signal.NSIG else ""

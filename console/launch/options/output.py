@@ -7,6 +7,7 @@ import os
 import stat
 
 from console.errors import ConsoleError, UsageError
+from console.launch.options import limits
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
@@ -21,8 +22,6 @@ TOPICS = (
     "io", "iomore", "load", "loadmore", "alloc", "hetero", "pbs", "environ", "progress", "failure", "debug", "bebopd",
     "comm", "phase1", "phase2",
 )  # fmt: skip
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would take more
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -30,8 +29,8 @@ class OutputOptions:
     """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
 
     __slots__ = (
-        "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
-        "stdin_fd", "timing", "topics", "wait_s", "warn",
+        "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops",
+        "spool_limit", "stdin", "stdin_fd", "timing", "topics", "wait_s", "warn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -39,6 +38,7 @@ class OutputOptions:
         self.error: Pattern | None = None
         self.stdin: Pattern | None = None
         self.gather = self.timing = self.spool_drops = False
+        self.command_line: list[str] = []  # what heads the completion lines of -file
         self.completion = ""
         self.completion_fd = self.stdin_fd = -1
         self.topics: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class OutputOptions:
     def begin(self) -> None:
         """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
         if self.completion:
-            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
@@ -80,13 +80,13 @@ def read(given: Mapping[str, Any]) -> OutputOptions:
     if "D" in given:
         options.topics |= {"all"}
     for text in given.get("d", ()):
-        options.topics |= _topics(text)
+        options.topics |= _topics(text, quiet="quiet" in given or "batch" in given)
     if "time" in given:
-        options.limit_s = duration(given["time"])
+        options.limit_s = limits.duration(given["time"])
     if "wait" in given:
         options.wait_s = given["wait"] or None  # 0: for ever, as with srun
     if "signal" in given:
-        options.warn = _warning(given["signal"], options.limit_s)
+        options.warn = limits.warning(given["signal"], options.limit_s)
     if "spool" in given:
         options.spool_drops = given["spool"] == "drop"
     if "spool-limit" in given:
@@ -113,65 +113,15 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
         raise UsageError("-spool and -spool-limit are for what is launched with -detach")
 
 
-def _topics(text: str) -> frozenset[str]:
+def _topics(text: str, *, quiet: bool) -> frozenset[str]:
+    """The types that exist among those named. The original ignores the others, and so do we, with a note."""
     names = frozenset(text.split(","))
-    for name in names:
-        if name not in TOPICS:
-            raise UsageError(f"-d knows no {name!r}", "it knows " + " ".join(TOPICS))
-    return names
+    unknown = sorted(clean(name) for name in names.difference(TOPICS) if name)
+    if unknown and not quiet:
+        import sys
 
-
-def _warning(text: str, limit_s: float | None) -> tuple[int, float]:
-    from console.launch.options.signals import signal_number
-
-    name, _, before = text.partition("@")
-    try:
-        before_s = float(before)
-    except ValueError:
-        before_s = -1.0
-    if not 0 <= before_s < 1e9:
-        raise UsageError(f"-signal SIG@T takes seconds before the limit, not {before!r}", "--time 10 --signal USR1@60")
-    if limit_s is None:
-        raise UsageError("-signal SIG@T is sent T seconds before the limit: give one with -time")
-    return signal_number(name), before_s
-
-
-def duration(text: str) -> float | None:
-    """Seconds of a limit: ``10`` and ``1.5`` are minutes, ``10:30`` minutes and seconds, ``1:10:30``, ``2-12:00:00``.
-
-    As srun has them, and ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which is no limit. UsageError.
-    """
-    try:
-        seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise UsageError(
-            f"-time takes minutes, M:S, H:M:S, D-H:M:S or a number with s, m, h or d, not {text!r}", "-time 90s"
-        )
-    return seconds or None
-
-
-def _seconds(text: str) -> float:
-    if text[-1:] in _UNITS:
-        return float(text[:-1]) * _UNITS[text[-1]]
-    days, dash, rest = text.partition("-")
-    if dash:
-        hours, minutes, seconds = (*map(_whole, rest.split(":")), 0, 0)[:3]
-        return ((_whole(days) * 24 + hours) * 60 + minutes) * 60.0 + seconds
-    parts = text.split(":")
-    if len(parts) == 1:
-        return float(text) * 60
-    if len(parts) > 3:
-        raise ValueError(text)
-    hours, minutes, seconds = (0, *map(_whole, parts))[-3:]
-    return (hours * 60 + minutes) * 60.0 + seconds
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise ValueError(text)
-    return int(text)
+        print(f"yod: -d knows no {', '.join(unknown)}; ignored (it knows {' '.join(TOPICS)})", file=sys.stderr)
+    return names.intersection(TOPICS)
 
 
 def size(text: str) -> int:

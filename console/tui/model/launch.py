@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from agents.wire.control import Message
 from console.launch.events.bad_exits import lines as bad_exit_lines
 from console.launch.events.crashes import Traces
-from console.launch.options.signals import signal_name
+from console.launch.options.signal_names import signal_name
 from console.tui.format import program_words
 from console.tui.model.output import Output
 from redmesh.idset import fold_names, fold_ranks

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.launch.options.signals import signal_name
+from console.launch.options.signal_names import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.filter import Filter, FilterError, parse_filter, pattern

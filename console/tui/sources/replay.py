@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from console.recording import Fold, Recording
+from console.recording_format import Fold, Recording
 from console.tui.model.machine import Launcher, Picture
 from console.tui.sources.database import Translator
 

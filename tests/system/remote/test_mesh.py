@@ -23,8 +23,8 @@ from tests.support.waiting import wait_until
 #: ``mesh trust rotate`` that waits half a second for a node.
 IMPATIENT = """
 import sys
-import console.cli.mesh.command, console.deploy.trust.rotation
-console.deploy.trust.rotation.TAKE_S = 0.5
+import console.cli.mesh.command, console.deploy.trust.key_rotation
+console.deploy.trust.key_rotation.TAKE_S = 0.5
 sys.exit(console.cli.mesh.command.main(["trust", "rotate"]))
 """
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console import recording
-from console.recording import Fold, Recording, RecordingError
+from console import recording_format
+from console.recording_format import Fold, Recording, RecordingError
 from console.tui.model.machine import Machine
 from console.tui.replay_app import instant
 from console.tui.sources.replay import Player
@@ -41,7 +41,7 @@ def first(now: float = 100.0) -> object:
 
 def written(folder: Path, *lines: str) -> str:
     path = folder / "tape.jsonl"
-    path.write_text("".join((recording.head(), *lines)))
+    path.write_text("".join((recording_format.head(), *lines)))
     return str(path)
 
 
@@ -49,10 +49,10 @@ def job(folder: Path) -> str:
     event = EventRow(3, 110.0, "launcher_started", None, 7, 7, "")
     return written(
         folder,
-        recording.write(first(), []),
-        recording.write(reading(2, 110.0, processors=[processor(0, 7)], launchers=[launcher(7)]), [event]),
-        recording.write_gap(115.0, "the database is away"),
-        recording.write(reading(3, 120.0, processors=[processor(0)], launchers=[launcher(7, 120.0)]), []),
+        recording_format.write(first(), []),
+        recording_format.write(reading(2, 110.0, processors=[processor(0, 7)], launchers=[launcher(7)]), [event]),
+        recording_format.write_gap(115.0, "the database is away"),
+        recording_format.write(reading(3, 120.0, processors=[processor(0)], launchers=[launcher(7, 120.0)]), []),
     )
 
 
@@ -110,13 +110,13 @@ def test_what_is_no_recording_is_told(tmp_path: Path, text: str, told: str) -> N
 
 def test_one_that_begins_in_the_middle_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="whole picture"):
-        Recording(written(tmp_path, recording.write(reading(2, 1.0), [])))
+        Recording(written(tmp_path, recording_format.write(reading(2, 1.0), [])))
     with pytest.raises(RecordingError, match="No such file"):
         Recording(str(tmp_path / "none"))
 
 
 def test_columns_of_another_version_are_found_by_name(tmp_path: Path) -> None:
-    head, line = recording.head(), recording.write(first(), [])
+    head, line = recording_format.head(), recording_format.write(first(), [])
     columns, record = json.loads(head), json.loads(line)
     names = columns["columns"]["nodes"]
     names.insert(0, "of_tomorrow")
@@ -155,13 +155,13 @@ async def test_any_way_through_it_comes_to_the_same(
 ) -> None:
     """Wherever one jumps, what is shown is what a reader of the database saw then."""
     now, state = 100.0, dict.fromkeys(range(4))
-    lines, seen = [recording.write(first(now), [])], {now: dict(state)}
+    lines, seen = [recording_format.write(first(now), [])], {now: dict(state)}
     for counter, (changed, whole) in enumerate(steps, 2):
         now += 10.0
         state.update(changed)
         rows = [processor(id, state[id]) for id in (range(4) if whole else sorted({id for id, _ in changed}))]
         nodes = [node(1)] if whole else []
-        lines.append(recording.write(reading(counter, now, whole=whole, nodes=nodes, processors=rows), []))
+        lines.append(recording_format.write(reading(counter, now, whole=whole, nodes=nodes, processors=rows), []))
         seen[now] = dict(state)
     player = Player(written(tmp_path_factory.mktemp("tape"), *lines))
     player.pause()
@@ -176,7 +176,7 @@ async def test_any_way_through_it_comes_to_the_same(
 
 def test_a_fold_forgets_what_came_before_a_whole_picture() -> None:
     fold = Fold()
-    fold.take(recording.Record(1.0, reading(1, 1.0, whole=True, nodes=[node(1)], processors=[processor(9)])))
-    fold.take(recording.Record(2.0, first(2.0)))
+    fold.take(recording_format.Record(1.0, reading(1, 1.0, whole=True, nodes=[node(1)], processors=[processor(9)])))
+    fold.take(recording_format.Record(2.0, first(2.0)))
     found = fold.result(3.0)
     assert found is not None and [row.id for row in found[0].processors] == [0, 1, 2, 3] and found[0].now == 3.0

@@ -23,7 +23,7 @@ from agents.wire.errors import AgentError
 from db.allocation.allocate import allocate
 from db.errors import Invalid, NotEnough
 from db.machine import nodes, reservations
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.stores import LOGIN, empty, first
 

@@ -7,7 +7,7 @@ import pytest
 from db.allocation import finish, waiting_requests
 from db.allocation.allocate import allocate
 from db.allocation.free import Machine
-from db.allocation.shape import Segment, Shape
+from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.machine import reservations
 from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up

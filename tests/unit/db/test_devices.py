@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from db.allocation import allocate, partitions
 from db.allocation.free import Machine
-from db.allocation.shape import Segment, Shape
+from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Denied, Invalid, NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_up
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.stores import LOGIN, demand, first, give_back, key, take
 

@@ -11,7 +11,7 @@ from db.allocation import finish
 from db.allocation.allocate import allocate
 from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, Transaction, open_store
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, find_server, private_server

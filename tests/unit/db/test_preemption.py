@@ -11,7 +11,7 @@ from db.allocation import finish as ending
 from db.allocation.free import Machine
 from db.allocation.partitions import PartitionDemand
 from db.allocation.preemption import Nice, pick
-from db.allocation.shape import Segment, Shape
+from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from db.store.store import Store

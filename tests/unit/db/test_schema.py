@@ -6,7 +6,8 @@ import pytest
 from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.schema.accounts import Account
-from db.schema.install import MIGRATION_LOCK, create_database, grants, migrate, printed, run_grants
+from db.schema.grants import grants, printed, run_grants
+from db.schema.migrate import MIGRATION_LOCK, create_database, migrate
 from db.schema.models import SECRET_COLUMNS, TABLES, columns_of
 from db.store import drivers
 from db.store.store import Store, open_store
@@ -48,7 +49,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
     holder = pymysql.connect(unix_socket=sql_server.socket, user="root")
     with holder.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, 0)", (MIGRATION_LOCK,))
-    import db.schema.install as schema
+    import db.schema.migrate as schema
 
     waited, schema.LOCK_S = schema.LOCK_S, 1
     try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from db.allocation import load_file
 from db.allocation.free import Machine
-from db.allocation.shape import Segment, Shape, check, decide
+from db.allocation.tasks_and_nodes import Segment, Shape, check, decide
 from db.errors import Invalid, NotEnough
 
 

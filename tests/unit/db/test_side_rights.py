@@ -13,7 +13,8 @@ from db.machine.nodes import NodeSpec, define_machine
 from db.machine.sides import set_open
 from db.schema import login_views
 from db.schema.accounts import STATEMENT_S, Account
-from db.schema.install import create_database, crowding, grants, migrate, run_grants
+from db.schema.grants import crowding, grants, run_grants
+from db.schema.migrate import create_database, migrate
 from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options
 from db.views.viewer import open_viewer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from db.allocation.allocate import allocate, decide
 from db.allocation.finish import finish
 from db.allocation.free import Machine
-from db.allocation.shape import Segment, Shape
+from db.allocation.tasks_and_nodes import Segment, Shape
 from db.allocation.types import Allocation, Demand
 from db.allocation.waiting_requests import Wait, enqueue, line
 from db.errors import Denied, NotEnough

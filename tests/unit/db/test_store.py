@@ -15,7 +15,7 @@ import pytest
 
 from db.allocation import finish
 from db.errors import BadUrl, DatabaseUnavailable, Expired, Invalid, SchemaError, StoreError
-from db.schema.install import migrate, version
+from db.schema.migrate import migrate, version
 from db.store import drivers
 from db.store import store as connection
 from db.store.orm import pw

@@ -16,7 +16,7 @@ from db.errors import SchemaError
 from db.machine.nodes import node_down, node_suspect
 from db.machine.nodes_bulk import drain
 from db.machine.reservations import reserve, set_mode
-from db.schema.install import migrate
+from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from db.views import history
 from db.views.rows import STATES, processor_state

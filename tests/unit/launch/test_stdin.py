@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.pct.errors import LoadFailed
 from agents.pct.launch import load as pct
-from agents.pct.launch.rank_environment import OwnVariables
+from agents.pct.launch.line_and_gpu_variables import OwnVariables
 from agents.wire.control import encode
 from console.errors import ConsoleError
 from console.launch.options.request import Program, ProgramOptions, Request

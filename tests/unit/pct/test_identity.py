@@ -10,7 +10,8 @@ import pytest
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.pct.errors import LoadFailed
 from agents.pct.multiuser.processor_lock import ProcessorLock
-from agents.pct.multiuser.system_mode import take_owed, users_of, write_owed
+from agents.pct.multiuser.prolog_epilog import take_owed, write_owed
+from agents.pct.multiuser.system_mode import users_of
 
 ROOT = Path(__file__).parents[3]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chown and user namespaces need root")

@@ -1,0 +1,31 @@
+"""Where ranks that know nothing of MPI may meet: MASTER_ADDR and MASTER_PORT, as PyTorch and others read them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from socket import socket as Socket
+
+from agents.wire.address import parse
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, List
+
+
+def choose_master(address: str, launcher: int) -> "List[Any]":
+    """Where the ranks may meet: this node's address, and a port that is free here now; and a word no launch had before.
+
+    Below the ports that the kernel gives out by itself, and another one for the next launches.
+    """
+    once = os.urandom(6).hex()
+    host = "127.0.0.1" if address.startswith("/") else parse(address).host
+    for turn in range(64):
+        port = 20_000 + (launcher * 7 + turn * 97) % 12_000
+        with Socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            try:
+                sock.bind(("", port))
+                return [host, port, once]
+            except OSError:
+                continue
+    return [host, 0, once]
