@@ -1,5 +1,6 @@
 """The dispatch loop: requests of all connections, one at a time, in order of arrival."""
 
+import glob
 import time
 import traceback
 from collections import Counter, deque
@@ -22,8 +23,10 @@ from agents.cpa.requests import Requests
 from agents.cpa.side_wiping import OP, Switching
 from agents.link import sockets, trust
 from agents.link.journal import Journal
+from agents.link.link import Caller
 from agents.link.loop import Loop, Timer
 from agents.link.server import Server, Session
+from agents.link.sockets import connect_now
 from agents.link.user_limits import Busy, Users
 from agents.linux.peer_alive import is_there
 from agents.linux.process_ends import ProcessEnds
@@ -42,6 +45,9 @@ AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests 
 CHECKPOINT_S = 60.0
 TRIM_S, TRIM_MORE_S = 60.0, 0.2
 AHEAD = 64  # requests that one connection may have in the queue
+
+#: What is asked while nothing happens.
+IDLE = frozenset(("nodes_out", "nodes_moved", "idle"))
 
 #: Fields of a request that the log may show. Never: cookies, keys, commands.
 LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
@@ -69,7 +75,7 @@ class Cpa:
         self.queue = Queue(loop, self.operations, self.outage, answers, journal, address)
         self.requests = Requests(self.operations, self.outage, journal, address)
         line = Line(self.operations.machine, self.operations.understand, passing=config.backfill)
-        store.serving = line
+        store.serving, store.on_nodes_moved = line, self._nodes_moved
         self.post_backs = PostBacks(loop, self.operations, self.outage, line, journal, address)
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
@@ -100,6 +106,7 @@ class Cpa:
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._happened()
+        self._tell_nodes_moved()  # a CPA of this name may have been killed before it said so
         self._look_at_socket()
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(TRIM_S, self._trim)
@@ -158,7 +165,8 @@ class Cpa:
                 session.dismiss("the connection ended")  # nor is what else it left here
             return
         began = time.monotonic()
-        self._happened()
+        if op not in IDLE:
+            self._happened()
         code = ""
         try:
             self._do(session, op, message)
@@ -203,6 +211,10 @@ class Cpa:
             self._answer(session, message, self.outage.guard(lambda: self.requests.posted(session, message)))
         elif op == "cancel":
             self._answer(session, message, self.outage.guard(lambda: self.requests.cancel(session, message)))
+        elif op == "nodes_moved":
+            self.rights.need_daemon(session.peer.uid, op)
+            self.operations.nodes_moved()
+            session.reply(message, {})
         elif op == "granted":
             self.rights.need_daemon(session.peer.uid, op)
             self.post_backs.receive(message["uid"], message["post_back"])
@@ -245,6 +257,26 @@ class Cpa:
         """Hear of the end of a process that waits: nobody is to wait behind it."""
         if message["login"] == self.config.login and message["pid_started"]:
             self.ends.watch(message["pid"], message["pid_started"])
+
+    def _nodes_moved(self) -> None:
+        self.operations.nodes_moved()
+        self.loop.after(0, self._tell_nodes_moved)
+
+    def _tell_nodes_moved(self) -> None:
+        """The other CPAs of this processor answer *nodes_out* from memory while every node is up."""
+        for path in glob.glob(self.config.socket("cpa-*")):
+            if path != self.config.socket(self.name):
+                try:
+                    caller = Caller(self.loop, connect_now(path), "cpa", lambda _caller, _reason: None)
+                except (OSError, AgentError):
+                    continue  # it is not there, or has just begun and knows nothing yet
+                caller.call({"op": "nodes_moved"}, self._closing(caller))
+
+    def _closing(self, caller: Caller) -> Callable[[Message | None, AgentError | None], None]:
+        def answered(_reply: Message | None, _error: AgentError | None) -> None:
+            self.loop.after(0, caller.close)
+
+        return answered
 
     def _requester_ended(self, pid: int, started: int) -> None:
         try:

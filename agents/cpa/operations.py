@@ -6,6 +6,7 @@ Requests have their shape checked already (agents/wire/messages.py); what their 
 import functools
 import gc
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class Operations:
         self._geometry: placement.Geometry = None
         self._described: tuple[str, str | None] = ("", None)  # the boot and the topology that it is of
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
+        self._nobody_out: tuple[float, Message] | None = None  # *nodes_out* while all are up, since when
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
@@ -364,7 +366,21 @@ class Operations:
 
     def _nodes_out(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "nodes_out")
-        return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
+        if not message.get("near"):
+            return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
+        now = time.monotonic()
+        if self._nobody_out is None:
+            reply = daemon_reads.nodes_out(self.store, message["failed_s"])._asdict()
+            self.machine.refresh(self.store)
+            if not self.machine.all_up():
+                return Answer(reply)
+            self._nobody_out = now, reply
+        read_at, reply = self._nobody_out
+        return Answer({**reply, "now": reply["now"] + now - read_at})
+
+    def nodes_moved(self) -> None:
+        """A node is in another state, by this CPA or another of this processor."""
+        self._nobody_out = None
 
     def _remote_nodes(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "remote_nodes")

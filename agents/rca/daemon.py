@@ -373,7 +373,7 @@ class Rca:
         reported as failed is there again after its rest, also where its PCT could not be told of the report."""
         if (self.far is not None or self.nodes) and self.cpas.connected:
             asked_at = time.monotonic()
-            message = {"op": "nodes_out", "failed_s": self.config.failed_s}
+            message = {"op": "nodes_out", "failed_s": self.config.failed_s, "near": self.far is None}
             self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
 
     def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:

@@ -166,7 +166,8 @@ CPA: Dict[str, Shape] = {
     "node_down": _shape(
         {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
-    "nodes_out": _shape(failed_s=_num),
+    "nodes_out": _shape({"near": _bool}, failed_s=_num),
+    "nodes_moved": _shape(),
     "remote_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),
     "rca_silent": _shape({"lost": _bool, "missed": _bool}, login=_str, rca=_str, reason=_str),

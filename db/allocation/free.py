@@ -453,6 +453,10 @@ class Machine:
             raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
         return found
 
+    def all_up(self) -> bool:
+        """Whether every node but login processors is up."""
+        return all(node.state == UP for node in self._nodes.values() if node.role != "login")
+
     def drains(self) -> bool:
         """Whether a node is draining."""
         return bool(self._draining)

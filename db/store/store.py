@@ -123,6 +123,7 @@ class Transaction:
         "counter",
         "freed",
         "moved_line",
+        "moved_nodes",
         "next_launcher",
         "next_partition",
         "now",
@@ -146,6 +147,7 @@ class Transaction:
         self._own = {"stamp": self.stamp, "instant": self.now}  # STAMP and INSTANT of its statements
         self.changed = False
         self.freed = False  # processors may have come free, by what it wrote
+        self.moved_nodes = False  # nodes are in other states
         self.moved_line = False  # another request may be first in its line
 
     def rows(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
@@ -269,6 +271,7 @@ class Store:
         self.any_schema = any_schema
         self._make_file = make_file
         self.serving: Serving | None = None
+        self.on_nodes_moved: Callable[[], None] = lambda: None
         self._commits = 0
         self._inside = False  # a transaction, which is over when its connection is
         self._texts: dict[str, str] = {}
@@ -495,6 +498,8 @@ class Store:
                 self._lock.release()
         if served is not None:
             served.committed()
+        if transaction.moved_nodes:
+            self.on_nodes_moved()
         return result
 
     def _of_mesh(self, row: Row) -> Row:
