@@ -19,6 +19,7 @@ from tests.bench import (
     placing,
     scaling,
     streaming,
+    waiting,
 )
 from tests.bench.ratios import show
 
@@ -28,6 +29,7 @@ SECTIONS = {
     "start_up": launching.start_up,
     "memory": launching.memory,
     "allocation": allocating.allocation,
+    "requests": waiting.requests,
     "placing": placing.placing,
     "mpi": parallel.mpi,
     "fence": parallel.fence,
