@@ -44,9 +44,8 @@ class Config(NamedTuple):
         return f"{host}:{int(port) + int(name.rpartition('-')[2])}" if self.listen else ""
 
     def address(self, name: str) -> str:
-        """Where other CPAs tell the one called ``name`` what was granted to those who wait at it."""
-        place = self.place(name)
-        return f"tls://{place}/cpa/{self.login}" if place else self.socket(name)
+        """Which CPA holds a request: its login processor, and where others of that one reach it."""
+        return f"{self.login} {self.socket(name)}"
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""

@@ -106,7 +106,7 @@ class Cpa:
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._happened()
-        self._tell_nodes_moved()  # a CPA of this name may have been killed before it said so
+        self._tell_others("cpa_started")  # one of this name may have been killed before it told what it did
         self._look_at_socket()
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(TRIM_S, self._trim)
@@ -215,6 +215,12 @@ class Cpa:
             self.rights.need_daemon(session.peer.uid, op)
             self.operations.nodes_moved()
             session.reply(message, {})
+        elif op == "cpa_started":
+            self.rights.need_daemon(session.peer.uid, op)
+            self.operations.nodes_moved()
+            session.reply(message, {})
+            self.queue.find_granted()
+            self.post_backs.post_all_unconfirmed()
         elif op == "granted":
             self.rights.need_daemon(session.peer.uid, op)
             self.post_backs.receive(message["uid"], message["post_back"])
@@ -260,17 +266,17 @@ class Cpa:
 
     def _nodes_moved(self) -> None:
         self.operations.nodes_moved()
-        self.loop.after(0, self._tell_nodes_moved)
+        self.loop.after(0, lambda: self._tell_others("nodes_moved"))
 
-    def _tell_nodes_moved(self) -> None:
-        """The other CPAs of this processor answer *nodes_out* from memory while every node is up."""
+    def _tell_others(self, op: str) -> None:
+        """Tell the other CPAs of this processor: they answer *nodes_out* from memory while every node is up."""
         for path in glob.glob(self.config.socket("cpa-*")):
             if path != self.config.socket(self.name):
                 try:
                     caller = Caller(self.loop, connect_now(path), "cpa", lambda _caller, _reason: None)
                 except (OSError, AgentError):
                     continue  # it is not there, or has just begun and knows nothing yet
-                caller.call({"op": "nodes_moved"}, self._closing(caller))
+                caller.call({"op": op}, self._closing(caller))
 
     def _closing(self, caller: Caller) -> Callable[[Message | None, AgentError | None], None]:
         def answered(_reply: Message | None, _error: AgentError | None) -> None:
@@ -412,6 +418,11 @@ class Cpa:
                 self.queue.refuse(session, refusal)
                 session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
+        if len(self.operations.machine.logins()) > 1 and (len(self.queue) or len(self.requests)):
+            # CPAs of other login processors cannot tell what they grant to those who wait here
+            self.queue.find_granted()
+            self.post_backs.post_all_unconfirmed()
+            due_s = LOOK_S
         return LOOK_S if self._undo else due_s
 
     def _checkpoint(self) -> None:

@@ -11,13 +11,16 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation.line import Grant, Line, Unconfirmed, ended, post_again
+from db.allocation.line import Grant, Line, Unconfirmed, ended, post_again, unconfirmed_at
 from db.allocation.waiting_requests import Waiter
 from db.errors import StoreError
 from db.store.outage import Outage
 
 #: Pauses before another CPA is told again; then its client finds the grant when it repeats its request.
 AGAIN_S = (0.2, 1.0, 5.0)
+
+
+FIND_S = 1.0  # until the database is asked what became of a transaction of whose end it did not tell
 
 
 class PostBacks:
@@ -34,12 +37,22 @@ class PostBacks:
         #: Somebody is first in a line in vain: others may have to give way (uid, what was asked).
         self.make_room: Callable[[int, Message], None] = lambda _uid, _message: None
         line.on_served = self._served
+        line.on_undone = self._undone
 
     def _served(self) -> None:
         # after what is being done: a request is acknowledged before its processors are posted back
         if not self._due:
             self._due = True
             self._loop.after(0, self._deliver)
+
+    def _undone(self) -> None:
+        self._loop.after(FIND_S, self._find_lost)
+
+    def _find_lost(self) -> None:
+        try:
+            self._outage.guard(lambda: self._line.find_lost(self._operations.store))
+        except StoreError:
+            self._loop.after(FIND_S, self._find_lost)
 
     def _deliver(self) -> None:
         self._due = False
@@ -76,10 +89,20 @@ class PostBacks:
             message: Message = {"post_back": row.request_key, "sequence": row.sequence, "missing": row.missing}
             self._send(self._address, row.uid, {**message, "placed": [self._operations.reply_of(again)]}, 0)
 
+    def post_all_unconfirmed(self) -> None:
+        """Post what another CPA granted to requests held here, and did not live to tell."""
+        for row in self._outage.guard(lambda: unconfirmed_at(self._operations.store, self._address)):
+            if self.requests.is_news(row.request_key, row.sequence):
+                self.post_unconfirmed(row)
+
     def _send(self, cpa: str, uid: int, message: Message, failures: int) -> None:
         if cpa in ("", self._address):
             self.receive(uid, message)
             return
+
+        login, _, path = cpa.partition(" ")
+        if login != self._address.partition(" ")[0]:
+            return  # that CPA looks by itself (daemon)
 
         def answered(_reply: Message | None, error: AgentError | None) -> None:
             self._loop.after(0, caller.close)
@@ -87,7 +110,7 @@ class PostBacks:
                 self._failed(cpa, uid, message, failures, error.message)
 
         try:
-            caller = Caller(self._loop, connect_now(cpa), "cpa", lambda _caller, _reason: None)
+            caller = Caller(self._loop, connect_now(path), "cpa", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
             self._failed(cpa, uid, message, failures, str(error))
             return

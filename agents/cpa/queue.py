@@ -249,6 +249,13 @@ class Queue:
             if waiter.key in self._waiters:
                 self._ask_again(waiter)
 
+    def find_granted(self) -> None:
+        """Another CPA did not live to tell what it granted to those who wait here."""
+        there = {key for key, _, _ in self._outage.guard(lambda: waiting_requests.line(self._store))}
+        for waiter in self._waiters.all():
+            if waiter.key not in there and waiter.key in self._waiters:
+                self._ask_again(waiter)
+
     def _ask_again(self, waiter: Waiter) -> None:
         # granted by a transaction of whose end the database did not tell; or still in line
         if not is_there(waiter.session.link.sock):

@@ -27,6 +27,7 @@ class Requests:
         self._operations, self._store, self._outage = operations, operations.store, outage
         self._journal, self._address = journal, address
         self._sessions: dict[str, Session] = {}
+        self._sent: set[tuple[str, int]] = set()  # and not confirmed
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -93,19 +94,26 @@ class Requests:
         if message.get("partial") and wrong:
             raise AgentError(f"request: {wrong[0]} has no meaning where processors come in parts", code="invalid")
 
+    def is_news(self, uuid: str, sequence: int) -> bool:
+        """Whether a request is held here and was not posted this."""
+        return uuid in self._sessions and (uuid, sequence) not in self._sent
+
     def post(self, uuid: str, uid: int, message: Message) -> bool:
         """Send a post-back on the connection that a request is held on; whether there is one."""
         session = self._sessions.get(uuid)
         if session is None or not session.open or session.peer.uid != uid:
             return False
         session.link.send(message)
+        self._sent.add((uuid, message["sequence"]))
         if not message["missing"] or "error" in message:
             del self._sessions[uuid]  # the last of it; who does not get it comes again
+            self._sent = {sent for sent in self._sent if sent[0] != uuid}
         return True
 
     def posted(self, session: Session, message: Message) -> Answer:
         """A requester has a grant."""
         uid, uuid, sequence = session.peer.uid, message["uuid"], message["sequence"]
+        self._sent.discard((uuid, sequence))
         known = line.confirm(self._store, uuid, sequence, uid)
         return Answer({"news": known})
 
@@ -117,6 +125,8 @@ class Requests:
 
     def session_ended(self, session: Session) -> None:
         """Its requests wait on: who comes again with one is posted what it was granted meanwhile."""
+        gone = {uuid for uuid, held in self._sessions.items() if held is session}
+        self._sent = {sent for sent in self._sent if sent[0] not in gone}
         for uuid in [uuid for uuid, held in self._sessions.items() if held is session]:
             del self._sessions[uuid]
 

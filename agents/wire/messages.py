@@ -168,6 +168,7 @@ CPA: Dict[str, Shape] = {
     ),
     "nodes_out": _shape({"near": _bool}, failed_s=_num),
     "nodes_moved": _shape(),
+    "cpa_started": _shape(),
     "remote_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),
     "rca_silent": _shape({"lost": _bool, "missed": _bool}, login=_str, rca=_str, reason=_str),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from db import cookies
 from db.allocation import backfill, waiting_requests
 from db.allocation.allocate import candidates, decide, grant_again, take
 from db.allocation.finish import end_inside
@@ -130,6 +131,11 @@ def _granted_first(*, request_key: str) -> Query:
 
 
 @statement
+def _cookie_of(*, launcher: int) -> Query:
+    return Launcher.select(Launcher.cookie).where(Launcher.id == launcher)
+
+
+@statement
 def _is_pending(*, launcher: int) -> Query:
     return Launcher.select(Launcher.id).where(Launcher.id == launcher, Launcher.state == "pending")
 
@@ -160,7 +166,9 @@ class Line:
         self._grants: list[Grant] = []
         self._stuck: list[Waiter] = []
         self._new: tuple[list[Grant], list[Waiter]] = [], []
+        self._uncertain: list[Grant] = []
         self.on_served: Callable[[], None] = lambda: None
+        self.on_undone: Callable[[], None] = lambda: None
 
     def taken(self) -> tuple[list[Grant], list[Waiter]]:
         """What was granted and who is first in vain, since the last time."""
@@ -198,9 +206,26 @@ class Line:
             self.on_served()
 
     def undone(self) -> None:
-        """Nobody has what the picture says."""
+        """Nobody has what the picture says, or the answer to the COMMIT was lost (``find_lost``)."""
+        grants, _stuck = self._new
         self._new = [], []
         self._machine.forget()
+        if grants:
+            self._uncertain += grants
+            self.on_undone()
+
+    def find_lost(self, store: Store) -> None:
+        """Counts as granted what was, by transactions of whose end the database did not tell. DatabaseUnavailable."""
+        found = []
+        for grant in self._uncertain:
+            if grant.allocation is not None:
+                rows = store.read(_cookie_of.bind(launcher=grant.allocation.launcher))
+                if rows and cookies.fits(grant.allocation.cookie, rows[0][0]):
+                    found.append(grant)
+        self._uncertain = []
+        self._grants += found
+        if found:
+            self.on_served()
 
     # --- inside
 

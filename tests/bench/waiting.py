@@ -16,12 +16,12 @@ from db.allocation.line import Line
 from db.allocation.waiting_requests import Wait, put
 from db.store.store import Store, open_store
 from tests.bench.allocating import by_hand
-from tests.bench.meshes import mesh
 from tests.bench.ratios import RUNS, Bar, Row
+from tests.support.daemons import LOGIN, Daemons
 from tests.support.mariadb import find_server, private_server
 
-SIZE, TIMES = 64, 200
-LONG, FREES, TURNS = 10_000, 100, 3
+SIZE, TIMES = 64, 100
+LONG, FREES, TURNS = 10_000, 50, 3
 
 
 def requests() -> list[Row]:
@@ -31,14 +31,18 @@ def requests() -> list[Row]:
         return []
     with private_server(small=False) as server:
         url = server.new_database()
-        with mesh(1024, 64, database=url) as one:
-            login = os.uname().nodename
+        one = Daemons(1024, 64, url)
+        try:
+            one.start("cpa-0")
+            one.nodes_up()
             ours, theirs = [], []
             for _ in range(RUNS):
-                ours.append(_ninety_ninth(_posted_back(str(one.run_dir / "cpa-0.sock"), login)))
-                theirs.append(_ninety_ninth(by_hand(url, login)[0]))
+                ours.append(_ninety_ninth(_posted_back(str(one.run / "cpa-0.sock"), LOGIN)))
+                theirs.append(_ninety_ninth(by_hand(url, LOGIN)[0]))
             with open_store(url) as store:
-                short, long = _frees(store, login)
+                short, long = _frees(store, LOGIN)
+        finally:
+            one.close()
     what = "request → post-back of 64 of 1,024, MariaDB, p99 (ms)"
     posted = Row(what, "the allocation transaction", *map(statistics.median, (ours, theirs)), Bar(2.0, 1.3))
     freed = Row(f"one free, {LONG:,} requests waiting (ms)", "the same with one", long, short, Bar(1.5, 1.1))

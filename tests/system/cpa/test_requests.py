@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from agents.cpa.operations import Operations
+from agents.cpa.permissions import Rights
 from agents.link.client import Client
 from agents.linux.processes import start_time
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
+from db.allocation import finish as ending
+from db.allocation.line import Line
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.waiting import wait_until
 
@@ -112,6 +116,23 @@ def test_a_request_outlives_its_connection_and_its_cpa(two: Daemons, client: Cli
     assert old["launcher"] == new["launcher"] and old["cookie"] != new["cookie"]
     free(client, posted)
     assert two.owners() == {} and two.rows("SELECT COUNT(*) FROM launcher") == [(2,)]
+
+
+def test_what_a_killed_cpa_granted_and_did_not_tell_is_found(two: Daemons, client: Client) -> None:
+    holder = client.call(allocation(16))
+    mine = Requester(two, "cpa-1")
+    mine.ask(request(8))
+    client.tell(dict(allocation(8, wait_s=60.0), id=99))
+    wait_until(lambda: waiting(two) == 2, "both wait at cpa-1")
+    two.kill("cpa-0")
+    operations = Operations(two.store, Rights(os.getuid(), frozenset(), frozenset()), login="login1")
+    two.store.serving = Line(operations.machine, operations.understand)
+    ending.finish(two.store, holder["launcher"], holder["cookie"], 0)  # as cpa-0 did, and was killed then
+    assert waiting(two) == 0
+    two.start("cpa-0")  # by the keeper
+    assert count(mine.posted()) == 8
+    reply = client.receive()
+    assert reply["re"] == 99 and sum(len(node["processors"]) for node in reply["nodes"]) == 8
 
 
 def test_cancelled_wrong_and_late_requests(two: Daemons, client: Client) -> None:
