@@ -120,6 +120,7 @@ class Queue:
         self._looks: Timer | None = None
         self._due: Timer | None = None
         self._away = False
+        self._connection = 0  # to the database, when it was last looked at
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -200,6 +201,7 @@ class Queue:
         if deadline is not None:
             self._due = self._loop.after(max(0.0, deadline - time.monotonic()), self._give_up)
         if self._looks is None and (len(self._waiters) or self._abandoned):
+            self._connection = self._store.connections
             self._looks = self._loop.after(LOOK_S, self._look)
 
     def _give_up(self) -> None:
@@ -223,10 +225,12 @@ class Queue:
 
     def _look(self) -> None:
         self._looks = None
-        if not self._away and (self._abandoned or not self._store.is_open()):
+        lost = not self._store.is_open() or self._connection not in (0, self._store.connections)
+        if self._abandoned or lost:
             self._away = True
         if self._away:
             self._knock()
+        self._connection = self._store.connections
         if self._away:
             self._looks = self._loop.after(KNOCK_S, self._look)
         else:

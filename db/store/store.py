@@ -271,6 +271,7 @@ class Store:
         self.any_schema = any_schema
         self._make_file = make_file
         self.serving: Serving | None = None
+        self.connections = 0  # that were made so far: another one means that the database was away
         self.on_nodes_moved: Callable[[], None] = lambda: None
         self._commits = 0
         self._inside = False  # a transaction, which is over when its connection is
@@ -411,6 +412,7 @@ class Store:
             if self._path:
                 drivers.check_sqlite_file(self._path)
             self.db.connect()
+            self.connections += 1
             if self.dialect == "mysql":
                 answer = self.execute(raw_sql.IS_GALERA).fetchone()
                 drivers.refuse_galera(answer, self._galera, self.url)
