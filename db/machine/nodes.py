@@ -634,6 +634,8 @@ def move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, l
     if state is row.state:
         return False
     t.change(_set_state.bind(node=row.id, state=state.value, reason=reason, by=by))
+    t.freed |= state is NodeState.UP
+    t.moved_nodes = True
     text = f"{row.name} is {state}" + (f": {reason}" if reason else "")
     t.event(f"node_{state}", text, node=row.id, launcher=launcher)
     return True

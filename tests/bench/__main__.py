@@ -21,6 +21,7 @@ from tests.bench import (
     scaling,
     streaming,
     tasks,
+    waiting,
 )
 from tests.bench.ratios import show
 
@@ -30,6 +31,7 @@ SECTIONS = {
     "start_up": launching.start_up,
     "memory": launching.memory,
     "allocation": allocating.allocation,
+    "requests": waiting.requests,
     "placing": placing.placing,
     "mpi": parallel.mpi,
     "fence": parallel.fence,
