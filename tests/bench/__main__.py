@@ -20,6 +20,8 @@ from tests.bench import (
     placing,
     scaling,
     streaming,
+    tasks,
+    waiting,
 )
 from tests.bench.ratios import show
 
@@ -29,6 +31,7 @@ SECTIONS = {
     "start_up": launching.start_up,
     "memory": launching.memory,
     "allocation": allocating.allocation,
+    "requests": waiting.requests,
     "placing": placing.placing,
     "mpi": parallel.mpi,
     "fence": parallel.fence,
@@ -51,6 +54,8 @@ SECTIONS = {
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,
     "managers": managers.managers,
+    "tasks": tasks.tasks,
+    "functions": tasks.functions,
     "attacked": attacked.attacked,
 }
 
