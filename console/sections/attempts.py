@@ -10,8 +10,11 @@ from redmesh.state import RUNNING
 
 
 class Attempt(NamedTuple):
-    """One attempt. ``began``, ``ended``: seconds since 1970; ``ended`` None while it runs. ``state``: its outcome
-    (``done``, ``failed``, ``waiting`` for one that is tried again, ``cancelled``). ``exit`` is known of the last one."""
+    """One attempt at a section. ``began`` and ``ended`` are seconds since 1970; ``ended`` is None while it runs.
+
+    ``state`` is its outcome: ``done``, ``failed``, ``cancelled``, or ``waiting`` for a section that is tried again.
+    ``exit`` is known of a section's last attempt.
+    """
 
     number: int
     node: str
