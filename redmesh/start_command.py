@@ -41,6 +41,7 @@ MODULES = {
     "rca": "agents.rca.__main__",
     "cpa": "agents.cpa.__main__",
     "cleanup": "agents.cpa.cleanup.__main__",
+    "job": "agents.job.__main__",
     "simulated": "simulated.__main__",
 }
 

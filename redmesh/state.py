@@ -398,11 +398,12 @@ class StateObject:
             (request, node, processors, count, time.time()),
         )
 
-    def freed(self, node: str = "") -> None:
-        """The processors of a node, or all, were given back."""
+    def freed(self, node: str = "", request: Optional[int] = None) -> None:
+        """The processors of a node, of a request, or all, were given back."""
         self._write(
-            "UPDATE resource SET freed_at = ? WHERE freed_at IS NULL AND (? IN ('', node))", (time.time(), node)
-        )
+            "UPDATE resource SET freed_at = ? WHERE freed_at IS NULL AND ? IN ('', node) AND coalesce(?, request) ="
+            " request", (time.time(), node, request),
+        )  # fmt: skip
 
     # what the job says itself
 
@@ -429,6 +430,27 @@ class StateObject:
             "INSERT INTO log (at, node, task, text) VALUES (?, ?, ?, ?)",
             (at or time.time(), node or None, task, text[:MAX_TEXT]),
         )
+
+    # files that travel with the job
+
+    def add_file(self, name: str, content: bytes, mode: int = 0o600) -> None:
+        """Keep a file in the object; one of the same name is replaced. StateError once the object is nearly full."""
+        from hashlib import sha256
+
+        self._room("file")
+        self._write(
+            "INSERT OR REPLACE INTO file (name, digest, size, mode, content) VALUES (?, ?, ?, ?, ?)",
+            (name, sha256(content).hexdigest(), len(content), mode, content),
+        )
+
+    def file(self, name: str) -> Optional[bytes]:
+        """The content of a file in the object; None where there is no such file."""
+        row = self._db.execute("SELECT content FROM file WHERE name = ?", (name,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def ranges(self) -> Iterator[Tuple[int, int, str, int]]:
+        """First, last, state and attempts of every row of tasks, in order."""
+        yield from self._db.execute("SELECT first, last, state, attempt FROM task ORDER BY first").fetchall()
 
     def _room(self, what: str) -> None:
         if self.full:

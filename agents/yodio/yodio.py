@@ -94,6 +94,16 @@ class Channel:
         if self._answers.pop(number, None) is None:
             self._forgotten.add(number)
 
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when an answer arrives."""
+        return self._sock.fileno()
+
+    def arrived(self) -> list[tuple[int, bytearray]]:
+        """Wait for an answer, and return number and bytes of all that have arrived. OSError as yod has it."""
+        self._receive()
+        numbers = list(self._answers)
+        return [(number, self.wait(number)[1]) for number in numbers]
+
     def _receive(self) -> None:
         head = self._exactly(_ANSWER.size)
         kind, length, number, code, value = _ANSWER.unpack(head)

@@ -54,7 +54,7 @@ class Job:
             raise OSError(errno.ENOTCONN, "this program has no job: yod --state")
         self.uuid = os.environ["YOD_JOB"]
         self._channel = Channel()
-        rank = os.environ.get("YOD_RANK", "")
+        rank = os.environ.get("REDMESH_TASK") or os.environ.get("YOD_RANK", "")
         #: The task that this program is; None for none. What is said is recorded as said by it.
         self.task: Optional[int] = int(rank) if rank.isdigit() else None
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 
+from agents.job.start import AFTER, ERRORS, SOCKET, beside
 from console.errors import ConsoleError
 from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading, owned
 
@@ -124,8 +125,9 @@ def _may_go(path: str) -> bool:
 
 def delete(path: str) -> None:
     """Delete an object and what is beside it. OSError."""
-    for beside in ("", "-wal", "-shm", ".lock"):
+    names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock")]
+    for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS))]:
         try:
-            os.unlink(path + beside)
+            os.unlink(name)
         except FileNotFoundError:
             pass

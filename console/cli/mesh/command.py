@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands)
     _add_inspection(commands)
     _add_jobs(commands)
+    _add_queue(commands)
     _add_partitions(commands)
     _add_administration(commands)
     _add_database(commands)
@@ -361,6 +362,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("fetch", "copy its object whole"),
             ("serve", "status over HTTP, on loopback alone"),
             ("purge", "delete the objects of jobs that have ended"),
+            ("resume", "go on with jobs that lost their owner; all of them where none is named"),
         )
     }
     for name, one in made.items():
@@ -370,15 +372,79 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
         elif name == "serve":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
+        elif name == "resume":
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve"):
+        if name not in ("purge", "fetch", "watch", "serve", "resume"):
             one.add_argument("--json", action="store_true", help="for programs")
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
-        one.set_defaults(command=_lazily("job", command))
+        one.set_defaults(command=_lazily("queue" if name == "resume" else "job", command))
     made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
     made["sql"].add_argument("query", metavar="QUERY")
     made["fetch"].add_argument("file", metavar="FILE")
+
+
+def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "queue a job: one program for many tasks, each on a processor of its own"
+    submit = commands.add_parser("submit", help=told, description=f"{told.capitalize()} (docs/jobs.md).")
+    _add_tasks(submit)
+    submit.add_argument("--limit", metavar="N", type=_positive, default=0, help="at most N processors at a time")
+    submit.add_argument("--after", metavar="JOB", action="append", default=[], help="begin when JOB has ended well;"
+                        " JOB:any: when it has ended; may be given again")  # fmt: skip
+    submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
+    submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
+    submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
+    submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
+    submit.add_argument("--json", action="store_true", help="for programs")
+    submit.add_argument("words", metavar="-- PROGRAM", nargs=argparse.REMAINDER, help="program and arguments of each"
+                        " task; {} is the task's line or number")  # fmt: skip
+    submit.set_defaults(command=_lazily("queue", "submit_job"))
+    queue = commands.add_parser("queue", help="jobs that have not ended", description="Jobs that have not ended.")
+    queue.add_argument("--all", action="store_true", help="also jobs that have ended")
+    queue.add_argument("--json", action="store_true", help="for programs")
+    queue.set_defaults(command=_lazily("queue", "show_queue"))
+    for name, about in (
+        ("wait", "return when jobs have ended; status 0 when every task is done"),
+        ("cancel", "end jobs"),
+        ("hold", "hand out no more tasks of jobs"),
+        ("release", "let held jobs go on"),
+        ("retry", "try the failed and cancelled tasks of jobs again"),
+        ("purge", "delete the objects of jobs that have ended"),
+    ):
+        one = commands.add_parser(name, help=about, description=f"{about.capitalize()} (docs/jobs.md).")
+        one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
+        if name == "wait":
+            one.add_argument("--quiet", action="store_true", help="print no summary")
+        if name == "purge":
+            one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
+
+
+def _add_tasks(submit: _Parser) -> None:
+    for word, metavar, about in (
+        ("--array", "LIST", "the tasks' numbers: 1-10000, 1-9:2,20; %%N behind it: at most N at a time"),
+        ("--tasks", "FILE", "a task for each line of FILE (-: standard input): the input of the program, or a line"
+         " for the shell where no program is given"),
+        ("--time", "LIMIT", "end a task after so long: minutes, M:S, H:M:S, or a number with s, m, h or d"),
+        ("--cwd", "DIR", "the tasks' working directory (default: this one)"),
+        ("--stdin", "FILE", "the tasks' standard input; {} in its name is the task's line or number"),
+        ("--output", "FILE", "what tasks write goes to files; {} in the name is the task's line or number"),
+    ):  # fmt: skip
+        default = None if word == "--cwd" else ""
+        submit.add_argument(word, metavar=metavar, default=default, help=about)
+    submit.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], help="a variable of the tasks")
+    submit.add_argument("--retries", metavar="N", type=_how_many, default=0, help="try a failed task N times again")
+    submit.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job when more than N tasks failed")
+    submit.add_argument("--cpus-per-task", metavar="N", type=_positive, default=1, help="processors for each task")
+    submit.add_argument("--gpus-per-task", metavar="N", type=_how_many, default=0, help="GPUs for each task")
+
+
+def _positive(text: str) -> int:
+    number = _how_many(text)
+    if not number:
+        raise argparse.ArgumentTypeError("it is at least 1")
+    return number
 
 
 def _lazily(module: str, name: str) -> Command:

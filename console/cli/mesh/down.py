@@ -6,12 +6,14 @@ import os
 import sys
 
 from agents.wire.errors import AgentError
+from console.cli.mesh.queue import suspend_all
 from console.deploy.personal import lifecycle
 from console.settings import Settings
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
-    """End the mesh; with launches on it only by --force or a yes."""
+    """End the mesh; with launches on it only by --force or a yes, with jobs of tasks only by --force."""
+    suspend_all(settings, force=options.force)
     if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
         return _down_hosts(settings, options)
     try:

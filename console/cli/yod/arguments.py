@@ -201,6 +201,10 @@ WORDS = (
     ),
     Word("keep", "flag", "never delete that state object", group=_LOOK),
     Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
+    Word(
+        "worker-of", "text", "the ranks are workers of a job of mesh submit, whose owner listens at this socket",
+        metavar="PATH", group="Others",
+    ),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
@@ -233,6 +237,7 @@ EXTRAS = frozenset(
         "state",
         "keep",
         "purge",
+        "worker-of",
     ]
 )
 #: Words about how the ranks are run (console/launch/options/run.py).

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _NULL_DEVICE = os.makedev(1, 3)
+#: Words with which ranks get yodio and what is beside it.
+_YODIO = {"io", "state", "worker-of"}
 #: Words that StdioOptions have or not.
 _PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
@@ -165,7 +167,7 @@ def _programs(
     from console.launch.options.program import find
 
     try:
-        return find(rest[0], os.environb if "io" not in given and "state" not in given else _with_yodio()), None
+        return find(rest[0], _with_yodio() if _YODIO & given.keys() else os.environb), None
     except ConsoleError as error:
         if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
@@ -299,6 +301,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     daemons = Daemons(run, settings.state_dir, rca, cpa)
     engine = Engine(loop, request, daemons, allocation, make, on_running, features)
     if request.state is not None:
+        if request.state.socket:
+            from console.launch.features.workers import run_for_job
+
+            return run_for_job(engine, engine.run, request.state)
         from console.launch.features.state import run_recorded
 
         return run_recorded(engine, engine.run, loop, request, settings)

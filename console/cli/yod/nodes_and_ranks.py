@@ -45,7 +45,11 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         request.program.cwd = os.path.join(request.program.cwd, os.fsencode(given["chdir"]))
     if "umask" in given:
         request.program.umask = _mask(given["umask"])
-    if not {"state", "keep", "purge"}.isdisjoint(given):
+    if "worker-of" in given:
+        from console.launch.features.workers import options as worker_options
+
+        request.state = worker_options(given["worker-of"])
+    elif not {"state", "keep", "purge"}.isdisjoint(given):
         from console.launch.features.state import options
 
         request.state = options(given)

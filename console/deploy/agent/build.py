@@ -93,7 +93,7 @@ def sources() -> Iterator[tuple[str, bytes]]:
         inside = os.path.relpath(folder, os.path.dirname(root))
         folders[:] = sorted(one for one in folders if one != "__pycache__" and (folder != root or one not in _AT_HOME))
         for name in sorted(names):
-            if name.endswith(".py") or name in ("yodio", "yodstate"):
+            if name.endswith(".py") or name in ("yodio", "yodstate", "yodwork"):
                 with open(os.path.join(folder, name), "rb") as file:
                     yield f"{inside}/{name}", file.read()
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Protocol
 
     from agents.job.owner import Owner
     from console.launch.options.output import OutputOptions
     from console.launch.options.run import RunOptions
+
+    class OwnerRelay(Protocol):
+        """Passes requests of ranks to the owner of their job (console/launch/features/workers.py)."""
+
+        def ask(self, channel: tuple[int, int], data: bytes, node: str, reply: Callable[[bytes], None]) -> None:
+            """Pass a request on; ``reply`` gets the answer."""
+
+        def gone(self, channel: tuple[int, int]) -> None:
+            """A rank has closed its connection."""
+
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
@@ -25,13 +35,17 @@ FOREIGN = (
 
 
 class StateOptions:
-    """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins."""
+    """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins.
 
-    __slots__ = ("keep", "owner", "purge", "uuid")
+    Ranks that are workers of a job have its owner elsewhere, at ``socket``, which ``relay`` is connected to.
+    """
 
-    def __init__(self, uuid: str, *, keep: bool, purge: bool) -> None:
-        self.uuid, self.keep, self.purge = uuid, keep, purge
+    __slots__ = ("keep", "owner", "purge", "relay", "socket", "uuid")
+
+    def __init__(self, uuid: str, *, keep: bool, purge: bool, socket: str = "") -> None:
+        self.uuid, self.keep, self.purge, self.socket = uuid, keep, purge, socket
         self.owner: Owner | None = None
+        self.relay: OwnerRelay | None = None
 
 
 class Program:

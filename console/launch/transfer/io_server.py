@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agents.link.link import Link
-    from console.launch.options.request import Request
+    from console.launch.options.request import Request, StateOptions
     from console.launch.plan import Plan
 
     Reply = tuple[int, bytes]  # value, data
@@ -118,11 +118,10 @@ class Files:
         op, number, offset, length = REQUEST.unpack_from(payload, 8)
         if op == GONE:
             self._forget(key)
+            if self._state is not None and self._state.relay is not None:
+                self._state.relay.gone(key)
             return
-        if op == STATE and self._state is not None and self._state.owner is not None:
-            node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
-            told = bytes(payload[8 + REQUEST.size :])
-            self._state.owner.ask(told, node, lambda reply: self._answer(key, number, 0, 0, reply))
+        if op == STATE and self._state is not None and self._ask_owner(self._state, key, number, payload):
             return
         code, value, data = 0, 0, b""
         try:
@@ -138,6 +137,22 @@ class Files:
             # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
             code = errno.EINVAL
         self._answer(key, number, code, value, data)
+
+    def _ask_owner(self, state: StateOptions, key: tuple[int, int], number: int, payload: memoryview) -> bool:
+        """Hand a rank's request to the owner of its job; False where the launch has none."""
+        node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
+        told = bytes(payload[8 + REQUEST.size :])
+
+        def reply(data: bytes) -> None:
+            self._answer(key, number, 0, 0, data)
+
+        if state.relay is not None:
+            state.relay.ask(key, told, node, reply)
+        elif state.owner is not None:
+            state.owner.ask(told, node, reply)
+        else:
+            return False
+        return True
 
     def _answer(self, key: tuple[int, int], number: int, code: int, value: int, data: bytes) -> None:
         head = ROUTE.pack(FILE, 8 + ANSWER.size + len(data), *key) + ANSWER.pack(number, code, value)

@@ -1,0 +1,459 @@
+"""The owner of a job of tasks: gets processors, hands tasks to workers, records results in the state object.
+
+The machine is agents/job/task_list.py; here are its sockets, timers and records. One process for each job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+
+from agents.job.description import read
+from agents.job.owner import Owner
+from agents.job.pace import Pace
+from agents.job.processors import Processors
+from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
+from agents.job.start import SOCKET, beside, start_dependents
+from agents.job.task_list import TaskList
+from agents.link.acceptor import Acceptor
+from agents.link.link import Link
+from agents.link.sockets import listen
+from agents.linux.processes import alive, start_time
+from agents.wire.control import decode
+from agents.wire.errors import WireError
+from agents.wire.frames import CONTROL, FILE
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from agents.job.processors import Grant
+    from agents.job.task_list import Change
+    from agents.link.loop import Loop
+    from redmesh.state import StateObject
+
+    Reply = Callable[[bytes], None]
+
+#: Bytes of inputs in one batch, at most: a frame has its limit.
+_BATCH_BYTES = 256 << 10
+#: Seconds for which launches may take to end by themselves at the end of the job, and between two looks at yods that
+#: an owner before this one has left.
+_END_S, _LOOK_S = 10.0, 0.2
+#: Seconds after which ranks of a yod that was killed have been ended by their nodes.
+_LOST_S = 5.0
+#: Where a request of a program goes that is not a worker's: agents/job/owner.py.
+_OWN = ("work", "worked")
+
+
+class Worker:
+    """One worker: a rank of a grant, known by its channel."""
+
+    __slots__ = ("cancelled", "connection", "node", "reply", "slot", "stopped", "told")
+
+    def __init__(self, connection: Connection, node: str, slot: int) -> None:
+        self.connection, self.node, self.slot = connection, node, slot
+        self.reply: Optional[Reply] = None  # to its request for tasks
+        self.told = self.cancelled = self.stopped = False  # of the job; that its tasks are not wanted; to exit
+
+
+class Connection:
+    """A yod that relays its workers' requests, or a command."""
+
+    __slots__ = ("grant", "link", "over", "relays", "workers")
+
+    def __init__(self) -> None:
+        self.link: Optional[Link] = None
+        self.relays = self.over = False  # over: the yod has said that its ranks have ended
+        self.grant: Optional[Grant] = None
+        self.workers: Dict[Tuple[int, int], Worker] = {}
+
+
+class JobOwner:
+    """Sees one job through to its end; ``on_end()`` is called once everything is recorded."""
+
+    def __init__(self, loop: Loop, job: StateObject, on_end: Callable[[], None]) -> None:
+        self._loop, self._job, self._on_end = loop, job, on_end
+        self._described = read(job)
+        self._owner = Owner(job, loop.after, self._on_failure)
+        self._tasks = TaskList(self._described.retries, self._described.max_fails)
+        self._pace = Pace()
+        self._workers: List[Worker] = []
+        self._slots = 0
+        self._waiters: List[Tuple[Connection, Any]] = []
+        self._ending = self._over = self._suspends = False
+        self._path = beside(job.path, SOCKET)
+        self._sock: Optional[socket.socket] = None
+        self._acceptor: Optional[Acceptor] = None
+        words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none", "-mpi", "none", "-rendezvous", "none"]
+        if self._described.cpus > 1:
+            words += ["-cpus-per-task", str(self._described.cpus)]
+        if self._described.gpus:
+            words += ["-gpus-per-task", str(self._described.gpus)]
+        self._processors = Processors(
+            loop, [*words, "yodwork"], self._described.limit,
+            on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
+            on_hopeless=self._on_hopeless,
+        )  # fmt: skip
+        self._requests: List[int] = []
+
+    # begin
+
+    def begin(self) -> None:
+        """Take up the job where its object says that it is. StateError, OSError."""
+        self._sock = listen(self._path)
+        self._acceptor = Acceptor(self._loop, self._sock, self._on_accept)
+        left = json.loads(str(self._job.meta("yods") or "[]"))
+        self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
+        self._tasks.held = bool(self._job.meta("held"))
+        self._job.commit()
+        self._await_left(left)
+
+    def _await_left(self, left: List[List[int]]) -> None:
+        """Launches of an owner that was lost end by themselves: a task is not started again before."""
+        left = [one for one in left if alive(one[0], one[1])]
+        if left and not self._over:
+            self._loop.after(_LOOK_S, lambda: self._await_left(left))
+            return
+        self._take_up()
+
+    def _take_up(self) -> None:
+        for first, last, state, attempts in self._job.ranges():
+            if state == RUNNING:
+                self._job.change(first, last, WAITING, cause="the owner of the job was lost")
+                state = WAITING
+            if state == WAITING:
+                self._tasks.add(first, last, attempts)
+            else:
+                self._tasks.ended_before(state, last - first + 1)
+        self._job.freed()
+        if not self._tasks.held:
+            self._mark_running()
+        self._job.commit()
+        self._serve()
+
+    def _mark_running(self) -> None:
+        if self._job.meta("state") != RUNNING:
+            self._job.set_state(RUNNING)
+            if self._job.meta("begun_at") is None:
+                self._job.set_meta(begun_at=time.time())
+
+    # processors
+
+    def _need(self) -> None:
+        if self._ending:
+            return
+        busy = sum(1 for worker in self._workers if self._tasks.given_to(worker))
+        self._processors.want(busy + self._tasks.waiting if self._tasks.open else busy)
+
+    def _on_asked(self, count: int) -> None:
+        def record(job: StateObject) -> None:
+            self._requests.append(job.requested(count, partial=False))
+            job.set_meta(yods=json.dumps([[pid, start_time(pid)] for pid in self._processors.pids]))
+
+        self._owner.record(record)
+        self._owner.commit()  # before a worker runs: whoever resumes the job knows what to wait for
+
+    def _on_granted(self, grant: Grant) -> None:
+        def record(job: StateObject) -> None:
+            request = self._requests[grant.number - 1]
+            job.answered(request, "acknowledged")
+            for node in grant.nodes:
+                numbers = sorted(node["processors"])
+                job.granted(request, str(node["name"]), ",".join(map(str, numbers)), len(numbers))
+
+        self._owner.record(record)
+
+    def _on_grant_over(self, grant: Grant) -> None:
+        def record(job: StateObject) -> None:
+            if grant.allocated:
+                job.freed(request=self._requests[grant.number - 1])
+            else:
+                job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
+            if grant.allocated and grant.process.returncode and not self._ending:
+                job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {'; '.join(grant.words)}")
+
+        self._owner.record(record)
+        if self._ending:
+            self._end_if_free()
+        else:
+            self._loop.after(0.0, self._serve)
+
+    def _on_hopeless(self, reason: str) -> None:
+        self._cancel(f"no processors: {reason}", fails=True)
+
+    # connections
+
+    def _on_accept(self, sock: socket.socket, _address: object) -> None:
+        connection = Connection()
+        connection.link = Link(
+            self._loop, sock,
+            lambda _link, kind, payload: self._on_frame(connection, kind, payload),
+            lambda _link, _reason: self._on_link_end(connection),
+        )  # fmt: skip
+
+    def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:
+        if kind == FILE and connection.relays:
+            self._on_request(connection, payload)
+            return
+        if kind != CONTROL:
+            raise WireError("a connection to a job's owner begins with a control message")
+        message = decode(payload)
+        if message.get("op") == HELLO:
+            connection.relays = True
+            connection.grant = self._processors.grant_of(message.get("pid", 0))
+        elif message.get("op") == OVER:
+            connection.over = True
+        else:
+            self._command(connection, message)
+
+    def _on_request(self, connection: Connection, payload: bytes) -> None:
+        try:
+            asked = parse(payload)
+        except (struct.error, UnicodeDecodeError):
+            raise WireError("not a worker's request") from None
+
+        def reply(data: bytes) -> None:
+            if connection.link is not None:
+                connection.link.send_raw(pack_answer(asked.number, data))
+
+        worker = connection.workers.get(asked.channel)
+        if not asked.number:
+            if worker is not None:
+                worker.reply = None  # what it had is given back once its launch has ended, and with it its tasks
+            return
+        told = _read(asked.data)
+        if told.get("op") not in _OWN:
+            self._owner.ask(asked.data, asked.node, reply)
+            return
+        if worker is None:
+            self._slots += 1
+            worker = connection.workers[asked.channel] = Worker(connection, asked.node, self._slots)
+            self._workers.append(worker)
+        if told["op"] == "work":
+            worker.reply = reply
+        else:
+            self._take(worker, told.get("results"))
+            reply(b"{}")
+        self._serve()
+
+    def _on_link_end(self, connection: Connection) -> None:
+        connection.link = None
+        self._waiters = [one for one in self._waiters if one[0] is not connection]
+        if not connection.relays:
+            return
+        for worker in connection.workers.values():
+            worker.reply = None
+        if connection.over:
+            self._lose(connection)
+        else:
+            # This yod was killed: its ranks are ended by their nodes, which takes a moment.
+            self._loop.after(_LOST_S, lambda: self._lose(connection))
+
+    def _lose(self, connection: Connection) -> None:
+        gone = set(connection.workers.values())
+        self._workers = [worker for worker in self._workers if worker not in gone]
+        for worker in gone:
+            for change in self._tasks.lose(worker, f"the worker on {worker.node} was lost"):
+                self._record(change)
+        self._serve()
+        if self._ending:
+            self._end_if_free()
+
+    # tasks
+
+    def _serve(self) -> None:
+        """Hand out tasks, let workers go that have none to expect, and end the job when all tasks have ended."""
+        if self._over:
+            return
+        if self._tasks.finished and not self._tasks.held and not self._ending:
+            self._end()
+        ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
+        for worker in ready:
+            if self._tasks.cancelled and self._tasks.given_to(worker):
+                if not worker.cancelled:
+                    worker.cancelled = True
+                    self._answer(worker, {"cancel": True})
+                continue
+            ahead = self._pace.ahead(self._tasks.waiting + len(self._tasks.given_to(worker)), len(self._workers))
+            has = len(self._tasks.given_to(worker))
+            if has > ahead // 2:
+                continue
+            if self._tasks.waiting and self._tasks.open:
+                self._give(worker, ahead - has)
+            elif not has and not (self._tasks.running and self._described.retries):
+                self._stop(worker)
+        self._need()
+
+    def _give(self, worker: Worker, count: int) -> None:
+        given = self._tasks.hand_out(worker, count)
+        taken: List[Any] = []
+        self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
+        if [one.number for one in taken] != [number for number, _ in given]:
+            return  # the object takes no more: the owner's failure ends the job
+        tasks = [[one.number, one.attempt, one.input] for one in taken]
+        message: Dict[str, Any] = {"tasks": tasks}
+        if not worker.told:
+            message["job"] = self._described.for_workers(self._job.uuid)
+            worker.told = True
+        self._answer(worker, message)
+
+    def _stop(self, worker: Worker) -> None:
+        worker.stopped = True
+        if worker.connection.grant is not None:
+            worker.connection.grant.stopped += 1
+        self._answer(worker, {"stop": True})
+
+    @staticmethod
+    def _answer(worker: Worker, message: Dict[str, Any]) -> None:
+        reply, worker.reply = worker.reply, None
+        if reply is not None:
+            reply(json.dumps(message).encode())
+
+    def _take(self, worker: Worker, results: Any) -> None:
+        if not isinstance(results, list):
+            return
+        for row in results:
+            try:
+                number, attempt, status, started_at, ended_at, _, cause = row
+            except (TypeError, ValueError):
+                continue
+            if cause == "dropped" or (cause == "killed" and self._tasks.cancelled):
+                killed = self._tasks.killed(worker, number, attempt)
+                if killed is not None:
+                    self._record(killed)
+                continue
+            self._pace.took(ended_at - started_at)
+            change = self._tasks.end(worker, number, attempt, failed=bool(status or cause))
+            if change is not None:
+                self._ended(change, row)
+        why = self._tasks.too_many_failed()
+        if why:
+            self._cancel(why, fails=True)
+
+    def _ended(self, change: Change, row: List[Any]) -> None:
+        number, attempt, status, started_at, ended_at, lines, cause = row
+
+        def record(job: StateObject) -> None:
+            job.ended(number, attempt, status, started_at=started_at, ended_at=ended_at, cause=cause, lines=lines or "")
+            if change.state == WAITING:
+                job.change(number, number, WAITING, cause=change.cause)
+
+        self._owner.record(record)
+
+    def _record(self, change: Change) -> None:
+        number, ended_at = change.number, None if change.state == WAITING else time.time()
+        self._owner.record(lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at))
+
+    # what people want
+
+    def _command(self, connection: Connection, message: Dict[str, Any]) -> None:
+        op, number = message.get("op"), message.get("id", 0)
+        link = connection.link
+        assert link is not None
+        if op == "wait":
+            self._waiters.append((connection, number))
+            return
+        if op == "cancel":
+            self._cancel(str(message.get("reason") or "cancelled"))
+        elif op in ("hold", "release"):
+            self._tasks.held = op == "hold"
+            self._owner.record(lambda job: job.set_meta(held=int(op == "hold")))
+            self._owner.record(lambda job: job.log("held" if op == "hold" else "released"))
+            if op == "release":
+                self._owner.record(lambda _job: self._mark_running())
+        elif op == "retry":
+            self._retry()
+        elif op == "suspend":
+            self.suspend()
+        else:
+            link.send({"re": number, "error": f"a job's owner does not know {str(op)[:40]!r}"})
+            return
+        self._owner.commit()
+        link.send({"re": number})
+        self._serve()
+
+    def _retry(self) -> None:
+        for first, last, state, attempts in self._job.ranges():
+            if state in (FAILED, CANCELLED):
+                self._tasks.again(state, first, last, attempts)
+                self._change(first, last, WAITING, "mesh retry")
+
+    def _change(self, first: int, last: int, state: str, cause: str) -> None:
+        self._owner.record(lambda job: job.change(first, last, state, cause=cause))
+
+    def _cancel(self, reason: str, *, fails: bool = False) -> None:
+        for first, last in self._tasks.cancel(reason, fails=fails):
+            self._change(first, last, CANCELLED, reason)
+        self._tasks.held = False
+        self._loop.after(0.0, self._serve)
+
+    def _on_failure(self, error: StateError) -> None:
+        # The object takes no more; only the end of the job is still recorded (StateObject.finish).
+        self._tasks.cancel(error.message)
+        self._processors.end(kill=True)
+        self._finish(FAILED, error.message)
+
+    # the end
+
+    def suspend(self) -> None:
+        """End what runs and leave the job as it is, to be resumed: the mesh or the machine goes down."""
+        self._suspends = self._ending = self._tasks.held = True
+        self._processors.end(kill=True)
+        self._end_if_free()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._processors.end(kill=False)
+        self._loop.after(_END_S, lambda: self._processors.end(kill=True))
+        self._end_if_free()
+
+    def _end_if_free(self) -> None:
+        if self._processors.grants or self._over:
+            return
+        if not self._suspends:
+            self._finish(*self._tasks.verdict())
+        elif not self._tasks.running:
+            self._close(WAITING, lambda job: job.set_state(WAITING, "suspended: mesh job resume goes on with it"))
+
+    def _finish(self, state: str, cause: str) -> None:
+        if not self._over:
+            status = {DONE: 0, CANCELLED: 130}.get(state, 1)
+            self._close(state, lambda job: job.finish(state, cause, exit_status=status, why=cause, yods="[]"))
+            start_dependents(self._job.path)
+
+    def _close(self, state: str, record: Callable[[StateObject], None]) -> None:
+        self._over = True
+        self._owner.commit()
+        try:
+            self._job.freed()
+            record(self._job)
+            self._job.close()
+        except StateError:
+            pass  # recorded as far as there was room
+        if self._acceptor is not None and self._sock is not None:
+            self._acceptor.close()
+            self._sock.close()
+            os.unlink(self._path)
+        for connection, number in self._waiters:
+            if connection.link is not None:
+                connection.link.send({"re": number, "state": state})
+                connection.link.close(flush=True)
+        self._on_end()
+
+    def fail(self, reason: str) -> None:
+        """End the job before it began: nothing of it runs."""
+        for first, last in self._tasks.cancel(reason):
+            self._job.change(first, last, CANCELLED, cause=reason)
+        self._finish(FAILED, reason)
+
+
+def _read(data: bytes) -> Dict[str, Any]:
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}

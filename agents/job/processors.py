@@ -1,0 +1,203 @@
+"""Where a job has its processors from: launches of yod whose ranks are workers, one launch for each grant.
+
+The only place that knows how processors are asked for. A job begins with one processor, doubles what it asks for while
+all of it is granted at once, and then waits in the line of the CPA for one more: nothing is asked again while nothing
+happens. yod beats to the RCA, loads the workers, and gives the processors back when its workers have exited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+from agents.link.loop import READ
+from redmesh.start_command import start_command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from agents.link.loop import Loop, Timer
+
+#: Most processors asked for at once; seconds in the CPA's line (a year); seconds until a request that failed is
+#: repeated, at first and at most.
+_MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
+#: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
+HOPELESS = (2,)
+
+
+class Grant:
+    """One launch: asked for, then running, then over."""
+
+    __slots__ = (
+        "allocated", "launcher", "nodes", "number", "process", "size", "started", "stopped", "stopping", "waits",
+        "words",
+    )  # fmt: skip
+
+    def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], *, waits: bool) -> None:
+        self.number, self.size, self.process, self.waits = number, size, process, waits
+        self.allocated = self.started = self.stopping = False
+        self.launcher = self.stopped = 0  # how many of its workers were told to exit
+        self.nodes: List[Dict[str, Any]] = []
+        self.words: List[str] = []  # what yod said that was not an event
+
+
+class Processors:
+    """The processors of one job. ``on_granted(grant)``, ``on_over(grant)`` tell of grants; ``on_asked(count)`` of a
+    request, ``on_hopeless(reason)`` that there will never be any."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        words: List[str],
+        limit: int,
+        *,
+        on_asked: Callable[[int], None],
+        on_granted: Callable[[Grant], None],
+        on_over: Callable[[Grant], None],
+        on_hopeless: Callable[[str], None],
+    ) -> None:
+        self._loop, self._words, self._limit = loop, words, limit
+        self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
+        self._on_hopeless = on_hopeless
+        self.grants: Dict[int, Grant] = {}
+        self._wanted = 0
+        self._step = 1
+        self._numbers = 0
+        self._failures = 0
+        self._waits_next = True
+        self._again: Optional[Timer] = None
+        self._ending = False
+
+    @property
+    def pids(self) -> List[int]:
+        """The yods."""
+        return [grant.process.pid for grant in self.grants.values()]
+
+    def grant_of(self, pid: int) -> Optional[Grant]:
+        """The grant whose yod is the process ``pid``."""
+        return next((grant for grant in self.grants.values() if grant.process.pid == pid), None)
+
+    def want(self, count: int) -> None:
+        """Have ``count`` processors be of use from now on, as far as the job's limit allows."""
+        self._wanted = min(count, self._limit) if self._limit else count
+        self._grow()
+
+    def _grow(self) -> None:
+        if self._ending or self._again is not None:
+            return
+        asking = [grant for grant in self.grants.values() if not grant.allocated]
+        missing = self._wanted - sum(one.size - one.stopped for one in self.grants.values() if one.allocated)
+        if missing <= 0:
+            for grant in asking:
+                self._leave(grant)
+            return
+        if not asking:
+            self._ask(1 if self._waits_next else min(missing, self._step), waits=self._waits_next)
+
+    def _ask(self, size: int, *, waits: bool) -> None:
+        self._numbers += 1
+        words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
+        # pidfds and loops come after the fork: the yod has its own
+        process = subprocess.Popen(
+            [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        grant = self.grants[self._numbers] = Grant(self._numbers, size, process, waits=waits)
+        assert process.stdout is not None
+        fd = process.stdout.fileno()
+        os.set_blocking(fd, False)
+        pending = bytearray()
+        self._loop.watch(fd, READ, lambda _events: self._read(grant, fd, pending))
+        self._on_asked(size)
+
+    def _read(self, grant: Grant, fd: int, pending: bytearray) -> None:
+        try:
+            data = os.read(fd, 256 << 10)
+        except BlockingIOError:
+            return
+        pending += data
+        *lines, rest = bytes(pending).split(b"\n")
+        pending[:] = rest
+        for line in lines:
+            self._told(grant, line)
+        if not data:
+            self._loop.unwatch(fd)
+            assert grant.process.stdout is not None
+            grant.process.stdout.close()
+            grant.process.wait()  # it has closed its output: it is exiting
+            self._over(grant)
+
+    def _told(self, grant: Grant, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            kind = event["event"]
+        except (ValueError, KeyError, TypeError):
+            text = line.decode("utf-8", "replace").strip()
+            if text:
+                grant.words = [*grant.words[-4:], text[:500]]
+            return
+        if kind == "allocated":
+            self._granted(grant, event)
+        elif kind == "started":
+            grant.started = True
+        elif kind in ("error", "lost"):
+            grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
+
+    def _granted(self, grant: Grant, event: Dict[str, Any]) -> None:
+        again = grant.allocated  # on other nodes, after a load that failed
+        grant.allocated, grant.nodes, grant.launcher = True, event["nodes"], event["launcher"]
+        self._on_granted(grant)
+        if not again:
+            self._step = 1 if grant.waits else min(grant.size * 2, _MOST)
+            self._waits_next = False
+            self._grow()
+
+    def _over(self, grant: Grant) -> None:
+        del self.grants[grant.number]
+        status = grant.process.returncode
+        self._on_over(grant)
+        if self._ending:
+            return
+        if not grant.allocated and not grant.stopping:
+            if status in HOPELESS and grant.waits:
+                self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}")
+                return
+            if not grant.waits:  # not so many are free
+                self._step = grant.size // 2
+                self._waits_next = self._step == 0
+                self._step = max(1, self._step)
+                self._grow()
+                return
+        if not grant.started and not grant.stopping:
+            self._failures += 1
+            self._waits_next = True
+            pause = min(_AGAIN_S * 2 ** min(self._failures, 10), _AGAIN_MOST_S)
+            self._again = self._loop.after(pause, self._ask_again)
+            return
+        self._failures = 0
+        if not any(one.allocated for one in self.grants.values()):
+            self._waits_next = True
+        self._grow()
+
+    def _ask_again(self) -> None:
+        self._again = None
+        self._grow()
+
+    def _leave(self, grant: Grant) -> None:
+        if not grant.stopping:
+            grant.stopping = True
+            grant.process.send_signal(signal.SIGTERM)
+
+    def end(self, *, kill: bool) -> None:
+        """Ask for no more; launches end with their workers, or with ``kill`` at once."""
+        self._ending = True
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        for grant in list(self.grants.values()):
+            if kill or not grant.allocated:
+                grant.stopping = True
+                grant.process.send_signal(signal.SIGTERM)

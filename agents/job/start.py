@@ -1,0 +1,79 @@
+"""Starts owners of jobs, and jobs that wait for the end of another job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from agents.job.description import ENVIRONMENT, parse_environment
+from redmesh.start_command import start_command
+from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+#: Beside the object: the socket of the owner, the jobs that wait for the job's end, what the owner wrote to stderr.
+SOCKET, AFTER, ERRORS = ".sock", ".after", ".err"
+
+
+def beside(path: str, suffix: str) -> str:
+    """A file beside an object: ``UUID.sock`` for ``UUID.job``."""
+    return path[: -len(SUFFIX)] + suffix
+
+
+def start_owner(path: str) -> None:
+    """Start the owner of the job at ``path`` in a session of its own, with the job's environment. StateError, OSError.
+
+    An owner that finds another one at work, or its job ended, exits.
+    """
+    errors = os.open(beside(path, ERRORS), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.Popen(
+            [*start_command("job"), os.path.abspath(path)],
+            env=_environment(path),
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            cwd="/",
+            start_new_session=True,
+        )
+    finally:
+        os.close(errors)
+
+
+def _environment(path: str) -> Dict[bytes, bytes]:
+    db = open_for_reading(path)
+    try:
+        row = db.execute("SELECT content FROM file WHERE name = ?", (ENVIRONMENT,)).fetchone()
+    finally:
+        db.close()
+    # the mesh is the starter's, wherever the job was submitted
+    ours = {name: value for name, value in os.environb.items() if name.startswith((b"XDG_", b"REDMESH_"))}
+    return {**parse_environment(None if row is None else row[0]), **ours} if row is not None else dict(os.environb)
+
+
+def wait_for(directory: str, other: str, uuid: str) -> None:
+    """Have job ``uuid`` started when job ``other`` ends. OSError."""
+    with open(os.path.join(directory, other + AFTER), "a") as file:
+        file.write(f"{uuid}\n")
+
+
+def start_dependents(path: str) -> List[str]:
+    """Start the jobs that wait for the end of the job at ``path``; their UUIDs."""
+    try:
+        with open(beside(path, AFTER)) as file:
+            uuids = [line.strip() for line in file]
+    except FileNotFoundError:
+        return []
+    started = []
+    for uuid in dict.fromkeys(uuids):
+        dependent = os.path.join(os.path.dirname(path), uuid + SUFFIX)
+        if not is_uuid(uuid):
+            continue
+        try:
+            start_owner(dependent)
+            started.append(uuid)
+        except (StateError, OSError):
+            continue  # purged meanwhile
+    return started

@@ -1,0 +1,246 @@
+"""Which tasks of a job wait, run and have ended: a pure machine, without sockets, processes or files.
+
+The owner of the job (agents/job/job_owner.py) feeds it and records each step in the state object. A job of a million
+tasks costs memory for what runs and for what was tried before; tasks that were never handed out are ranges.
+"""
+
+from __future__ import annotations
+
+import heapq
+from enum import Enum
+
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Hashable, List, NamedTuple, Optional, Tuple
+
+    class Change(NamedTuple):
+        """What became of one attempt at a task: its new state, and why if that needs a reason."""
+
+        number: int
+        attempt: int
+        state: str
+        cause: str
+
+else:
+    from collections import namedtuple
+
+    Change = namedtuple("Change", "number attempt state cause")
+
+#: Workers that a task may lose before it is not tried again: a task that ends its worker would end them all.
+MOST_LOST = 5
+
+
+class Event(Enum):
+    """What may happen to a task."""
+
+    HAND_OUT = "hand out"  # to a worker
+    SUCCEED = "succeed"
+    FAIL = "fail"  # and it is not tried again
+    RETRY = "retry"  # it failed, and is tried again
+    LOSE = "lose"  # its worker is lost; it is tried again
+    ABANDON = "abandon"  # its worker is lost, as too many were before
+    CANCEL = "cancel"
+    AGAIN = "again"  # somebody wants ended tasks tried again
+
+
+#: The only table of what may become of a task.
+TRANSITIONS: Dict[Tuple[str, Event], str] = {
+    (WAITING, Event.HAND_OUT): RUNNING,
+    (WAITING, Event.CANCEL): CANCELLED,
+    (RUNNING, Event.SUCCEED): DONE,
+    (RUNNING, Event.FAIL): FAILED,
+    (RUNNING, Event.RETRY): WAITING,
+    (RUNNING, Event.LOSE): WAITING,
+    (RUNNING, Event.ABANDON): FAILED,
+    (RUNNING, Event.CANCEL): CANCELLED,
+    (FAILED, Event.AGAIN): WAITING,
+    (CANCELLED, Event.AGAIN): WAITING,
+}
+
+
+class _Tried:
+    """A task that was handed out before."""
+
+    __slots__ = ("attempts", "failures", "losses")
+
+    def __init__(self, attempts: int) -> None:
+        self.attempts, self.failures, self.losses = attempts, 0, 0
+
+
+class TaskList:
+    """The tasks of one job. ``retries``: how often a task that failed is tried again; ``max_fails``: how many tasks may
+    fail before the rest is cancelled (None: all)."""
+
+    def __init__(self, retries: int = 0, max_fails: Optional[int] = None) -> None:
+        self._retries, self._max_fails = retries, max_fails
+        self._waiting: List[Tuple[int, int]] = []  # a heap of ranges
+        self._running: Dict[int, Tuple[Hashable, int]] = {}  # number: worker, attempt
+        self._held_by: Dict[Hashable, Dict[int, int]] = {}
+        self._tried: Dict[int, _Tried] = {}  # those that wait or run and were handed out before
+        self.counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED, CANCELLED), 0)
+        self.held = False
+        self.cancelled = ""  # why
+        self._fails = False  # what was cancelled counts as a failure of the job
+
+    # what there is
+
+    def add(self, first: int, last: int, attempts: int = 0) -> None:
+        """Put tasks on the list; ``attempts`` were made at each before (a job that is resumed)."""
+        self._count(WAITING, last - first + 1)
+        self._list(first, last)
+        if attempts:
+            for number in range(first, last + 1):
+                self._tried[number] = _Tried(attempts)
+
+    def ended_before(self, state: str, count: int) -> None:
+        """Tasks that ended before this owner of the job began."""
+        self._count(state, count)
+
+    @property
+    def open(self) -> bool:
+        """Whether tasks are handed out."""
+        return not self.held and not self.cancelled
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for a worker."""
+        return self.counts[WAITING]
+
+    @property
+    def running(self) -> int:
+        """How many tasks workers have."""
+        return len(self._running)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task has ended."""
+        return not self.counts[WAITING] and not self._running
+
+    def given_to(self, worker: Hashable) -> Dict[int, int]:
+        """The tasks that a worker has, each with its attempt."""
+        return self._held_by.get(worker, {})
+
+    def verdict(self) -> Tuple[str, str]:
+        """The job's state once it is finished, and why."""
+        if self.cancelled:
+            return (FAILED if self._fails else CANCELLED), self.cancelled
+        failed = self.counts[FAILED]
+        if failed:
+            return FAILED, f"{failed} task{'s' if failed > 1 else ''} failed"
+        return (CANCELLED, "") if self.counts[CANCELLED] else (DONE, "")
+
+    # what happens
+
+    def hand_out(self, worker: Hashable, count: int) -> List[Tuple[int, int]]:
+        """Give a worker the next ``count`` tasks, in order: number and attempt of each, fewer where there are fewer."""
+        given: List[Tuple[int, int]] = []
+        while self.open and self._waiting and len(given) < count:
+            first, last = heapq.heappop(self._waiting)
+            through = min(last, first + count - len(given) - 1)
+            if through < last:
+                heapq.heappush(self._waiting, (through + 1, last))
+            for number in range(first, through + 1):
+                given.append((number, self._start(worker, number)))
+        return given
+
+    def _start(self, worker: Hashable, number: int) -> int:
+        self._go(WAITING, Event.HAND_OUT)
+        tried = self._tried.get(number)
+        attempt = 1 if tried is None else tried.attempts + 1
+        if tried is not None:
+            tried.attempts = attempt
+        self._running[number] = (worker, attempt)
+        self._held_by.setdefault(worker, {})[number] = attempt
+        return attempt
+
+    def end(self, worker: Hashable, number: int, attempt: int, *, failed: bool) -> Optional[Change]:
+        """A worker's result. None where this attempt is not under way (any more): it changes nothing."""
+        if self._running.get(number) != (worker, attempt):
+            return None
+        self._stop(worker, number)
+        if not failed:
+            self._tried.pop(number, None)
+            return Change(number, attempt, self._go(RUNNING, Event.SUCCEED), "")
+        tried = self._tried.setdefault(number, _Tried(attempt))
+        tried.failures += 1
+        if tried.failures <= self._retries and not self.cancelled:
+            self._list(number, number)
+            cause = f"failed: retry {tried.failures} of {self._retries}"
+            return Change(number, attempt, self._go(RUNNING, Event.RETRY), cause)
+        del self._tried[number]
+        return Change(number, attempt, self._go(RUNNING, Event.FAIL), "")
+
+    def lose(self, worker: Hashable, reason: str) -> List[Change]:
+        """A worker is lost. What it had is tried again, unless too many workers were lost with a task, or the job was
+        cancelled meanwhile."""
+        changes = []
+        for number, attempt in sorted(self.given_to(worker).items()):
+            self._stop(worker, number)
+            tried = self._tried.setdefault(number, _Tried(attempt))
+            tried.losses += 1
+            if self.cancelled:
+                event, cause = Event.CANCEL, self.cancelled
+            elif tried.losses >= MOST_LOST:
+                event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this task"
+            else:
+                event, cause = Event.LOSE, reason
+                self._list(number, number)
+            if event is not Event.LOSE:
+                del self._tried[number]
+            changes.append(Change(number, attempt, self._go(RUNNING, event), cause))
+        self._held_by.pop(worker, None)
+        return changes
+
+    def cancel(self, reason: str, *, fails: bool = False) -> List[Tuple[int, int]]:
+        """Cancel what waits: these ranges. What runs is ended by its workers, and then by :meth:`killed`.
+
+        ``fails``: not by the user's wish, so the job has failed.
+        """
+        if not self.cancelled:
+            self.cancelled, self._fails = reason, fails
+        cancelled = sorted(self._waiting)
+        for first, last in cancelled:
+            self._count(WAITING, first - last - 1)
+            self._count(CANCELLED, last - first + 1)
+        self._waiting.clear()
+        return cancelled
+
+    def killed(self, worker: Hashable, number: int, attempt: int) -> Optional[Change]:
+        """A worker has ended a task of a cancelled job, or never began it. None as for :meth:`end`."""
+        if self._running.get(number) != (worker, attempt) or not self.cancelled:
+            return None
+        self._stop(worker, number)
+        self._tried.pop(number, None)
+        return Change(number, attempt, self._go(RUNNING, Event.CANCEL), self.cancelled)
+
+    def again(self, state: str, first: int, last: int, attempts: int) -> None:
+        """Try ended tasks again, of which ``attempts`` were made."""
+        for number in range(first, last + 1):
+            self._go(state, Event.AGAIN)
+            self._tried[number] = _Tried(attempts)
+        self._list(first, last)
+        self.cancelled = ""
+
+    def too_many_failed(self) -> str:
+        """Why the rest of the job has to be cancelled; "" as long as it need not be."""
+        if self._max_fails is None or self.counts[FAILED] <= self._max_fails or self.cancelled:
+            return ""
+        return f"{self.counts[FAILED]} tasks failed, {self._max_fails} may (--max-fails)"
+
+    def _stop(self, worker: Hashable, number: int) -> None:
+        del self._running[number]
+        del self._held_by[worker][number]
+
+    def _list(self, first: int, last: int) -> None:
+        heapq.heappush(self._waiting, (first, last))
+
+    def _go(self, state: str, event: Event) -> str:
+        after = TRANSITIONS[state, event]
+        self._count(state, -1)
+        self._count(after, 1)
+        return after
+
+    def _count(self, state: str, count: int) -> None:
+        self.counts[state] += count

@@ -1,0 +1,314 @@
+"""A worker of a job (``mesh submit``): the program of a rank that starts one task after another on its processor.
+
+Tasks come in batches from the job's owner, through the node's launch child and yod, and results go back in batches:
+no launch and no database work a task. Standard library only, Python 3.9. docs/jobs.md, docs/protocol.md *Workers*.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Deque, Dict, List, Optional, Tuple
+
+    from agents.yodio.yodio import Channel
+else:
+    from yodio import Channel
+
+_STATE = 12  # operation (docs/protocol.md)
+#: Seconds that a result may wait for others, and how many, and bytes of last lines, go at once at most.
+_FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
+#: Bytes kept of what a task wrote last.
+_LINES = 4 << 10
+#: Seconds between SIGTERM and SIGKILL for a task that is over its time, or whose job is cancelled.
+_GRACE_S = 2.0
+#: Seconds between two looks at a task where the kernel has no pidfd_open (before Linux 5.3).
+_LOOK_S = 0.01
+_SHELL = "/bin/sh"
+TIMED_OUT = 124  # exit status, as of timeout(1)
+
+
+class Process:
+    """One attempt at a task, while it runs."""
+
+    def __init__(self, number: int, attempt: int, limit_s: float) -> None:
+        self.number, self.attempt = number, attempt
+        self.started_at = time.time()
+        self.kill_at = time.monotonic() + limit_s if limit_s else 0.0  # when the next signal is due
+        self.cause, self._signals = "", 0
+        self.pid, self.pidfd, self.pipe = 0, -1, -1
+        self.tail = b""
+        self.output = ""  # the file that it writes to
+
+    def drain(self) -> bool:
+        """Read what it wrote; False at the end of its output."""
+        try:
+            while True:
+                data = os.read(self.pipe, 65536)
+                if not data:
+                    return False
+                self.tail = (self.tail + data)[-_LINES:]
+        except BlockingIOError:
+            return True
+
+    def signal(self) -> None:
+        """The next signal to its process group: SIGTERM, then SIGKILL."""
+        number = signal.SIGKILL if self._signals else signal.SIGTERM
+        self._signals += 1
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def last_lines(self) -> str:
+        """What it wrote last: to its pipe, or to its file."""
+        if self.output:
+            try:
+                with open(self.output, "rb") as file:
+                    file.seek(max(0, os.fstat(file.fileno()).st_size - _LINES))
+                    self.tail = file.read(_LINES)
+            except (OSError, ValueError):
+                pass
+        return self.tail.decode("utf-8", "replace")
+
+
+class Worker:
+    """Runs tasks until the owner says that there are no more."""
+
+    def __init__(self) -> None:
+        self._channel = Channel()
+        self._poll = select.poll()
+        self._poll.register(self._channel.fileno(), select.POLLIN)
+        self._queue: Deque[List[Any]] = deque()
+        self._results: List[List[Any]] = []
+        self._size, self._oldest = 0, 0.0
+        self._process: Optional[Process] = None
+        self._asked = -1
+        self._unanswered: set[int] = set()
+        self._job: Dict[str, Any] = {}
+        self._env: Dict[str, str] = {}
+        self._stops = self._cancelled = False
+
+    def run(self) -> int:
+        """Work to the end of the tasks; the exit status."""
+        self._ask()
+        while True:
+            if self._process is None:
+                if self._queue:
+                    self._start(*self._queue.popleft())
+                    continue
+                self._flush()
+                if self._stops and not self._unanswered:  # else the end of the launch could overtake the results
+                    return 0
+            elif self._results and time.monotonic() - self._oldest >= _FLUSH_S:
+                self._flush()
+            self._wait()
+
+    def _wait(self) -> None:
+        timeout = -1.0
+        process = self._process
+        now = time.monotonic()
+        if process is not None:  # else nothing waits to be sent
+            due = [process.kill_at] if process.kill_at else []
+            if self._results:
+                due.append(self._oldest + _FLUSH_S)
+            if process.pidfd < 0:
+                due.append(now + _LOOK_S)
+            if due:
+                timeout = max(0.0, min(due) - now)
+        ready = self._poll.poll(None if timeout < 0 else timeout * 1000 + 0.5)
+        for fd, _ in ready:
+            if fd == self._channel.fileno():
+                self._take()
+            elif process is not None and fd == process.pipe and not process.drain():
+                self._poll.unregister(fd)
+                os.close(fd)
+                process.pipe = -1
+        if process is not None:
+            if process.pidfd < 0 or any(fd == process.pidfd for fd, _ in ready):
+                self._reap(process)
+            if self._process is process and process.kill_at and time.monotonic() >= process.kill_at:
+                self._kill(process, f"the time limit of {self._job['time_s']:g} s is reached")
+
+    # what the owner says
+
+    def _ask(self) -> None:
+        self._asked = self._channel.send(_STATE, data=json.dumps({"op": "work", "pid": os.getpid()}).encode())
+
+    def _take(self) -> None:
+        for number, data in self._channel.arrived():
+            if number != self._asked:
+                self._unanswered.discard(number)
+                continue
+            told = json.loads(bytes(data))
+            if "error" in told:
+                raise OSError(errno.EPROTO, told["error"])
+            if "job" in told:
+                self._begin(told["job"])
+            self._queue.extend(told.get("tasks", ()))
+            if told.get("cancel"):
+                self._cancel()
+            self._stops = bool(told.get("stop"))
+            if not self._stops:
+                self._ask()
+
+    def _begin(self, job: Dict[str, Any]) -> None:
+        self._job = job
+        self._env = {**os.environ, **job["env"], "REDMESH_JOB": job["uuid"]}
+        try:
+            os.chdir(job["cwd"])
+        except OSError as error:
+            self._job["wrong"] = f"{job['cwd']} on {os.uname().nodename}: {error.strerror}"
+
+    def _cancel(self) -> None:
+        while self._queue:
+            number, attempt = self._queue.popleft()[:2]
+            self._report(number, attempt, 0, 0.0, "", "dropped")
+        if self._process is not None:
+            self._cancelled = True
+            self._kill(self._process, "cancelled")
+
+    # tasks
+
+    def _start(self, number: int, attempt: int, given: Optional[str]) -> None:
+        process = Process(number, attempt, self._job["time_s"])
+        try:
+            if self._job.get("wrong"):
+                raise OSError(errno.ENOENT, "the directory cannot be entered", self._job["wrong"])
+            self._spawn(process, str(number), given)
+        except (OSError, ValueError) as error:
+            status = 127 if isinstance(error, FileNotFoundError) else 126
+            self._report(number, attempt, status, process.started_at, "", f"not started: {error}")
+            return
+        try:
+            process.pidfd = os.pidfd_open(process.pid)
+            self._poll.register(process.pidfd, select.POLLIN)
+        except (OSError, AttributeError):
+            pass
+        self._process = process
+
+    def _spawn(self, process: Process, number: str, given: Optional[str]) -> None:
+        job = self._job
+        text = number if given is None else given
+        if job["command"]:
+            words = [word.replace("{}", text) for word in job["command"]]
+            if given is not None and not job["places"]:
+                words.append(given)
+        else:
+            words = [_SHELL, "-c", text]
+        env = {**self._env, "REDMESH_TASK": number, "REDMESH_TASK_ATTEMPT": str(process.attempt)}
+        if given is not None:
+            env["REDMESH_TASK_INPUT"] = given
+        stdin = job["stdin"].replace("{}", text) if job["stdin"] else os.devnull
+        actions: List[Tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, _checked(stdin), os.O_RDONLY, 0)]
+        writer = -1
+        if job["output"]:
+            process.output = job["output"].replace("{}", _file_name(text))
+            os.close(os.open(process.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
+            actions.append((os.POSIX_SPAWN_OPEN, 1, process.output, os.O_WRONLY | os.O_APPEND, 0))
+            actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        else:
+            process.pipe, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(process.pipe, False)
+            actions += [(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)]
+        try:
+            process.pid = os.posix_spawnp(
+                words[0], words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTS
+            )
+        except OSError as error:
+            if process.pipe >= 0:
+                os.close(process.pipe)
+            raise OSError(error.errno, os.strerror(error.errno or 0), words[0]) from None
+        finally:
+            if writer >= 0:
+                os.close(writer)
+        if process.pipe >= 0:
+            self._poll.register(process.pipe, select.POLLIN)
+
+    def _kill(self, process: Process, why: str) -> None:
+        process.signal()
+        process.cause = process.cause or why
+        process.kill_at = time.monotonic() + _GRACE_S
+
+    def _reap(self, process: Process) -> None:
+        pid, told = os.waitpid(process.pid, os.WNOHANG)
+        if not pid:
+            return
+        ended_at = time.time()
+        if process.cause:
+            _end_group(process.pid)
+        if process.pidfd >= 0:
+            self._poll.unregister(process.pidfd)
+            os.close(process.pidfd)
+        if process.pipe >= 0:
+            process.drain()
+            self._poll.unregister(process.pipe)
+            os.close(process.pipe)
+        status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told)
+        cause = process.cause
+        if self._cancelled:
+            cause = "killed"
+        elif cause:
+            status = TIMED_OUT
+        elif os.WIFSIGNALED(told):
+            cause = f"signal {os.WTERMSIG(told)}"
+        self._process, self._cancelled = None, False
+        self._report(process.number, process.attempt, status, process.started_at, process.last_lines(), cause, ended_at)
+
+    # results
+
+    def _report(
+        self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str, ended_at: float = 0.0
+    ) -> None:
+        if not self._results:
+            self._oldest = time.monotonic()
+        self._results.append([number, attempt, status, started_at, ended_at or time.time(), lines, cause])
+        self._size += len(lines)
+        if len(self._results) >= _FLUSH or self._size > _FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._results:
+            told = json.dumps({"op": "worked", "results": self._results}).encode()
+            self._unanswered.add(self._channel.send(_STATE, data=told))
+            self._results, self._size = [], 0
+
+
+#: Signals that Python ignores: a task has them as a shell's children do.
+_DEFAULTS = [number for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT) if number]
+
+
+def _checked(path: str) -> str:
+    """A file to read, or an error that names it: posix_spawn's own names the program."""
+    if not os.access(path, os.R_OK):
+        raise OSError(errno.ENOENT, "standard input cannot be read", path)
+    return path
+
+
+def _file_name(text: str) -> str:
+    """An input as a part of a file name: one that is a path must not lead elsewhere."""
+    return text.replace("/", "_").replace("\0", "_")[:200]
+
+
+def _end_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def main() -> int:
+    """The program of the rank; its exit status."""
+    try:
+        return Worker().run()
+    except OSError as error:
+        print(f"worker of a job: {error.strerror or error}", file=sys.stderr)
+        return 1

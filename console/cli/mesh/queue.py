@@ -1,0 +1,378 @@
+"""``mesh submit``, ``queue``, ``wait``, ``cancel``, ``hold``, ``release``, ``retry`` and ``job resume`` (docs/jobs.md).
+
+What a job is and how far is asked of its state object, or of its owner; the database holds nothing of it.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from agents.job.dependencies import Unmet, unmet
+from agents.job.description import META, Description
+from agents.job.description import read as read_description
+from agents.job.start import start_dependents, start_owner
+from console.cli.map.drawing import table
+from console.errors import ConsoleError, UsageError
+from console.jobs.objects import ENDED, directory_of, find, summary, uuids
+from console.jobs.owner_client import NoOwner, ask, await_end, last_words
+from console.jobs.submission import begin, parse_after, parse_array, submit
+from console.launch.daemons.connect import user
+from console.launch.options.limits import duration
+from console.settings import Settings
+from redmesh.sanitise import clean
+from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, job_path, owned
+
+_LOOK_S = 0.5
+_WIDTH = 200
+
+
+def submit_job(settings: Settings, options: argparse.Namespace) -> int:
+    """Make a job and print its UUID; with --wait see it through to its end."""
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    if options.array and options.tasks:
+        raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
+    if not words and not options.tasks:
+        raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
+    described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
+    ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
+    described.name = options.name
+    described.limit = min(filter(None, (limit, options.limit)), default=0)
+    described.retries, described.max_fails = options.retries, options.max_fails
+    described.time_s = (duration(options.time) or 0.0) if options.time else 0.0
+    described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
+    described.env = dict(_variable(text) for text in options.env)
+    described.stdin = _absolute(options.stdin, described.cwd)
+    described.output = _absolute(options.output, described.cwd)
+    if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
+        raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
+    described.after = parse_after(settings, options.after)
+    inputs = _lines(options.tasks) if options.tasks else None
+    path = submit(settings, described, () if inputs is not None else ranges, inputs, user=user(), hold=options.hold)
+    uuid = os.path.basename(path)[:36]
+    if options.json:
+        print(json.dumps({"uuid": uuid, "path": path}), flush=True)
+    else:
+        print(uuid, flush=True)
+    if not options.wait:
+        return 0
+    return _wait(path, quiet=options.quiet or options.json)
+
+
+def _absolute(name: str, cwd: str) -> str:
+    return os.path.join(cwd, name) if name else ""
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or "\0" in text:
+        raise UsageError(f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here")
+    return name, value if equals else os.environ.get(name, "")
+
+
+def _lines(name: str) -> Iterator[str]:
+    if name == "-":
+        yield from _stripped(sys.stdin)
+        return
+    try:
+        with open(name, encoding="utf-8", errors="surrogateescape") as file:
+            yield from _stripped(file)
+    except OSError as error:
+        raise ConsoleError(f"--tasks {name}: {error.strerror}", "one task a line", exit_status=2) from None
+
+
+def _stripped(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        text = line.rstrip("\n")
+        if text.strip():
+            yield text.encode("utf-8", "replace").decode()
+
+
+# the queue
+
+
+def show_queue(settings: Settings, options: argparse.Namespace) -> int:
+    """Jobs that have not ended, in the order in which they were submitted; with --all also ended ones."""
+    jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
+    told = [_row(job) for job in jobs]
+    if options.json:
+        print(json.dumps(told))
+        return 0
+    head = ("JOB", "NAME", "STATE", "OWNER", "TASKS", "FAILED", "RATE", "LEFT", "COMMAND")
+    rows = [
+        (one["uuid"][:8], one["name"], one["state"], one["owner"], f"{one['ended']:,} of {one['tasks']:,}")
+        + (f"{one['failed']:,}" if one["failed"] else "", _rate(one["rate"]), _time(one["left_s"]), one["command"])
+        for one in told
+    ]
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    for line in table(head, [[clean(cell) for cell in row] for row in rows], width):
+        print(line)
+    return 0
+
+
+def _jobs(settings: Settings) -> list[dict[str, Any]]:
+    directory, found = directory_of(settings.state_dir), []
+    for uuid in uuids(directory):
+        try:
+            job = summary(job_path(directory, uuid))
+        except ConsoleError as error:
+            print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+            continue
+        if job.get(META):
+            found.append(job)
+    return sorted(found, key=lambda job: float(job["created_at"]))
+
+
+def _row(job: dict[str, Any]) -> dict[str, Any]:
+    described, counts = json.loads(job[META]), job["counts"] or {}
+    tasks = sum(counts.values())
+    ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
+    begun, until = job.get("begun_at"), job.get("ended_at") or time.time()
+    rate = ended / (until - begun) if begun and until > begun else 0.0
+    left = tasks - ended
+    return {
+        "uuid": job["uuid"],
+        "name": described["name"],
+        "state": _state(job, described),
+        "owner": "" if not owned(job["path"]) else f"{job['host']}:{job.get('pid', '?')}",
+        "tasks": tasks,
+        "ended": ended,
+        "failed": counts.get(FAILED, 0),
+        "rate": rate,
+        "left_s": left / rate if rate and left else None,
+        "command": " ".join(job["command"] or ()),
+    }
+
+
+def _state(job: dict[str, Any], described: dict[str, Any]) -> str:
+    if job["state"] in ENDED:
+        return str(job["state"])
+    if job.get("held"):
+        return "held"
+    if not job.get("owner_lost"):
+        return str(job["state"])
+    return "after " + ",".join(uuid[:8] for uuid, _ in described["after"]) if _waits(job, described) else "owner lost"
+
+
+def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
+    """Whether the job waits for the end of others, and so has no owner yet."""
+    try:
+        return bool(unmet(os.path.dirname(job["path"]), described["after"]))
+    except Unmet:
+        return False
+
+
+def resumable(settings: Settings) -> list[dict[str, Any]]:
+    """Jobs that lost their owner, or were suspended, and can be resumed."""
+    found = []
+    for job in _jobs(settings):
+        lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
+        if lost and not _waits(job, json.loads(job[META])):
+            found.append(job)
+    return found
+
+
+def _rate(rate: float) -> str:
+    return "" if not rate else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2f}/s"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+# one job
+
+
+def wait(settings: Settings, options: argparse.Namespace) -> int:
+    """Wait for the end of jobs; 0 when every task of all of them is done."""
+    return max(_wait(find(settings, name), quiet=options.quiet) for name in options.jobs)
+
+
+def _wait(path: str, *, quiet: bool) -> int:
+    try:
+        job = _ended(path)
+    except KeyboardInterrupt:
+        print(f"mesh: the job goes on (mesh wait {os.path.basename(path)[:8]})", file=sys.stderr)
+        return 130
+    if not quiet:
+        print(_sentence(job), file=sys.stderr)
+    return int(job.get("exit_status") or 0)
+
+
+def _ended(path: str) -> dict[str, Any]:
+    """The summary of a job once it has ended. ConsoleError where its owner was lost."""
+    lost_at = 0.0
+    while True:
+        try:
+            await_end(path)
+        except NoOwner:
+            pass
+        job = summary(path)
+        if job["state"] in ENDED:
+            return job
+        if job.get("held") or _waits(job, json.loads(job[META])) or owned(path):
+            lost_at = 0.0
+        elif not lost_at:
+            lost_at = time.monotonic()  # its owner may just be starting
+        elif time.monotonic() - lost_at > 20 * _LOOK_S:
+            words = last_words(path)
+            raise ConsoleError(
+                f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
+                f"mesh job resume {job['uuid'][:8]} goes on with it", exit_status=1,
+            )  # fmt: skip
+        time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)
+
+
+def _sentence(job: dict[str, Any]) -> str:
+    row = _row(job)
+    counts = ", ".join(f"{count:,} {state}" for state, count in sorted((job["counts"] or {}).items()))
+    took = job["ended_at"] - (job.get("begun_at") or job["created_at"])
+    cause = f": {job['why']}" if job.get("why") else ""
+    rate = f", {_rate(row['rate'])}" if row["rate"] else ""
+    return clean(f"mesh: job {job['uuid'][:8]} {job['state']}{cause}: {counts} in {took:.1f} s{rate}")
+
+
+def cancel(settings: Settings, options: argparse.Namespace) -> int:
+    """End jobs: what waits is cancelled, what runs is terminated."""
+    return _each(settings, options, _cancel)
+
+
+def _cancel(path: str, job: dict[str, Any]) -> None:
+    try:
+        ask(path, "cancel", reason="cancelled by mesh cancel")
+    except NoOwner:
+        with _opened(path) as state:
+            for first, last, before, _ in state.ranges():
+                if before in (WAITING, RUNNING):
+                    state.change(first, last, CANCELLED, cause="mesh cancel")
+            state.finish(CANCELLED, "mesh cancel", exit_status=130, held=0)
+        start_dependents(path)
+
+
+def hold(settings: Settings, options: argparse.Namespace) -> int:
+    """Hand out no more tasks of jobs; those that run run on."""
+    return _each(settings, options, _hold)
+
+
+def _hold(path: str, job: dict[str, Any]) -> None:
+    try:
+        ask(path, "hold")
+    except NoOwner:
+        with _opened(path) as state:
+            state.set_meta(held=1)
+
+
+def release(settings: Settings, options: argparse.Namespace) -> int:
+    """Let held jobs go on."""
+    return _each(settings, options, _release)
+
+
+def _release(path: str, job: dict[str, Any]) -> None:
+    try:
+        ask(path, "release")
+    except NoOwner:
+        with _opened(path) as state:
+            state.set_meta(held=0)
+            after = read_description(state).after
+        begin(path, after)
+
+
+def retry(settings: Settings, options: argparse.Namespace) -> int:
+    """Try the tasks again that failed or were cancelled, also of jobs that have ended."""
+    return _each(settings, options, _retry, ended=True)
+
+
+def _retry(path: str, job: dict[str, Any]) -> None:
+    try:
+        ask(path, "retry")
+    except NoOwner:
+        with _opened(path) as state:
+            for first, last, before, _ in state.ranges():
+                if before in (FAILED, CANCELLED):
+                    state.change(first, last, WAITING, cause="mesh retry")
+            state.set_state(WAITING, "mesh retry")
+            state.set_meta(ended_at=None, exit_status=None, held=0)
+        start_owner(path)
+
+
+def resume(settings: Settings, options: argparse.Namespace) -> int:
+    """Go on with jobs whose owner was lost: with all of them where none is named."""
+    found = resumable(settings)
+    if not options.jobs and not found:
+        print("no job can be resumed", file=sys.stderr)
+        return 0
+    named = {find(settings, name) for name in options.jobs}
+    status = 0
+    for job in found if not named else [summary(path) for path in sorted(named)]:
+        if job["state"] in ENDED or owned(job["path"]):
+            why = "has ended" if job["state"] in ENDED else "is owned by a process that runs"
+            print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
+            status = 1
+            continue
+        start_owner(job["path"])
+        print(job["uuid"])
+    return status
+
+
+def suspend_all(settings: Settings, *, force: bool) -> None:
+    """Before the mesh goes down: leave jobs so that they can be resumed. ConsoleError where one runs, without force."""
+    directory = directory_of(settings.state_dir)
+    paths = [job_path(directory, uuid) for uuid in uuids(directory)]
+    running = [path for path in paths if owned(path) and summary(path).get(META)]
+    if running and not force:
+        names = ", ".join(os.path.basename(path)[:8] for path in running[:5])
+        hint = "wait for them, or suspend them with mesh down --force: mesh job resume goes on with them"
+        raise ConsoleError(f"jobs have not ended: {names}", hint, exit_status=1)
+    for path in running:
+        try:
+            ask(path, "suspend")
+            await_end(path)
+        except ConsoleError:
+            continue  # it has ended meanwhile
+
+
+def _each(
+    settings: Settings,
+    options: argparse.Namespace,
+    do: Callable[[str, dict[str, Any]], None],
+    *,
+    ended: bool = False,
+) -> int:
+    """Do something with every job that is named; 1 where one was not as it has to be."""
+    status = 0
+    for name in options.jobs:
+        path = find(settings, name)
+        job = summary(path)
+        if not job.get(META):
+            raise ConsoleError(
+                f"{name} is a launch, not a job of tasks", "yod runs it: yod -signal ends it", exit_status=1
+            )
+        if job["state"] in ENDED and not ended:
+            print(f"mesh: job {job['uuid'][:8]} has ended already: {job['state']}", file=sys.stderr)
+            status = 1
+            continue
+        try:
+            do(path, job)
+        except StateError as error:
+            raise ConsoleError(error.message, error.hint) from None
+    return status
+
+
+class _opened:
+    """A state object that no process owns, opened to be changed; committed and closed at the end."""
+
+    def __init__(self, path: str) -> None:
+        self._state = StateObject(path)
+
+    def __enter__(self) -> StateObject:
+        return self._state
+
+    def __exit__(self, *_exception: object) -> None:
+        self._state.close()

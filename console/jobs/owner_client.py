@@ -1,0 +1,80 @@
+"""Asks the owner of a job, over the socket beside the job's state object."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from agents.job.start import ERRORS, SOCKET, beside
+from agents.link.sockets import connect
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError
+from agents.wire.frames import CONTROL, Decoder
+from console.errors import ConsoleError
+from redmesh.state import owned
+
+#: Seconds that an owner may take to begin, and to answer.
+_BEGIN_S, _ANSWER_S = 15.0, 60.0
+_LOOK_S = 0.05
+
+
+class NoOwner(ConsoleError):
+    """No process owns the job now."""
+
+    exit_status = 1
+
+
+def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
+    """The owner's answer to ``op``. NoOwner where the job has none; ConsoleError as it refuses."""
+    answer = _exchange(path, {"op": op, "id": 1, **members}, _ANSWER_S)
+    if "error" in answer:
+        raise ConsoleError(str(answer["error"]), "mesh job show tells the job's state", exit_status=1)
+    return answer
+
+
+def await_end(path: str) -> None:
+    """Return when the owner has seen the job through to its end, or has exited. NoOwner where there is none."""
+    _exchange(path, {"op": "wait", "id": 1}, None)
+
+
+def _exchange(path: str, message: dict[str, Any], limit_s: float | None) -> dict[str, Any]:
+    sock = _connected(path)
+    try:
+        sock.settimeout(limit_s)
+        sock.sendall(control(message))
+        decoder = Decoder()
+        while True:
+            data = sock.recv(65536)
+            if not data:
+                return {}
+            for kind, payload in decoder.feed(data):
+                if kind == CONTROL:
+                    return decode(payload)
+    except TimeoutError:
+        raise ConsoleError(
+            f"the owner of job {path} has not answered for {limit_s:g} s", "kill -CONT where it is stopped"
+        ) from None
+    except OSError:
+        return {}  # it has exited
+    finally:
+        sock.close()
+
+
+def _connected(path: str) -> Any:
+    deadline = time.monotonic() + _BEGIN_S
+    while True:
+        try:
+            return connect(beside(path, SOCKET), 5.0)
+        except (OSError, AgentError):
+            if not owned(path) or time.monotonic() > deadline:
+                raise NoOwner(f"no process owns {path} now", "mesh job resume goes on with the job") from None
+            time.sleep(_LOOK_S)  # it is beginning, or ending
+
+
+def last_words(path: str) -> str:
+    """What owners of the job wrote to standard error; "" for nothing."""
+    try:
+        with open(beside(path, ERRORS), errors="replace") as file:
+            return file.read()[-2000:].strip()
+    except OSError:
+        return ""

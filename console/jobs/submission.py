@@ -1,0 +1,137 @@
+"""Makes the state object of a job of tasks, and has its owner started (``mesh submit``)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+
+from agents.job.dependencies import ANY, OK, Unmet, unmet
+from agents.job.description import ENVIRONMENT, META, Description, pack_environment
+from agents.job.start import start_owner, wait_for
+from console.errors import ConsoleError, UsageError
+from console.jobs.objects import directory_of, find, make_directory
+from console.settings import Settings
+from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
+
+_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_MOST = 1 << 40
+#: Variables of the launch that a submission came from: its tasks are of another one.
+_FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB")
+
+
+def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
+    """``1-10,20,30-40:2%8`` as ranges of task numbers, and how many may run at once (0: no limit). UsageError."""
+    body, percent, limit = text.partition("%")
+    if percent and not (limit.isascii() and limit.isdigit() and int(limit)):
+        raise UsageError(f"--array {text[:60]}: behind % is how many tasks may run at once", "--array 1-10000%64")
+    ranges: list[tuple[int, int]] = []
+    for part in body.split(","):
+        found = _PART.fullmatch(part) if part.isascii() else None
+        if found is None:
+            raise UsageError(
+                f"--array {text[:60]}: {part[:30]!r} is not a number or a range", "--array 1-10,20,30-40:2"
+            )
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if not first <= last < _MOST or not step:
+            raise UsageError(f"--array {text[:60]}: {part[:30]!r} has no tasks", "the smaller number comes first")
+        ranges += [(first, last)] if step == 1 else [(number, number) for number in range(first, last + 1, step)]
+    ranges.sort()
+    for (_, last), (first, _) in pairwise(ranges):
+        if first <= last:
+            raise UsageError(f"--array {text[:60]}: task {first} is there twice", "each number once")
+    return ranges, int(limit or 0)
+
+
+def parse_after(settings: Settings, texts: Sequence[str]) -> list[list[str]]:
+    """``UUID[:ok|:any]`` of each; ``:ok`` is the default. UsageError, ConsoleError."""
+    found = []
+    for text in texts:
+        name, _, how = text.partition(":")
+        if how not in ("", OK, ANY):
+            raise UsageError(f"--after {text[:60]}: behind the job is :ok or :any", f"--after {name}:any")
+        uuid = os.path.basename(find(settings, name)).removesuffix(SUFFIX)
+        if not is_uuid(uuid):
+            raise UsageError(f"--after {text[:60]}: this is not a job", "mesh queue prints the jobs")
+        found.append([uuid, how or OK])
+    return found
+
+
+def submit(
+    settings: Settings,
+    described: Description,
+    ranges: Sequence[tuple[int, int]],
+    inputs: Iterable[str] | None,
+    *,
+    user: str,
+    hold: bool,
+) -> str:
+    """Make the job; the path of its object. Its owner is started unless it is held or waits. ConsoleError."""
+    directory = directory_of(settings.state_dir)
+    make_directory(directory)
+    variables = {name: value for name, value in os.environb.items() if not name.startswith(_FOREIGN)}
+    uuid = new_uuid()
+    path = job_path(directory, uuid)
+    try:
+        job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
+        try:
+            job.add_file(ENVIRONMENT, pack_environment(variables))
+            for first, last in ranges:
+                job.add_array(first, last)
+            if inputs is not None and not job.add_list(inputs):
+                raise UsageError("--tasks has no tasks: every line is empty", "one task a line")
+            job.commit()
+            job.close()
+        except BaseException:
+            job.close()
+            os.unlink(path)
+            raise
+        if not hold:
+            begin(path, described.after)
+    except StateError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    except OSError as error:
+        raise ConsoleError(
+            f"the owner of job {uuid} cannot be started: {error}", "mesh job resume tries again"
+        ) from None
+    return path
+
+
+def begin(path: str, after: Sequence[Sequence[str]]) -> None:
+    """Start the owner of a job, or have it started at the end of the jobs it waits for. StateError, OSError."""
+    directory, uuid = os.path.dirname(path), os.path.basename(path).removesuffix(SUFFIX)
+    for other, _ in after:
+        wait_for(directory, other, uuid)  # before the other is looked at: it may end meanwhile
+    try:
+        waits = unmet(directory, after)
+    except Unmet:
+        waits = []  # the owner records why
+    if not waits:
+        start_owner(path)
+
+
+def _meta(
+    settings: Settings, described: Description, uuid: str, user: str, variables: dict[bytes, bytes], *, hold: bool
+) -> dict[str, str | int | float | bytes | None]:
+    digest = hashlib.sha256(b"\0".join(chain.from_iterable(sorted(variables.items())))).hexdigest()
+    return {
+        "uuid": uuid,
+        "kind": "job",
+        "user": user,
+        "uid": os.getuid(),
+        "host": os.uname().nodename,
+        "command": _command(described),
+        "cwd": described.cwd,
+        "environment": digest,
+        "limit": settings.job_limit_mb << 20,
+        "keep": 0,
+        "held": int(hold),
+        META: described.dump(),
+    }
+
+
+def _command(described: Description) -> str:
+    return json.dumps(described.command or ["sh", "-c", "{}"])
