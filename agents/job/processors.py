@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Most processors asked for at once; seconds in the CPA's line (a year); seconds until a request that failed is
 #: repeated, at first and at most.
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
+#: Seconds until a request that cannot be granted is repeated for a job that wants so.
+_HOPE_S = 5.0
 #: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
 HOPELESS = (2,)
 
@@ -46,7 +48,7 @@ class Grant:
 
 class Processors:
     """The processors of one job. ``on_granted(grant)``, ``on_over(grant)`` tell of grants; ``on_asked(count)`` of a
-    request, ``on_hopeless(reason)`` that there will never be any."""
+    request, ``on_hopeless(reason)`` that there will never be any: whether to ask again all the same."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Processors:
         on_asked: Callable[[int], None],
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
-        on_hopeless: Callable[[str], None],
+        on_hopeless: Callable[[str], bool],
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
@@ -69,6 +71,7 @@ class Processors:
         self._failures = 0
         self._waits_next = True
         self._again: Optional[Timer] = None
+        self._excluded: List[str] = []
         self._ending = False
 
     @property
@@ -85,6 +88,15 @@ class Processors:
         self._wanted = min(count, self._limit) if self._limit else count
         self._grow()
 
+    def exclude(self, nodes: List[str]) -> None:
+        """Ask for no processors of these nodes from now on; what was granted there stays."""
+        if nodes == self._excluded:
+            return
+        self._excluded = nodes
+        for grant in self.grants.values():
+            if not grant.allocated:
+                self._leave(grant)
+
     def _grow(self) -> None:
         if self._ending or self._again is not None:
             return
@@ -100,6 +112,8 @@ class Processors:
     def _ask(self, size: int, *, waits: bool) -> None:
         self._numbers += 1
         words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
+        if self._excluded:
+            words += ["-exclude", ",".join(self._excluded)]
         # pidfds and loops come after the fork: the yod has its own
         process = subprocess.Popen(
             [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words],
@@ -163,7 +177,8 @@ class Processors:
             return
         if not grant.allocated and not grant.stopping:
             if status in HOPELESS and grant.waits:
-                self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}")
+                if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
+                    self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
             if not grant.waits:  # not so many are free
                 self._step = grant.size // 2
