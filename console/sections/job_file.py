@@ -62,9 +62,22 @@ class SectionsJob:
     probe: Probe = field(default_factory=Probe)
     strict: bool = False
 
-    def words(self, section: Section) -> list[str]:
-        """The command of one section. UsageError."""
-        return command_of(self.command, section, strict=self.strict)
+    def words(self, section: Section, parts: Sequence[str] = ()) -> list[str]:
+        """The command of one section. ``parts``: what ``{part}``, ``{part2}`` … stand for; default: the parts' paths.
+
+        UsageError.
+        """
+        parts = parts or [self.part(output, section) for output in self.outputs]
+        named = dict(zip(part_names(len(self.outputs)), parts, strict=True))
+        return command_of(
+            self.command, section._replace(parameters={**named, **section.parameters}), strict=self.strict
+        )
+
+    @property
+    def names_parts(self) -> bool:
+        """Whether there are outputs, and the command calls each section's part of them ``{part}``, ``{part2}`` …"""
+        text = " ".join(self.command)
+        return bool(self.outputs) and all(f"{{{name}}}" in text for name in part_names(len(self.outputs)))
 
     def files_in(self, section: Section) -> list[str]:
         """The input files of one section, as absolute paths. UsageError."""
@@ -95,6 +108,11 @@ class SectionsJob:
                     )
 
 
+def part_names(outputs: int) -> list[str]:
+    """``part``, ``part2``, … for so many outputs."""
+    return ["part" + (str(number + 1) if number else "") for number in range(outputs)]
+
+
 def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
     """What must not change between a job and its resumption: name → a short text that differs when it changes.
 
@@ -110,7 +128,7 @@ def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
         "outputs": hashlib.sha256(repr(outputs).encode()).hexdigest()[:16],
     }
     for path in sorted({path for section in job.sections for path in job.files_in(section)}):
-        found[f"input {path}"] = _fingerprint(path, digests)
+        found[f"input {path}"] = fingerprint(path, digests)
     return found
 
 
@@ -127,7 +145,8 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _fingerprint(path: str, digests: bool) -> str:
+def fingerprint(path: str, digests: bool) -> str:
+    """The text for one input file."""
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
