@@ -1,9 +1,11 @@
 # make         sets up .venv (python3-venv is fetched by root where it is missing)
 # make demo    a parallel program from a bare clone, watched, and nothing left of it
+# make docs    the documentation as a site in build/site, which `mesh docs` opens
+# make release wheel and sdist in dist/, tried in clean environments
 # make test    the whole suite; fetches the servers it tests against where root may
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench screenshots clean
+.PHONY: all demo docs release test check bench screenshots clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -13,7 +15,7 @@ DEV := $(VENV)/.dev
 COMPILE := $(PY) -m compileall -q agents console db redmesh simulated
 
 all: $(READY)
-	@echo "ready: $(VENV)/bin/yod -sz 4 hostname"
+	@echo "ready: $(VENV)/bin/yod -sz 2 hostname"
 
 $(READY): pyproject.toml redmesh/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) .
@@ -23,7 +25,14 @@ $(DEV): $(READY) pyproject.toml redmesh/version.py constraints.txt
 
 demo: $(READY)
 	@$(COMPILE)
-	@$(PY) demo/run.py
+	@$(VENV)/bin/mesh demo
+
+docs: $(DEV)
+	@$(PY) tools/documentation.py
+
+release: $(DEV)
+	@tools/venv.sh $(VENV) '.[dev,release]'
+	@$(PY) tools/release.py
 
 test: $(DEV)
 	@tools/test.sh $(PY) $(TESTS)
@@ -33,6 +42,9 @@ check: $(DEV)
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/codespell README.md CONTRIBUTING.md SECURITY.md CITATION.cff CHANGELOG.md docs examples agents console db redmesh simulated tools bin
+	@$(PY) tools/check_pages.py
+	@$(PY) tools/documentation.py >/dev/null
 	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/state.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
 
 bench: $(DEV)
@@ -43,5 +55,5 @@ screenshots: $(DEV)
 	@$(PY) -m tests.support.screenshots
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,19 @@ Type checkers read ``__init__.pyi``.
 #: The public names, by the module that defines them (PEP 562).
 _DEFINED_IN = {
     "redmesh.errors": ("LaunchFailed", "NotLaunched", "RedmeshError"),
-    "redmesh.events": ("Aborted", "Allocated", "End", "Event", "Exit", "Lost", "Output", "Result", "Started"),
+    "redmesh.events": (
+        "Aborted",
+        "Allocated",
+        "BadExit",
+        "End",
+        "Event",
+        "Exit",
+        "Lost",
+        "Output",
+        "Result",
+        "SameEnd",
+        "Started",
+    ),
     "redmesh.placement": ("Geometry", "Layout", "Placement", "PlacementError"),
     "redmesh.api": ("PIPE", "Launch", "attach", "launch", "run", "stacks"),
 }
@@ -19,6 +31,10 @@ __all__ = [*_MODULE_OF, *_IN_FILES]  # noqa: PLE0604
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
+    if name == "__version__":
+        from redmesh.version import VERSION
+
+        return VERSION
     if name in _IN_FILES:
         module = _file(_IN_FILES[name])
     elif name in _MODULE_OF:

@@ -9,17 +9,21 @@ from redmesh.errors import NotLaunched as NotLaunched
 from redmesh.errors import RedmeshError as RedmeshError
 from redmesh.events import Aborted as Aborted
 from redmesh.events import Allocated as Allocated
+from redmesh.events import BadExit as BadExit
 from redmesh.events import End as End
 from redmesh.events import Event as Event
 from redmesh.events import Exit as Exit
 from redmesh.events import Lost as Lost
 from redmesh.events import Output as Output
 from redmesh.events import Result as Result
+from redmesh.events import SameEnd as SameEnd
 from redmesh.events import Started as Started
 from redmesh.placement import Geometry as Geometry
 from redmesh.placement import Layout as Layout
 from redmesh.placement import Placement as Placement
 from redmesh.placement import PlacementError as PlacementError
+
+__version__: str
 
 def debug_here() -> None: ...
 def debug_on_request() -> None: ...

@@ -94,6 +94,11 @@ def run_command(name: str) -> int:
 def main() -> int:
     """Run the command that the first word names."""
     name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name == "--version":
+        from redmesh.version import VERSION
+
+        print(f"redmesh {VERSION}")
+        return 0
     if name not in MODULES:
         print(f"usage: python -P -m redmesh {'|'.join(MODULES)} [arguments]", file=sys.stderr)
         return 2

@@ -30,6 +30,8 @@ FORMAT = 1
 #: ``application_id`` of the file: "RMJB".
 APPLICATION = 0x524D4A42
 SUFFIX = ".job"
+#: What a location begins with.
+SCHEME = "redmesh://"
 #: Bytes that an object may grow to, unless its ``limit`` says otherwise.
 LIMIT = 1 << 30
 #: The part of the limit above which values, log lines, last lines and files are refused; results of tasks are not.
@@ -115,6 +117,11 @@ def job_path(directory: str, uuid: str) -> str:
     return os.path.join(directory, uuid + SUFFIX)
 
 
+def url_on(node: str, uuid: str) -> str:
+    """The location of an object that is on ``node``."""
+    return f"{SCHEME}{node}/{uuid}"
+
+
 class StateObject:
     """A state object in the hands of its owner process, the only writer."""
 
@@ -180,7 +187,7 @@ class StateObject:
                 os.unlink(aside)
                 raise
             if durable:
-                _sync_directory(os.path.dirname(path) or ".")
+                sync_directory(os.path.dirname(path) or ".")
         except OSError as error:
             raise StateError(f"{path} cannot be made: {error.strerror}", "check the directory") from None
         except sqlite3.Error as error:
@@ -222,6 +229,20 @@ class StateObject:
         self.set_meta(state=state)
         self._write_changes()  # in the order in which they happened
         self._write("INSERT INTO transition (at, state, cause) VALUES (?, ?, ?)", (time.time(), state, cause or None))
+
+    # moves between nodes (agents/pct/objects)
+
+    def departs(self, counter: int, sender: str, receiver: str) -> None:
+        """An attempt to move the object begins: ``counter`` is its number. Whoever has the token it gets may read it
+        from elsewhere."""
+        if not self.meta("token"):
+            self.set_meta(token=os.urandom(24).hex())
+        self.set_meta(counter=counter)
+        self._write(
+            "INSERT INTO move (counter, at, from_url, to_url) VALUES (?, ?, ?, ?)",
+            (counter, time.time(), url_on(sender, self.uuid), url_on(receiver, self.uuid)),
+        )
+        self.commit()
 
     # tasks
 
@@ -581,6 +602,23 @@ class StateObject:
         self._db.execute(f"PRAGMA max_page_count = {max(pages, 16)}")
 
 
+def note_arrival(path: str, counter: int, node: str) -> None:
+    """Note in a copy that has just arrived, and that nobody uses yet, where it is. The caller syncs it. StateError."""
+    db = _connect(path)
+    try:
+        _check_format(db, path)
+        db.execute("PRAGMA journal_mode = memory")
+        db.execute("PRAGMA synchronous = off")
+        db.execute("BEGIN")
+        db.execute("UPDATE move SET confirmed_at = ? WHERE counter = ?", (time.time(), counter))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('host', ?)", (node,))
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise damaged(path, error) from None
+    finally:
+        db.close()
+
+
 def open_for_reading(path: str) -> sqlite3.Connection:
     """A connection that only reads, in a transaction: every answer is of the same moment. StateError.
 
@@ -660,7 +698,8 @@ def damaged(path: str, error: Exception) -> StateError:
     return StateError(f"{path} cannot be read: {error}", "sqlite3 FILE .recover saves what can be read of it")
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
+    """Make the names in a directory outlive a loss of power. OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -669,7 +708,9 @@ def _sync_directory(directory: str) -> None:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
+    # never made here: between our look and the lock it may have moved to another node
+    address = f"file:{_quoted(path)}?mode=rw"
+    return sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
 
 
 def _quoted(path: str) -> str:

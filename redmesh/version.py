@@ -1,3 +1,3 @@
 """Which Redmesh this is. The one place: the package's metadata is made from it (pyproject.toml)."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -12,12 +12,13 @@ from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.pct.heartbeat.session import Beats
-from agents.pct.node.daemon import AGENT, TOMBSTONE_S
+from agents.pct.node.daemon import TOMBSTONE_S
 from agents.pct.node.incarnation import next_incarnation
 from agents.pct.node.listener import LaunchListener
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
+from redmesh.version import VERSION
 from simulated.launch import Host, Launch
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ class StandIn:
         self._log = Journal(os.path.join(state, "log", f"{name}.jsonl"), name)
         address = os.path.join(run, f"{name}.sock")
         self._host = Host(loop, frozenset(self._nodes), address)
-        self._listener = LaunchListener(loop, self._launch, self._welcome)
+        self._listener = LaunchListener(loop, self._launch, self._welcome, self._welcome)
         self._host.connect = self._pair
         self._server = Server(loop, address, "pct", PCT, self._on_request, name=name)
         self._server.on_accept = self._listener.accept
@@ -76,7 +77,7 @@ class StandIn:
             "address": self._address,
             "pid": os.getpid(),
             "processors": self._processors,
-            "agent": AGENT,
+            "agent": VERSION,
         }
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:

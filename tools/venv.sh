@@ -24,6 +24,7 @@ fi
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || { rm -rf "$venv"; python3 -m venv "$venv"; }
 # Old Pythons put setuptools there, whose .pth file every start would run.
 "$venv/bin/python" -m pip uninstall -qq --disable-pip-version-check -y setuptools 2>/dev/null || true
+echo "redmesh: installing into $venv (once; about a minute, more on a slow network)" >&2
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e "$what"
 "$venv/bin/python" -m compileall -q agents console db redmesh simulated
 touch "$venv/.ready"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agents.cpa.credentials import Issuing
-from agents.cpa.permissions import Denied, Rights, uid_of, user_name
+from agents.cpa.permissions import Denied, Rights, account_name, uid_of, user_name
 from agents.cpa.placement import registry as placement
 from agents.cpa.placement.registry import Choosing
 from agents.cpa.task_request import shape_of, size_of
@@ -128,8 +128,13 @@ class Operations:
         )
 
     def _without_excluded(self, message: Message) -> "tuple[Sequence[int] | None, Sequence[int]]":
-        """The ids a request lists, without those it excludes: a list says how many, too; and those it excludes."""
-        wanted = self.machine.resolve(message.get("wanted"))
+        """The ids a request lists, without those it excludes: a list says how many, too; and those it excludes.
+
+        A request with a size and a list asks for so many of the list: what of it does not exist is left out then.
+        """
+        size = message.get("size")
+        enough = size * message.get("cpus_per_task", 1) if size is not None else None
+        wanted = self.machine.resolve(message.get("wanted"), enough)
         exclude = self.machine.resolve(message.get("exclude")) or ()
         if wanted is not None and exclude:
             out = set(exclude)
@@ -280,7 +285,7 @@ class Operations:
         self.rights.need_admin(uid, "reserve")
         user = message.get("user")
         if user is not None:
-            uid_of(user)
+            user = account_name(user)
         reason = message.get("reason", "")[:MAX_REASON]
         reservations.reserve(self.store, self._listed(message), user, user_name(uid), reason)
         return Answer({}, released=True)

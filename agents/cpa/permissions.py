@@ -76,6 +76,17 @@ def user_name(uid: int) -> str:
     return name
 
 
+def account_name(user: str) -> str:
+    """The account that ``user``, a name or a uid, names; a uid without an account stays as it is. AgentError."""
+    try:
+        uid_of(user)
+    except AgentError:
+        if not (user.isascii() and user.isdigit() and len(user) < 11 and int(user) < (1 << 32) - 1):
+            raise
+        return user_name(int(user))
+    return user
+
+
 def uid_of(user: str) -> int:
     """The uid of an account. AgentError when there is none of that name."""
     try:

@@ -69,7 +69,8 @@ def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
     for item in items:
         size = item.get("size") if isinstance(item, dict) else None
         source = str(item.get("source", ""))[:MAX_SOURCE] if isinstance(item, dict) else ""
-        wanted = _resolve(machine, item.get("wanted"), source) if isinstance(item, dict) else None
+        enough = size * each if type(size) is int else None
+        wanted = _resolve(machine, item.get("wanted"), source, enough) if isinstance(item, dict) else None
         if size is None and wanted is not None:
             size = room_in(machine, [one for one in wanted if one not in out], each, {})
         if type(size) is not int or not 0 < size < 1 << 31:
@@ -78,8 +79,8 @@ def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
     return segments
 
 
-def _resolve(machine: Machine, wanted: object, source: str) -> list[int] | None:
+def _resolve(machine: Machine, wanted: object, source: str, enough: int | None) -> list[int] | None:
     try:
-        return machine.resolve(wanted)
+        return machine.resolve(wanted, enough)
     except Invalid as error:
         raise Invalid(f"{source}: {error.message}", error.hint) if source else error from None

@@ -30,7 +30,9 @@ else:
 #: Rows of tasks or of the log in one answer.
 MOST_ROWS = 1000
 _JSON = "application/json"
-_TASK = ("first", "last", "state", "node", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
+_TASK = ("first", "last", "state", "node", "slot", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
+_RESOURCE = ("node", "processors", "granted_at", "freed_at")
+_TRANSITION = ("id", "at", "state", "cause")
 _LOG = ("id", "at", "node", "task", "text")
 #: Nothing but this page and its own server: what a job wrote cannot run here.
 PAGE_HEADERS = {
@@ -82,9 +84,14 @@ def refused(status: int, message: str, hint: str = "") -> Answer:
 
 
 def _job(db: sqlite3.Connection, _query: Dict[str, str]) -> Dict[str, Any]:
-    told: Dict[str, Any] = dict(db.execute("SELECT key, value FROM meta"))
+    told: Dict[str, Any] = dict(db.execute("SELECT key, value FROM meta WHERE key != 'token'"))
     for key in ("command", "counts"):
         told[key] = json.loads(told[key]) if told.get(key) else None
+    told["resources"] = _named(_RESOURCE, db.execute(
+        f"SELECT {', '.join(_RESOURCE)} FROM resource ORDER BY freed_at IS NOT NULL, id LIMIT 100"
+    ))  # fmt: skip
+    cause = "SELECT cause FROM transition WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1"
+    told["cause"] = (db.execute(cause).fetchone() or (None,))[0]
     told["values"] = dict(db.execute("SELECT key, value FROM value ORDER BY key LIMIT ?", (MOST_ROWS,)))
     return told
 
@@ -103,6 +110,15 @@ def _log(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
     return {"log": _named(_LOG, rows)}
 
 
+def _transitions(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
+    """What became of the job itself."""
+    rows = db.execute(
+        f"SELECT {', '.join(_TRANSITION)} FROM transition WHERE first IS NULL AND id > ? ORDER BY id LIMIT ?",
+        _part(query),
+    )
+    return {"transitions": _named(_TRANSITION, rows)}
+
+
 def _part(query: Dict[str, str]) -> Tuple[int, int]:
     after, limit = int(query.get("after", "-1")), int(query.get("limit", MOST_ROWS))
     if not -1 <= after < 1 << 62 or limit < 1:
@@ -114,7 +130,7 @@ def _named(names: Tuple[str, ...], rows: sqlite3.Cursor) -> List[Dict[str, Any]]
     return [dict(zip(names, row)) for row in rows]  # noqa: B905
 
 
-_READERS = {"": _job, "tasks": _tasks, "log": _log}
+_READERS = {"": _job, "tasks": _tasks, "log": _log, "transitions": _transitions}
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>job</title>
 <style>body{font:14px system-ui;margin:2em;max-width:70em}table{border-collapse:collapse}td,th{padding:.1em .8em .1em 0;

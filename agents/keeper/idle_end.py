@@ -8,6 +8,7 @@ from agents.link.link import Caller
 from agents.link.sockets import connect_now
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.errors import AgentError
+from redmesh.state import SUFFIX, owned
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class IdleEnd:
                 self._end()
 
         caller.call({"op": "idle"}, answered)
+
+
+def jobs_run(state: str) -> bool:
+    """Whether a job is queued or runs: its owner holds its state object, also while no processor is free for it."""
+    directory = os.path.join(state, "jobs")
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return False
+    return any(owned(os.path.join(directory, name[:-5])) for name in names if name.endswith(f"{SUFFIX}.lock"))
 
 
 def running_launchers(run: str, state: str) -> List[int]:

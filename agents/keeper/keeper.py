@@ -9,7 +9,7 @@ import time
 from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.idle_end import IdleEnd, running_launchers
+from agents.keeper.idle_end import IdleEnd, jobs_run, running_launchers
 from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
@@ -28,7 +28,7 @@ from agents.wire.messages import KEEPER
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from agents.link.loop import Timer
 
@@ -53,6 +53,7 @@ class Kept:
         self.reason = ""  # why it failed, in its own words
         self.said_before = 0  # bytes that the file had when it was started
         self.due_at = 0.0  # when it is started again
+        self.adopted_without_socket = False
         self.timer: Optional[Timer] = None
 
 
@@ -197,32 +198,41 @@ class Keeper:
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
         """Adopt daemons that a former keeper left, start the others.
 
-        RUN, and their sockets in it, may have been removed a moment ago: one that lives is waited for, since a second
-        RCA beside it knows of no launcher, and has a CPA end them all.
+        RUN, and their sockets in it, may have been removed a moment ago, so a daemon whose process lives is waited for.
+        One that is stopped makes no socket: after ``deadline`` it is adopted by its process. No second daemon is
+        started beside one that lives: a second RCA knows of no launcher, and has a CPA end them all.
         """
         missing = []
         for kept in these:
             pid = self._find(kept) if kept.machine.state is State.ABSENT else 0
             if pid:
-                kept.pid = pid
-                kept.machine.handle(Event.FOUND, time.monotonic())
-                self._log.write("adopted", name=kept.name, pid=pid)
-                self._watch(kept)
+                self._adopt(kept, pid)
             elif kept.machine.state is State.ABSENT:
                 missing.append(kept)
-        there = self._living() if missing else set()
-        waiting = [kept for kept in missing if kept.name in there and time.monotonic() < deadline]
+        living = self._living() if missing else {}
+        waiting = [kept for kept in missing if kept.name in living]
         for kept in missing:
-            if kept not in waiting:
+            if kept.name not in living:
                 self._feed(kept, Event.START)
-        if waiting:
+        if waiting and time.monotonic() < deadline:
             self._loop.after(_SOCKET_AGAIN_S, lambda: self._adopt_or_start(waiting, deadline))
+            return
+        for kept in waiting:
+            kept.adopted_without_socket = True
+            self._adopt(kept, living[kept.name])
 
-    def _living(self) -> Set[str]:
-        # daemons that are there by name, with a socket or without
+    def _adopt(self, kept: Kept, pid: int) -> None:
+        kept.pid = pid
+        kept.machine.handle(Event.FOUND, time.monotonic())
+        self._log.write("adopted", name=kept.name, pid=pid, socket=not kept.adopted_without_socket)
+        self._watch(kept)
+
+    def _living(self) -> Dict[str, int]:
+        """Processes of daemons by name, with a socket or without; of several the first: the others are its forks."""
         others = (daemon_processes.KEEPER, daemon_processes.LAUNCH)
         found = daemon_processes.processes(self._state)
-        return {name for kind, name in found.values() if kind not in others}
+        born = {pid: processes.start_time(pid) for pid, (kind, _) in found.items() if kind not in others}
+        return {found[pid][1]: pid for pid in sorted(born, key=lambda pid: born[pid], reverse=True) if born[pid]}
 
     def _look_at_socket(self) -> None:
         """RUN may have been removed below us, by logind at the last logout: make it again."""
@@ -331,7 +341,7 @@ class Keeper:
                 self._loop.after(0, self._orphans.sweep)
 
     def _on_death(self, kept: Kept, status: int) -> None:
-        pid, kept.pid = kept.pid, 0
+        pid, kept.pid, kept.adopted_without_socket = kept.pid, 0, False
         code = os.WEXITSTATUS(status) if status > 0 and os.WIFEXITED(status) else 0
         if kept.machine.state is State.RUNNING:
             if code:
@@ -393,6 +403,8 @@ class Keeper:
         if machine.state is State.WAITING and kept.reason:
             told["reason"] = kept.reason
             told["again_s"] = round(max(0.0, kept.due_at - now), 1)
+        elif kept.adopted_without_socket and machine.state is State.RUNNING and not os.path.exists(kept.socket_path):
+            told["reason"] = "its process was stopped, or hangs"
         return told
 
     def _down(self, session: Session, message: Message, deadline: float) -> None:
@@ -417,7 +429,8 @@ class Keeper:
         return running_launchers(self._run, self._state)
 
     def _may_end_idle(self) -> bool:
-        return time.monotonic() - self._back_at >= BACK_S and not self._launchers()
+        back_s = time.monotonic() - self._back_at
+        return back_s >= BACK_S and not self._launchers() and not jobs_run(self._state)
 
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 BROKEN = select.EPOLLHUP | select.EPOLLERR
+#: A timer this late means that this process did not run: what arrived meanwhile is read first, by at most so many polls
+_LATE_S, _MOST_POLLS = 0.5, 16
 
 
 class Timer:
@@ -107,16 +109,26 @@ class Loop:
         wait = self._until_timer()
         if timeout_s is not None:
             wait = timeout_s if wait is None else min(wait, timeout_s)
-        for fd, events in self._epoll.poll(-1 if wait is None else wait):
-            callback = self._watched.get(fd)
-            if callback is not None:
-                callback(events)
+        self._poll(-1 if wait is None else wait)
         now = time.monotonic()
+        if self._timers and now - self._timers[0][0] > _LATE_S:
+            # epoll.poll() of a process that was stopped for longer than its timeout returns nothing, whatever is ready
+            for _ in range(_MOST_POLLS):
+                if not self._poll(0):
+                    break
         while self._timers and self._timers[0][0] <= now:
             timer = heappop(self._timers)[2]
             due, timer.callback = timer.callback, None
             if due is not None:
                 due()
+
+    def _poll(self, wait_s: float) -> bool:
+        ready = self._epoll.poll(wait_s)
+        for fd, events in ready:
+            callback = self._watched.get(fd)
+            if callback is not None:
+                callback(events)
+        return bool(ready)
 
     def _until_timer(self) -> Optional[float]:
         while self._timers and self._timers[0][2].callback is None:

@@ -40,6 +40,7 @@ class PmixServer:
         self._links: Dict[int, Tuple[Link, Set[int]]] = {}
         self._environment: Dict[str, str] = {}
         self._names: Dict[int, Tuple[str, int, str]] = {}  # who asks for which, by ticket
+        self._spawn_refused = False
         self._fence = 0  # the ticket of the fence that waits
         self._coming = b""
         self._leader = self._accept(line)
@@ -138,6 +139,9 @@ class PmixServer:
             self._library.published(ticket, SUCCESS if found else wrong)
 
     def _asked_spawn(self, rank: int) -> None:
+        if self._spawn_refused:  # Open MPI 5 asks once for every rank of the communicator
+            return
+        self._spawn_refused = True
         text = f"rank {rank} asked for more processes (MPI_Comm_spawn): yod starts all at once, with -sz"
         self._leader.send({"op": "noted", "message": text})
 

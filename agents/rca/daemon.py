@@ -238,7 +238,7 @@ class Rca:
             for launcher, _ in self.launchers.values():
                 launcher.forgive(gap)
             for known in self.nodes.values():
-                known.machine.forgive(gap)
+                known.machine.forgive(gap, now)
             if self.far is not None:
                 self.far.forgive(gap)
             self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
@@ -338,8 +338,8 @@ class Rca:
         if self.far is not None:
             yield from self.far.nodes.items()
 
-    def _on_far_event(self, known: RemoteNode, event: nodes.Event, reason: str) -> None:
-        actions = known.machine.handle(event, time.monotonic(), reason)
+    def _on_far_event(self, known: RemoteNode, event: nodes.Event, reason: str, at: float) -> None:
+        actions = known.machine.handle(event, at, reason)
         if actions:
             self._tell_node(known, actions)
 
@@ -505,14 +505,14 @@ class Rca:
             if known is not None and error.code == "given_up":  # its next beat is answered so
                 self._give_up(known)
             elif known is not None:
-                self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "")
+                self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "", now)
         if given_up and op == "finish":
             # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
     def _give_up(self, known: RemoteNode) -> None:
         known.certain = True
-        self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up")
+        self._on_far_event(known, nodes.Event.GIVEN_UP, "the mesh has given it up", time.monotonic())
 
     def _on_taken_down(self, message: dict[str, Any]) -> None:
         known = self.far.nodes.get(message["node"]) if self.far is not None else None

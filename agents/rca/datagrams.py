@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,9 @@ ASK_S = 1.0  # how often an RCA asks each other one whether it is there
 _AT_ONCE = 64  # datagrams read before anything else has its turn
 _BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
 SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel says when each datagram arrived (struct timespec)
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
 _REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
 
 
@@ -52,7 +56,7 @@ class RemoteNode:
         self.incarnation = 0
         self.sequence = 0
         self.launches = 0
-        self.beaten_at = 0.0  # when a beat came, whatever is forgiven
+        self.beaten_at = 0.0  # when a beat arrived, whatever is forgiven
         self.certain = False  # of one that is down: a CPA has taken it; it may be heard elsewhere until then
 
     def is_old(self, told: heartbeat.Beat) -> bool:
@@ -69,12 +73,12 @@ class RemoteNode:
             or told.facts.address != self.facts.get("address")
         )
 
-    def take(self, told: heartbeat.Beat) -> None:
-        """Remember what a beat said."""
+    def take(self, told: heartbeat.Beat, arrived: float) -> None:
+        """Remember what a beat said that arrived at the monotonic instant ``arrived``."""
         if told.boot_id != self.boot_id and self.boot_id:
             self.former.add(self.boot_id)
         self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
-        self.launches, self.beaten_at = told.facts.launches, time.monotonic()
+        self.launches, self.beaten_at = told.facts.launches, arrived
         self.facts = {
             "node": told.node,
             "boot_id": told.boot_id,
@@ -86,7 +90,10 @@ class RemoteNode:
 
 
 class RemoteNodes:
-    """Listens for datagrams; ``on_event(node, event, reason)`` gets what they mean.
+    """Listens for datagrams; ``on_event(node, event, reason, at)`` gets what they mean, ``at`` in monotonic seconds.
+
+    A beat counts from when it arrived: after a stop of this process many wait in the socket, also of nodes that have
+    gone over to another RCA meanwhile.
 
     ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
     be had, NoKey.
@@ -97,7 +104,7 @@ class RemoteNodes:
         loop: Loop,
         config: Config,
         journal: Journal,
-        on_event: Callable[[RemoteNode, Event, str], None],
+        on_event: Callable[[RemoteNode, Event, str, float], None],
         mesh_time: Callable[[], tuple[float, float]],
     ) -> None:
         hasten()
@@ -124,6 +131,10 @@ class RemoteNodes:
                 self._sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
             except OSError:
                 pass  # more than the system allows is root's alone
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        except OSError:
+            pass  # a kernel without it: beats count from when they are read
         self._sock.bind(address)
         loop.watch(self._sock.fileno(), READ, self._on_datagrams)
 
@@ -149,9 +160,10 @@ class RemoteNodes:
 
     def forgive(self, gap_s: float) -> None:
         """Time in which we ourselves did not run is no silence of theirs."""
+        now = time.monotonic()
         self._known_at += gap_s
         for known in self.nodes.values():
-            known.machine.forgive(gap_s)
+            known.machine.forgive(gap_s, now)
 
     def expect(self, name: str) -> RemoteNode:
         """The node of that name, made where it was not known."""
@@ -184,11 +196,11 @@ class RemoteNodes:
             self.look_at_keys()  # what was said to be gone is gone for the next beat, not for one a second later
         for _ in range(_AT_ONCE):
             try:
-                datagram, sender = self._sock.recvfrom(heartbeat.LONGEST + 1)
+                datagram, ancillary, _, sender = self._sock.recvmsg(heartbeat.LONGEST + 1, _ANCILLARY)
             except OSError:
                 return
             try:
-                self._take(datagram, sender)
+                self._take(datagram, sender, _arrival(ancillary))
             except WireError as error:
                 self._refuse(error.message)
 
@@ -205,7 +217,7 @@ class RemoteNodes:
                 self._journal.write("beat_refused", reason=why, count=count)
             self._refused.clear()
 
-    def _take(self, datagram: bytes, sender: Any) -> None:
+    def _take(self, datagram: bytes, sender: Any, arrived: float) -> None:
         name = heartbeat.node_of(datagram)
         if datagram[4] == heartbeat.RCA:
             self._send(answer_rca(datagram, self.masters, self._login), sender)
@@ -222,36 +234,36 @@ class RemoteNodes:
             self._refuse("a beat that is old: a duplicate, or played again")
             return
         if told.kind == heartbeat.GONE:
-            self._on_gone(known, told)
+            self._on_gone(known, told, arrived)
             return
         if told.flags & heartbeat.UNHEARD:
             known.sequence = told.sequence
         else:
-            self._on_beat(known, told)
+            self._on_beat(known, told, arrived)
         if known.machine.state is not State.DOWN:
             others = len(self.places) > 1 and told.facts.places == heartbeat.digest_of(self.places)
             self._answer(known, told, which, heartbeat.ALONE if self.alone and others else heartbeat.UP, sender)
         elif known.certain:
             self._answer(known, told, which, heartbeat.RESET, sender)
 
-    def _on_gone(self, known: RemoteNode, told: heartbeat.Beat) -> None:
+    def _on_gone(self, known: RemoteNode, told: heartbeat.Beat, arrived: float) -> None:
         if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
             known.sequence = told.sequence
-            self._on_event(known, Event.PCT_DIED, "its PCT has died")
+            self._on_event(known, Event.PCT_DIED, "its PCT has died", arrived)
 
-    def _on_beat(self, known: RemoteNode, told: heartbeat.Beat) -> None:
+    def _on_beat(self, known: RemoteNode, told: heartbeat.Beat, arrived: float) -> None:
         # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
         foreign = not told.boot_id.startswith(self.knows[0] + "-")
         same_life = told.boot_id == known.boot_id
         registers = known.is_registration(told)
-        known.take(told)
+        known.take(told, arrived)
         if foreign:
             known.certain = True
-            self._on_event(known, Event.GIVEN_UP, "it is of another boot of the mesh")
+            self._on_event(known, Event.GIVEN_UP, "it is of another boot of the mesh", arrived)
         elif registers and not (same_life and known.machine.state is State.DOWN):
-            self._on_event(known, Event.REGISTER, "")
+            self._on_event(known, Event.REGISTER, "", arrived)
         else:
-            self._on_event(known, Event.BEAT, "")
+            self._on_event(known, Event.BEAT, "", arrived)
 
     def _answer(self, known: RemoteNode, told: heartbeat.Beat, which: int, view: int, sender: Any) -> None:
         key = known.keys[which]
@@ -277,6 +289,16 @@ def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
     if told.kind != heartbeat.RCA or told.facts.address != own:
         raise WireError("no question to this RCA")
     return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)
+
+
+def _arrival(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
+    """When a datagram arrived, in monotonic seconds: now, where the kernel does not say so."""
+    now = time.monotonic()
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS) and len(data) >= _TIMESPEC.size:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(data)
+            return now - max(0.0, time.time() - float(seconds + nanoseconds / 1e9))
+    return now
 
 
 def _changed_at(path: str) -> float:

@@ -112,7 +112,7 @@ class Node:
         """Take what was seen; the actions it asks for. KeyError for what cannot be seen in this state."""
         self.state, actions = self._transitions[self.state, event]
         if event in (Event.BEAT, Event.REGISTER):
-            self.heard_at = now
+            self.heard_at = max(self.heard_at, now)
         elif event is Event.LINK_ENDED:
             self.detached_at = now
         if actions:
@@ -132,6 +132,6 @@ class Node:
             return self.handle(Event.SILENT, now, f"no beat for {silence:.0f} s")
         return ()
 
-    def forgive(self, gap_s: float) -> None:
-        """Time in which we ourselves did not run is no silence of theirs."""
-        self.heard_at += gap_s
+    def forgive(self, gap_s: float, now: float) -> None:
+        """Time in which we ourselves did not run is no silence of theirs; what was heard since stays heard."""
+        self.heard_at = max(self.heard_at, min(self.heard_at + gap_s, now))

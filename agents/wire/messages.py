@@ -21,7 +21,9 @@ else:
 PROTOCOL = 2
 OLDEST = 1  # the oldest number that this build still works with
 
-ROLES = frozenset(("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod"))
+ROLES = frozenset(
+    ("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod", "object")
+)
 
 _int, _str, _list, _dict, _bool = (int,), (str,), (list,), (dict,), (bool,)
 _num = (int, float)
@@ -177,6 +179,18 @@ PCT: Dict[str, Shape] = {
     "trust": _shape(files=_dict),
 }
 
+#: What a node is asked about the state objects of jobs, by a connection in the role ``object``
+#: (agents/pct/objects/courier.py). Bytes of an object follow ``offer`` in frames of kind FILE.
+OBJECT: Dict[str, Shape] = {
+    "offer": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
+    "sent": _shape(uuid=_str, counter=_int, digest=_str),
+    "take": _shape(uuid=_str, counter=_int),
+    "settled": _shape(uuid=_str, counter=_int),
+    "move": _shape(uuid=_str, node=_str, address=_str),
+    "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
+    "held": _shape(),
+}
+
 #: What a launch child tells the PMIx server of its machine.
 PMIX: Dict[str, Shape] = {
     "serve": _shape(ranks=_list),
@@ -234,6 +248,7 @@ DOWN: Dict[str, Shape] = {
     "done": _shape(),
     "winsize": _shape(rows=_int, columns=_int),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}, number=_int),
+    "source": _shape(number=_int, rank=_int, path=_str, first=_int, last=_int),
     "debug": _shape({"term": _str, "tools": _dict}, session=_int, rank=_int, command=_list, rows=_int, columns=_int),
     "debug_type": _shape(session=_int, data=_str),
     "debug_size": _shape(session=_int, rows=_int, columns=_int),
@@ -255,13 +270,14 @@ UP: Dict[str, Shape] = {
     "lost": _shape(nodes=_list, reason=_str),
     "note": _shape({"preempted_by": _dict}, node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
-    "absent": _shape(rank=_int),
+    "absent": _shape({"text": _str}, rank=_int),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),
     "wanted": _shape(place=_int, ticket=_int, rank=_int),
     "given": _shape(place=_int, ticket=_int, code=_int, data=_str),
     "abort": _shape(node=_str, rank=_int, exit_status=(int, _none), message=_str),
     "backtrace": _shape(rank=_int, node=_str, signal=_int, trace=_dict),
-    "stacks": _shape(number=_int, calls=_list, missing=_list),
+    "stacks": _shape({"paths": _list, "lacks": _list}, number=_int, calls=_list, missing=_list),
+    "source": _shape(number=_int, node=_str, lines=_list, why=_str),
     "debug_said": _shape(session=_int, data=_str),
     "debug_over": _shape({"hint": _str}, session=_int, message=_str),
     "want_tool": _shape(name=_str),
@@ -285,6 +301,7 @@ YOD: Dict[str, Shape] = {
     "eof": _shape(),
     "release": _shape(),
     "stacks": _shape({"ranks": (str, _none), "which": _str, "limit_s": _num, "tools": _dict}),
+    "source": _shape(rank=_int, path=_str, first=_int, last=_int),
     "procs": _shape(),
     "debug": _shape({"term": _str, "tools": _dict}, rank=_int, command=_list, rows=_int, columns=_int),
     "debug_type": _shape(data=_str),

@@ -26,6 +26,7 @@ PCT: Dict[str, FrozenSet[str]] = {
     "trust": frozenset(("cpa",)),
     "ask": frozenset(("cpa", "rca", "pct", LAUNCHER)),
     "fetch": frozenset(("pct",)),
+    "object": frozenset(("cpa", "pct")),
     "launch": frozenset((LAUNCHER,)),
     "parent": frozenset(("pct",)),
 }

@@ -11,6 +11,7 @@ from console.errors import UsageError
 from console.settings import load
 from db.views.viewer import Picture
 from redmesh.sanitise import clean
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ WORDS = (
     Word("full", "flag", "a machine of cabinets with every processor, however many lines that takes"),
     Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S"),
     Word("config", "text", "the configuration file to read", metavar="FILE"),
+    Word("version", "flag", "print the version"),
     Word("help", "flag", "this page", letter="h"),
 )
 ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
@@ -46,6 +48,9 @@ def _run(arguments: "Sequence[str]") -> int:
     given = parse(WORDS, arguments, stop=False)
     if "help" in given.values:
         print(help_text("showmesh [options]", ABOUT, WORDS), end="")
+        return 0
+    if "version" in given.values:
+        print(f"showmesh (Redmesh) {VERSION}")
         return 0
     if given.rest:
         raise UsageError(f"showmesh takes no {given.rest[0]!r}", "showmesh --help")

@@ -46,14 +46,28 @@ def uuids(directory: str) -> list[str]:
     return sorted(name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX) and is_uuid(name[: -len(SUFFIX)]))
 
 
+def places(directory: str) -> list[str]:
+    """``directory``, and below it those of the nodes of this host (agents/pct/objects)."""
+    try:
+        with os.scandir(directory) as found:
+            return [directory, *sorted(one.path for one in found if one.is_dir())]
+    except OSError:
+        return [directory]
+
+
 def find(settings: Settings, text: str) -> str:
     """The path of the object that ``text`` names: a UUID, the beginning of one, or a file. ConsoleError."""
     if "/" in text or text.endswith(SUFFIX):
         return text
     directory = directory_of(settings.state_dir)
-    found = [uuid for uuid in uuids(directory) if uuid.startswith(text)] if len(text) >= _SHORTEST else []
+    found = [
+        os.path.join(place, uuid + SUFFIX)
+        for place in (places(directory) if len(text) >= _SHORTEST else ())
+        for uuid in uuids(place)
+        if uuid.startswith(text)
+    ]
     if len(found) == 1:
-        return os.path.join(directory, found[0] + SUFFIX)
+        return found[0]
     if found:
         raise ConsoleError(f"{len(found)} jobs begin with {text}", "give more of the UUID; mesh job list prints them")
     raise ConsoleError(
@@ -73,7 +87,7 @@ def summary(path: str) -> dict[str, Any]:
     """What an object says of its job, as ``mesh job show --json`` prints it: one read, whatever its size."""
     db = opened(path)
     try:
-        told: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta"))
+        told: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta WHERE key != 'token'"))
     finally:
         db.close()
     for key in ("command", "counts"):

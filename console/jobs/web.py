@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from agents.job.http_query import Answer, answer, etag, refused
+from agents.job.changes import wait_for_change
+from agents.job.http_query import Answer, answer, refused
 from console.jobs.objects import summary, uuids
-from redmesh.state import StateError, is_uuid, job_path
+from redmesh.state import is_uuid, job_path
 
-#: Longest time that a watcher may wait for a change, and how often the object is looked at meanwhile.
-_LONGEST_WAIT_S, _LOOK_S = 60.0, 0.1
+#: Longest time that a watcher may wait for a change.
+_LONGEST_WAIT_S = 60.0
 
 
 def server(directory: str, port: int) -> tuple[ThreadingHTTPServer, str]:
@@ -62,13 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _of_job(self, uuid: str, what: str, query: dict[str, str]) -> Answer:
         path, known = job_path(self.directory, uuid), self.headers.get("If-None-Match", "")
         try:
-            deadline = time.monotonic() + min(float(query.get("wait", "0")), _LONGEST_WAIT_S)
-            while known and time.monotonic() < deadline and etag(path) == known:
-                time.sleep(_LOOK_S)
+            wait_s = min(float(query.get("wait", "0")), _LONGEST_WAIT_S)
+            if known and wait_s > 0:
+                wait_for_change(path, known, wait_s)
         except ValueError:
             return refused(400, "wait is a number of seconds", "?wait=25")
-        except StateError:
-            pass  # answered as what it is now
         return answer(path, what, query, known)
 
     def _list(self) -> Answer:

@@ -451,7 +451,7 @@ class Engine:
             "note": self._tell_note,
             "abort": self._on_abort,
             "finished": self._on_finished,
-            **{op: self._answer_observers(op) for op in ("stacks", "debug_said", "debug_over", "want_tool")},
+            **{op: self._answer_observers(op) for op in ("stacks", "source", "debug_said", "debug_over", "want_tool")},
         }
 
     def _on_input_credit(self, message: dict[str, Any]) -> None:

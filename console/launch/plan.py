@@ -211,6 +211,8 @@ def common_message(
         from console.launch.options.mpi import told
 
         message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.mpi.rendezvous}
+        if request.mpi.strict:
+            message["parallel"]["strict"] = True
     if far:
         message["limits"] = limits()
     if request.run is not None and request.run.message:
@@ -241,10 +243,28 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
         cargo["files"] = bool(request.transfer.io or request.state)
         if request.state:
             message["env"].append(f"YOD_JOB={request.state.uuid}")
+        if request.transfer.io:
+            cargo["mounts"] = _mounts(request.transfer.io)
         cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
     if cargo:
         message["payload"] = cargo
     return message
+
+
+def _mounts(texts: Sequence[str]) -> dict[str, Any]:
+    """What nodes mount for their ranks, and what tells a node that it has the same directory anyway."""
+    from console.launch.options.transfer import io_directory  # a plain launch does without
+
+    directories = []
+    for path, writable in map(io_directory, texts):
+        dev, ino, *_ = identity(os.fsencode(path)) or [0, 0]
+        directories.append([os.fsencode(path).decode("latin-1"), writable, dev, ino])
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            host = file.read().strip()
+    except OSError:
+        host = ""
+    return {"host": host, "directories": directories}
 
 
 def identity(path: bytes) -> list[int]:

@@ -31,6 +31,7 @@ from console.tui.format import elapsed
 from console.tui.model.health import problems
 from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
+from console.tui.model.news import News, failed, note
 from console.tui.model.tables import TABLES
 from console.tui.model.usage import Usage
 from console.tui.screens.base import Framed, Page
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 READ_HZ = 4
+_HISTORY = 30  # launches of before that are looked at when one ends
 _HEALTH_EVERY_S = 20.0  # it is a process of its own
 #: Objects between two collections. Python's 700 are made by 50,000 lines of output 70 times a second, none of them
 #: garbage: the collector then took a fifth of all time, at most 140 ms in one piece, while keys waited.
@@ -106,6 +108,8 @@ class ConsoleApp(PromptApp):
         for theme in THEMES:
             self.register_theme(theme)
         self.usage = Usage()
+        self._news = News()
+        self._gone: set[int] = set()  # launchers whose end has not been told yet
         self.preferences = preferences(settings.console)
         self.read_only = self.preferences.read_only
         self.session = Session(settings.state_dir)
@@ -186,6 +190,9 @@ class ConsoleApp(PromptApp):
             self._read_at = time.monotonic()
             unchanged = picture.counter == self.machine.counter and not picture.whole
             changed = self.machine.apply(picture)
+            self._gone.update(picture.ended)
+            if changed.launchers or self._gone or picture.whole:
+                await self._tell_launches(first=second == 0)
             # clocks move once a second even where nothing else does
             if not unchanged or before or int(picture.now) != second:
                 if int(picture.now) != second:
@@ -199,6 +206,33 @@ class ConsoleApp(PromptApp):
                 gc.set_threshold(_COLLECT_EVERY)
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
+
+    async def _tell_launches(self, *, first: bool) -> None:
+        """Launches that began or ended become events, and those of ours that ended a note. ``first``: all are old."""
+        fresh = self._news.begun(self.machine.launchers.values())
+        if self._gone or first:
+            gone, self._gone = self._gone, set()
+            try:
+                rows = await self.history(len(gone) + _HISTORY)
+            except (StoreError, ConsoleError):
+                self._gone |= gone  # the next reading tells what is wrong with the database
+                return
+            fresh += self._news.begun(rows)  # also those that began and ended between two readings
+            ended = self._news.ended(rows)
+            fresh += [event for _, event in ended]
+            own = [row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs]
+            if own and not first and not self.replaying:
+                self._tell_ends(own)
+        if fresh:
+            self.machine.tell(self._news.events, fresh)
+
+    def _tell_ends(self, own: list[Launcher]) -> None:
+        """A note and a bell, as the configuration wants them. Those with a tab tell by themselves."""
+        if self.preferences.notes:
+            bad = any(map(failed, own))
+            self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
+        if self.preferences.bell:
+            self.bell()
 
     async def _look_after_health(self) -> None:
         """Asks ``mesh status`` now and then; a note tells of what has become wrong."""
@@ -311,10 +345,11 @@ class ConsoleApp(PromptApp):
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
             watch.saw_it_run = False
             took = f" after {elapsed(run.elapsed_s)}" if run.elapsed_s else ""
-            self.notify(
-                f"{run.name or 'launcher'} ({run.launcher}): exit {run.exit_status}{took}",
-                severity="error" if run.failed else "information", markup=False, timeout=8,
-            )  # fmt: skip
+            if self.preferences.notes:
+                self.notify(
+                    f"{run.name or 'launcher'} ({run.launcher}): exit {run.exit_status}{took}",
+                    severity="error" if run.failed else "information", markup=False, timeout=8,
+                )  # fmt: skip
             if self.preferences.bell:
                 self.bell()
 

@@ -14,7 +14,7 @@ from console.tui.actions.registry import ALL
 from console.tui.navigation.presets import read_json, write_json
 from console.tui.terminal.themes import NAMES
 
-_KEYS = ("theme", "read_only", "bell", "restore", "keys")
+_KEYS = ("theme", "read_only", "notes", "bell", "restore", "keys")
 
 
 class Preferences(NamedTuple):
@@ -22,7 +22,8 @@ class Preferences(NamedTuple):
 
     theme: str = ""  # the console's own short name; empty: as it was left, else dark
     read_only: bool = False
-    bell: bool = False  # rings when a launch ends that nobody looks at
+    bell: bool = False  # rings when a launch of ours ends that nobody looks at
+    notes: bool = True  # tells of it in a note
     restore: bool = True  # the tabs of the last time are opened again
     keys: Mapping[str, str] = {}
 

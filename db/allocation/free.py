@@ -482,43 +482,56 @@ class Machine:
     def __len__(self) -> int:
         return len(self._node_of)
 
-    def resolve(self, wanted: Any) -> list[int] | None:
+    def resolve(self, wanted: Any, at_least: int | None = None) -> list[int] | None:
         """The ids of a ``wanted`` or ``exclude`` of docs/protocol.md, in its order, each once; None for null.
 
-        Invalid, naming what does not exist.
+        ``at_least``: so many are enough, and what does not exist is left out then. Invalid, naming what does not exist.
         """
+        try:
+            return self._resolved(wanted)
+        except Invalid:
+            if at_least is None:
+                raise
+            ids = self._resolved(wanted, missing=True)
+            if ids is None or len(ids) < at_least:
+                raise
+            return ids
+
+    def _resolved(self, wanted: Any, *, missing: bool = False) -> list[int] | None:
         if wanted is None:
             return None
         if not isinstance(wanted, dict):
             raise Invalid("a list of processors is an object with processors and nodes")
         ids: dict[int, None] = {}
         for part in _list(wanted, "processors"):
-            for one in self._range(part):
+            for one in self._range(part, missing=missing):
                 ids[one] = None
         for name in _list(wanted, "nodes"):
             if not isinstance(name, str):
                 raise Invalid("a node is named by a string")
-            on_node = self._on_node.get(self.node_id(name))
+            on_node = self._on_node.get(self._ids_by_name.get(name, -1) if missing else self.node_id(name))
             if not on_node:
+                if missing:
+                    continue
                 raise Invalid(f"node {name} has no processors", "showmesh shows which have")
             ids.update(dict.fromkeys(sorted(on_node)))
         if wanted.get("service"):
             ids.update(dict.fromkeys(sorted(self.service())))
         return list(ids)
 
-    def _range(self, part: Any) -> Iterable[int]:
+    def _range(self, part: Any, *, missing: bool) -> Iterable[int]:
         whole = isinstance(part, (list, tuple)) and len(part) == 2 and all(type(one) is int for one in part)
         if not whole or part[0] > part[1]:
             raise Invalid("a range of processors is [first, last]")
         first, last = part
-        if last - first < len(self._node_of):
-            missing = [one for one in range(first, last + 1) if one not in self._node_of]
-        else:  # longer than the machine, so something in it is missing
-            missing = [one for one in (first, last) if one not in self._node_of] or [last]
         if missing:
-            named = ", ".join(map(str, missing[:NAMED_IN_AN_ERROR])) + (
-                " …" if len(missing) > NAMED_IN_AN_ERROR else ""
-            )
+            return sorted(one for one in self._node_of if first <= one <= last)
+        if last - first < len(self._node_of):
+            absent = [one for one in range(first, last + 1) if one not in self._node_of]
+        else:  # longer than the machine, so something in it is missing
+            absent = [one for one in (first, last) if one not in self._node_of] or [last]
+        if absent:
+            named = ", ".join(map(str, absent[:NAMED_IN_AN_ERROR])) + (" …" if len(absent) > NAMED_IN_AN_ERROR else "")
             raise Invalid(f"there is no processor {named} in this mesh", "showmesh shows those there are")
         return range(first, last + 1)
 

@@ -14,10 +14,9 @@ from db.schema.models import Node, StateLocation
 from db.store.orm import pw
 from db.store.statements import Query, statement
 from db.store.store import Store
+from redmesh.state import url_on
 
 MAX_URL = 255
-#: What a location begins with whose node has no address that a browser could open: redmesh://NODE/UUID.
-SCHEME = "redmesh://"
 
 
 class Location(NamedTuple):
@@ -27,11 +26,6 @@ class Location(NamedTuple):
     counter: int
     proxied: bool
     uid: int
-
-
-def url_on(node: str, uuid: str) -> str:
-    """The location of an object that is on ``node``."""
-    return f"{SCHEME}{node}/{uuid}"
 
 
 @statement

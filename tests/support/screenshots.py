@@ -17,8 +17,12 @@ from tests.support.console import screen_text, until
 from tests.support.mesh import PrivateMesh
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZES = {"small": (80, 24), "": (120, 40)}
 LOOK_SIZES = {**SIZES, "large": (240, 70)}
+
+#: Programs of the guide "Find out why it hangs" (docs/guides/why-it-hangs.md): picture, file in examples/deadlock.
+HANGS = (("hang-c", "deadlock.c"), ("hang-slow", "slow.c"))
 
 #: Programs worth looking at; they end when they are told to.
 PROGRAMS = {
@@ -88,8 +92,23 @@ def begin(mesh: PrivateMesh) -> dict[str, int]:
     ):
         name = next(word for word in words if word.endswith(".py"))
         started[name] = int(mesh.run("yod", "--detach", *words, check=True).stdout)
+    for _, file in HANGS:
+        start_built(mesh, started, file)
+    start_built(mesh, started, "crash.c", "-bt")
     mesh.run("mesh", "reserve", "nobody", "60..63", check=True)
     return started
+
+
+def start_built(mesh: PrivateMesh, started: dict[str, int], file: str, *options: str) -> None:
+    """Builds an MPI program of examples/deadlock and starts four ranks of it."""
+    source, program = EXAMPLES / "deadlock" / file, mesh.work / file.removesuffix(".c")
+    compiler = shutil.which("mpicc.mpich") or shutil.which("mpicc")
+    if compiler is None:
+        raise SystemExit("the pictures of the guide need an MPI compiler (mpicc)")
+    shutil.copy(source, mesh.work / file)
+    subprocess.run([compiler, "-g", "-O0", "-o", program, mesh.work / file], check=True)
+    words = ("yod", "--detach", *options, "-sz", "4", str(program))
+    started[file] = int(mesh.run(*words, check=True).stdout)
 
 
 class Shots:
@@ -109,6 +128,7 @@ class Shots:
             await self._running(app, pilot, launchers["heat.py"])
             await self._waiting(app, pilot, launchers["exchange.py"])
             await self._ended(app, pilot, launchers["ring.py"])
+            await self._hanging(app, pilot, launchers)
             app.session.keep(theme, [])
 
     async def _machine(self, app: Any, pilot: Any) -> None:
@@ -170,6 +190,33 @@ class Shots:
         await pilot.press("j", "enter")
         await pilot.pause(0.3)
         self.write(app, "stack")
+        await pilot.press("escape")
+
+    async def _hanging(self, app: Any, pilot: Any, launchers: dict[str, int]) -> None:
+        """The pictures of the guide: a tree with its source, two ranks side by side, a crash."""
+        for name, file in (*HANGS, ("hang-python", "exchange.py")):
+            app.attach(launchers[file])
+            await until(pilot, lambda: app.screen.query("#output"), "the run")
+            await pilot.pause(0.5)
+            await pilot.press("s")
+            await until(pilot, lambda: "taken" in screen_text(app) and "▶" in screen_text(app), "the source")
+            await pilot.pause(0.5)
+            self.write(app, name)
+            if name == "hang-c":
+                await pilot.press("S", "enter")
+                await until(pilot, lambda: screen_text(app).count("▶") == 2, "two ranks")
+                await pilot.press("j")
+                await pilot.pause(0.5)
+                self.write(app, "hang-beside")
+                await pilot.press("escape")
+            await pilot.press("escape")
+        app.attach(launchers["crash.c"])
+        await until(pilot, lambda: app.runs[launchers["crash.c"]].phase is Phase.ENDED, "the crash")
+        await pilot.pause(0.5)
+        app.screen.query_one(Completion).focus()
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        self.write(app, "hang-crash")
         await pilot.press("escape")
 
     def write(self, app: Any, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agents.pct.debug import stack_tree
+from agents.pct.debug.sources import Sources
 from redmesh import idset
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -20,13 +21,18 @@ class Gathering:
         self._awaited = dict(awaited)
         self._tree: "Tree" = {}
         self._missing: "Dict[Tuple[str, str], int]" = {}
+        self._sources = Sources()
         self._told = False
 
-    def take(self, source: str, tree: "Tree", missing: "List[List[Any]]") -> "Optional[Dict[str, Any]]":
+    def take(
+        self, source: str, tree: "Tree", missing: "List[List[Any]]", sources: "Optional[Sources]" = None
+    ) -> "Optional[Dict[str, Any]]":
         """What ``source`` tells; the message that goes up, when it was the last one."""
         if self._told or self._awaited.pop(source, None) is None:
             return None
         stack_tree.merge(self._tree, tree)
+        if sources is not None:
+            self._sources.merge(sources)
         for ranks, node, why in missing:
             key = (str(node), str(why)[:400])
             self._missing[key] = self._missing.get(key, 0) | idset.read(ranks)
@@ -49,4 +55,7 @@ class Gathering:
     def _message(self) -> "Dict[str, Any]":
         self._told = True
         missing = [[idset.text(ranks), node, why] for (node, why), ranks in sorted(self._missing.items())]
-        return {"op": "stacks", "number": self.number, "calls": stack_tree.rows(self._tree), "missing": missing}
+        calls = stack_tree.rows(self._tree)
+        return {
+            "op": "stacks", "number": self.number, "calls": calls, "missing": missing, **self._sources.as_message(),
+        }  # fmt: skip

@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
+    from agents.pct.debug.sources import Sources
     from agents.pct.debug.stack_tree import Call
 
 
@@ -237,7 +238,7 @@ def beginnings(maps: str, modules: "Any") -> "Dict[str, int]":
 
 
 def parse_addr2line(text: str) -> "Dict[int, List[Frame]]":
-    """What ``eu-addr2line -a -f -C -i`` prints: the calls at each address, innermost first."""
+    """What ``eu-addr2line -a -f -C -i`` (or binutils' addr2line) prints: the calls at each address, innermost first."""
     found: "Dict[int, List[Frame]]" = {}
     here: "List[Frame]" = []
     function = ""
@@ -249,20 +250,29 @@ def parse_addr2line(text: str) -> "Dict[int, List[Frame]]":
         if not function:
             function = line.partition(" inlined at ")[0].strip()
             continue
-        where = ":".join(line.split(":")[:2])
-        here.append(Frame("" if function == "??" else function, "" if where.startswith("??") else where))
+        where = ":".join(line.partition(" (discriminator ")[0].split(":")[:2])
+        unknown = where.startswith("??") or where.endswith((":?", ":0"))
+        here.append(Frame("" if function == "??" else function, "" if unknown else where))
         function = ""
     return found
 
 
-def native(thread: Thread, lines: "Dict[int, List[Frame]]", begin: "Dict[str, int]") -> "List[Call]":
-    """The calls of one thread; ``lines`` has what is known of an address beyond its function."""
+def native(
+    thread: Thread, lines: "Dict[int, List[Frame]]", begin: "Dict[str, int]", sources: "Optional[Sources]" = None
+) -> "List[Call]":
+    """The calls of one thread; ``lines`` has what is known of an address beyond its function.
+
+    ``sources`` is told in which files the calls are.
+    """
     found: "List[Call]" = []
     for frame in _inside(thread.frames):
         told = [each for each in lines.get(frame.address, ()) if each.where]
         for each in reversed(told) if told else (frame,):
             function = _name(each) or _name(frame)
-            found.append((function or _unknown(frame, begin), *_place(each, frame), "c"))
+            call = (function or _unknown(frame, begin), *_place(each, frame), "c")
+            if sources is not None and call[2]:
+                sources.add(call, each.where.rpartition(":")[0])
+            found.append(call)
     return found
 
 
@@ -289,12 +299,16 @@ def _unknown(frame: Frame, begin: "Dict[str, int]") -> str:
     return f"+0x{at:x}" if at > 0 else "?"
 
 
-def python(frames: "List[Dict[str, Any]]") -> "List[Call]":
+def python(frames: "List[Dict[str, Any]]", sources: "Optional[Sources]" = None) -> "List[Call]":
     """The calls of one thread as ``py-spy dump --json`` has them. KeyError, TypeError, ValueError for none."""
-    return [
-        (str(frame["name"]), str(frame.get("short_filename") or frame["filename"]), int(frame["line"] or 0), "python")
-        for frame in reversed(frames)
-    ]
+    found = []
+    for frame in reversed(frames):
+        file = str(frame.get("short_filename") or frame["filename"])
+        call = (str(frame["name"]), file, int(frame["line"] or 0), "python")
+        if sources is not None:
+            sources.add(call, str(frame["filename"]))
+        found.append(call)
+    return found
 
 
 def mixed(own: "List[Call]", below: "List[Call]") -> "List[Call]":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agents.pct.debug import stack_tree
+from agents.pct.debug import excerpt, sources, stack_tree
 from agents.pct.debug.collect import Gathering
 from agents.pct.debug.snapshot import Snapshot
 from agents.pct.debug.tools import Tools
@@ -42,12 +42,15 @@ class Inspection:
         self._tools = Tools(loop, f"{node}-{os.getpid()}", tell)
 
     def on_order(self, op: str, message: Message) -> None:
-        """``stacks``, or one of ``debug``'s."""
+        """``stacks``, ``source``, or one of ``debug``'s."""
         if op == "stacks":
             self._collect(message)
             return
         if op == "tool":
             self._tools.on_piece(message)
+            return
+        if op == "source":
+            self._read_source(message)
             return
         if self._sessions is None:
             from agents.pct.debug.debugger import Sessions
@@ -87,7 +90,7 @@ class Inspection:
         def told(tree: stack_tree.Tree, missing: List[List[Any]]) -> None:
             if snapshot in self._snapshots:
                 self._snapshots.remove(snapshot)
-            self._take(number, _HERE, tree, missing)
+            self._take(number, _HERE, tree, missing, snapshot.sources)
             if self._later and not self._snapshots:
                 self._later.pop(0)()
 
@@ -104,14 +107,29 @@ class Inspection:
             return
         try:
             tree = stack_tree.read(message["calls"])
-            self._take(message["number"], child.name, tree, message["missing"])
+            self._take(message["number"], child.name, tree, message["missing"], sources.read(message))
         except (ValueError, TypeError, IndexError) as error:
             raise WireError(f"stacks that make no sense: {error}") from None
 
-    def _take(self, number: int, source: str, tree: stack_tree.Tree, missing: List[List[Any]]) -> None:
+    def _read_source(self, message: Message) -> None:
+        """Lines of a file as the node has it on which the rank ``rank`` runs."""
+        for child in self._children:
+            if message["rank"] in child.ranks and not child.over:
+                child.send_raw(control(message))
+                return
+
+        def told(lines: List[str], why: str) -> None:
+            found = {"op": "source", "number": message["number"], "node": self._node}
+            self._tell({**found, "lines": lines, "why": why})
+
+        excerpt.read(self._loop, message["path"], message["first"], message["last"], told)
+
+    def _take(
+        self, number: int, source: str, tree: stack_tree.Tree, missing: List[List[Any]], more: sources.Sources
+    ) -> None:
         gathering = self._gatherings.get(number)
         if gathering is not None:
-            self._finish(number, gathering.take(source, tree, missing))
+            self._finish(number, gathering.take(source, tree, missing, more))
 
     def _expired(self, number: int) -> None:
         gathering = self._gatherings.get(number)

@@ -2,7 +2,7 @@
 
 A rank stands still for the few milliseconds in which its stack is read, whatever the others do. Names come from
 libdw in a helper (eu-stack or gdb where it is not there), lines of the program's own code from one eu-addr2line for all
-ranks of the node, Python's calls from py-spy.
+ranks of the node (or addr2line of binutils, one for each of their files), Python's calls from py-spy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from agents.link.loop import READ
 from agents.linux import processes
 from agents.pct.debug import crash, parsers, stack_tree
 from agents.pct.debug.libdw import Unwinder, may_help
+from agents.pct.debug.sources import Sources, machine
 from redmesh import idset
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
@@ -33,6 +34,8 @@ _MOST = 1 << 20  # bytes of a tool's output
 #: What only begins the program that a rank is about: shells, and the strace of ``yod -strace``.
 _AROUND = frozenset(("sh", "bash", "dash", "zsh", "ksh", "busybox", "strace"))
 _INSTALL = "install elfutils (eu-stack) or gdb there"
+_NO_LINES = "no source lines of C, C++ and Fortran: install elfutils (eu-addr2line) or binutils (addr2line)"
+_NO_DEBUG = "has no debug information: compile it with -g to see its source lines"
 _NO_PY_SPY = "Python's own calls need py-spy, which is neither there nor beside yod (pip install py-spy)"
 
 
@@ -139,8 +142,9 @@ class Snapshot:
         self._missing: Dict[str, int] = {}
         self._tools: List[Any] = []  # Tool or Unwinder
         self._to_unwind: List[Rank] = []
-        # a tool that the launcher has and this node has not can be fetched
-        self._fetch = fetch if tools.get("py-spy") else None
+        # a tool that the launcher has and this node has not can be fetched, where it is for our processors
+        self._fetch = fetch if tools.get("py-spy") and tools.get("machine", machine()) == machine() else None
+        self.sources = Sources()
         self._for_py_spy: List[Rank] = []
         self._busy = 0
         self._over = self._told_it = False
@@ -253,7 +257,7 @@ class Snapshot:
     def _take_python(self, rank: Rank, text: str, why: str) -> None:
         try:
             for thread in json.loads(text[text.find("[") :]):
-                found = parsers.python(thread["frames"])
+                found = parsers.python(thread["frames"], self.sources)
                 tid = thread.get("os_thread_id")
                 if tid == rank.pid or (tid is None and thread.get("thread_name") == "MainThread"):
                     rank.python_main = found
@@ -373,11 +377,15 @@ class Snapshot:
             for module, address in own:
                 if module in rank.begin:
                     wanted.setdefault((module, address - rank.begin[module]), (rank.pid, address))
-        program = crash.find("eu-addr2line")
+        program = crash.find("eu-addr2line") or crash.find("addr2line")
+        if wanted and not program:
+            self.sources.lack(_NO_LINES, self._node)
         if not wanted or not program:
             self._tell({})
-            return
-        self._ask_lines(program, wanted, {})
+        elif program.endswith("eu-addr2line"):
+            self._ask_lines(program, wanted, {})
+        else:
+            self._ask_binutils(program, list(wanted), {})
 
     def _ask_lines(
         self, program: str, wanted: Dict[Tuple[str, int], Tuple[int, int]], known: Dict[Tuple[str, int], List[Frame]]
@@ -395,16 +403,44 @@ class Snapshot:
             if not self._told_it:
                 self._guarded(lambda: self._ask_lines(program, later, known))
 
-        command = [program, "-a", "-f", "-C", "-i", "-p", str(pid), *(hex(address) for address in now.values())]
+        command = [program, "-A", "-a", "-f", "-C", "-i", "-p", str(pid), *(hex(address) for address in now.values())]
+        try:
+            Tool(self._loop, command, RANK_S, ended)
+        except OSError:
+            self._tell(known)
+
+    def _ask_binutils(
+        self, program: str, wanted: List[Tuple[str, int]], known: Dict[Tuple[str, int], List[Frame]]
+    ) -> None:
+        """addr2line looks at a file, not at a process: it takes addresses as they are in the file."""
+        if not wanted:
+            self._tell(known)
+            return
+        module = wanted[0][0]
+        fixed = _beginning_in_file(module)
+        now = {distance + fixed: (module, distance) for of, distance in wanted if of == module}
+        later = [place for place in wanted if place[0] != module]
+
+        def ended(text: str, _why: str) -> None:
+            found = parsers.parse_addr2line(text)
+            known.update({now[address]: frames for address, frames in found.items() if address in now})
+            if not self._told_it:
+                self._guarded(lambda: self._ask_binutils(program, later, known))
+
+        command = [program, "-a", "-f", "-C", "-i", "-e", module, *(hex(address) for address in now)]
         try:
             Tool(self._loop, command, RANK_S, ended)
         except OSError:
             self._tell(known)
 
     def _tell(self, known: Dict[Tuple[str, int], List[Frame]]) -> None:
+        told = {module for (module, _), frames in known.items() if any(frame.where for frame in frames)}
+        for module in {module for module, _ in known} - told:
+            if not any(rank.is_python and module.endswith(".so") for rank in self._taken):
+                self.sources.lack(f"{os.path.basename(module)} {_NO_DEBUG}", self._node)
         tree: Tree = {}
         for rank in self._taken:
-            for stack in _calls_of(rank, known):
+            for stack in _calls_of(rank, known, self.sources):
                 stack_tree.add(tree, stack, 1 << rank.number)
         missing = [[idset.text(ranks), self._node, why] for why, ranks in self._missing.items()]
         self._say(tree, missing)
@@ -420,7 +456,26 @@ class Snapshot:
 _GDB_ALL = "thread apply all backtrace 64"
 
 
-def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]]) -> List[List[Call]]:
+def _beginning_in_file(module: str) -> int:
+    """The address at which an ELF file has its offset 0; 0 for one that can be loaded anywhere, or is none."""
+    from struct import error, unpack_from
+
+    try:
+        with open(module, "rb") as file:
+            head = file.read(8192)
+        if head[:6] != b"\x7fELF\x02\x01" or unpack_from("<H", head, 16)[0] != 2:  # 64 bits; ET_EXEC
+            return 0
+        at, size, count = unpack_from("<Q", head, 32)[0], *unpack_from("<HH", head, 54)
+        for each in range(at, at + size * count, size):
+            kind, _, offset, address = unpack_from("<IIQQ", head, each)
+            if kind == 1:  # PT_LOAD
+                return int(address - offset)
+    except (OSError, error):
+        pass
+    return 0
+
+
+def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]], sources: Sources) -> List[List[Call]]:
     lines: Dict[int, List[Frame]] = {}
     for thread in rank.threads:
         for at, frame in enumerate(thread.frames):
@@ -429,7 +484,7 @@ def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]]) -> List[Lis
                 lines[frame.address] = known.get((frame.module, frame.address - begin - (1 if at else 0)), [])
     found, python = [], dict(rank.python)
     for thread in rank.threads:
-        below = parsers.native(thread, lines, rank.begin)
+        below = parsers.native(thread, lines, rank.begin, sources)
         own = rank.python_main if thread.tid == rank.pid else python.pop(thread.tid, [])
         found.append(parsers.mixed(own, below) if own else below)
     if not rank.threads:

@@ -37,6 +37,20 @@ UNREAD = 2 << 20
 ) = range(1, 12)  # fmt: skip
 #: A request to the owner of the launch's state object (agents/job/owner.py): ranks may ask it too.
 STATE = 12
+#: What a mounted directory needs of the launcher (agents/pct/files/mounted.py): the launch child's own.
+(
+    ATTRIBUTES, OPEN_FILE, CREATE_FILE, READ_FILE, WRITE_FILE, SYNC_FILE, RELEASE_FILE, READ_DIRECTORY,
+    SET_ATTRIBUTES, MAKE, REMOVE, RENAME, LINK, READ_LINK, ACCESS, SPACE, RESERVE,
+) = range(13, 30)  # fmt: skip
+#: stat(2) as it travels: inode, size, blocks, mode, links, uid, gid, device, times in ns. OWN_ID: yod's uid or gid.
+STATUS = struct.Struct("!QQQIIIIQqqq")
+OWN_ID = 0xFFFFFFFF
+#: What SET_ATTRIBUTES sets (bits of agents/pct/files/fuse.py): bits, handle, mode, uid, gid, size, times in ns.
+CHANGES = struct.Struct("!IIIIIQqq")
+#: In front of each request about a name: which directory of ``--io``; in front of one about an open file: its handle.
+PLACE, HANDLE = struct.Struct("!B"), struct.Struct("!I")
+#: A file not larger than this comes with the answer to OPEN_FILE.
+SMALL = 64 << 10
 #: Channels from here on are the launch child's own: ranks have no way to name one.
 OWN = 1 << 31
 
@@ -189,6 +203,11 @@ class Application:
         return None if child is None or child.over else child
 
     # for the launch child itself
+
+    @property
+    def window(self) -> int:
+        """Bytes of reads and writes that this node may have under way."""
+        return self._window
 
     def channel(self) -> int:
         """A channel of our own."""

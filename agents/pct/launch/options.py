@@ -88,9 +88,10 @@ class RunOptions:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise LoadFailed(f"{name}: {os.fsdecode(folder)}: no file can be made there", "launch")
         options = [to_bytes(option) for option in wanted["options"]]
+        names = {rank: b"%d.rank-%d.strace" % (self._load.launcher, rank) for rank in here}
         return {
-            rank: [os.fsencode(strace), *options, b"-o", os.path.join(folder, b"rank-%d.strace" % rank), b"--"]
-            for rank in here
+            rank: [os.fsencode(strace), *options, b"-o", os.path.join(folder, file), b"--"]
+            for rank, file in names.items()
         }
 
     def command(self, rank: int, segment: Segment) -> "Optional[List[bytes]]":

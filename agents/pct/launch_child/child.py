@@ -301,7 +301,7 @@ class Launch:
         if self._tree.is_root and self._message is not None and load.master is None:
             load.master = choose_master(str(load.nodes[0]["address"]), load.launcher)
             self._message = dict(self._message, master=load.master)
-        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.state is State.RUNNING)
+        self._pmi = PmiServer(launch, self.noted, lambda: self._machine.runs)
         self._tree.add(self._pmi)
 
     def _read_options(self, load: Load, program: Program) -> RunOptions:
@@ -515,6 +515,7 @@ class Launch:
         as_root = self._endpoint.as_root if self._endpoint is not None else None
         self._record = self._host.record(self._load.launcher, as_root)
         self._local.record(self._record)
+        self._local.ranks.enter(self._payload.namespaces)
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
 

@@ -9,7 +9,7 @@ from agents.wire.frames import FILE, IMAGE
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, FrozenSet, Optional
+    from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 
     from agents.link.server import Session
     from agents.pct.launch.context import LaunchContext
@@ -107,6 +107,11 @@ class Payload:
         """The launcher is gone: nothing travels any more."""
         if self._transfer is not None:
             self._transfer.abandon()
+
+    @property
+    def namespaces(self) -> "List[Tuple[int, int]]":
+        """What the ranks enter before anything else (agents/pct/files/mounts.py)."""
+        return self._transfer.namespaces if self._transfer is not None else []
 
     @property
     def stays_clean(self) -> bool:

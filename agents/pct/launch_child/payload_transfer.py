@@ -18,9 +18,10 @@ from agents.wire.frames import FILE, IMAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable, List, Optional, Tuple
 
     from agents.link.server import Session
+    from agents.pct.files.mounts import Mounts
     from agents.pct.files.remote_io import Application
     from agents.pct.files.staging import Staging
     from agents.wire.control import Message
@@ -38,6 +39,7 @@ class PayloadTransfer:
         self._images = Images(launch)
         self._application: Optional[Application] = None
         self._staging: Optional[Staging] = None
+        self._mounts: Optional[Mounts] = None
         self._abandoned = False
 
     def prepare(self) -> None:
@@ -56,11 +58,25 @@ class PayloadTransfer:
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all that the ranks need is on this node."""
         stage_in = int(self._launch.program.payload.get("stage_in", 0))
+        if "mounts" in self._launch.program.payload:
+            last = then
+            then = lambda: self._mount(last)  # noqa: E731
         after = then if not stage_in else lambda: self._stage().bring(stage_in, then)
         if "bcast" in self._launch.program.payload:
             self._images.begin(after)
         else:
             after()
+
+    def _mount(self, then: Callable[[], None]) -> None:
+        from agents.pct.files.mounts import Mounts
+
+        self._mounts = Mounts(self._launch, self._files(), self._images.store.base)
+        self._mounts.begin(self._launch.program.payload["mounts"], then)
+
+    @property
+    def namespaces(self) -> "List[Tuple[int, int]]":
+        """What the ranks enter to see mounted directories: descriptors with their kinds."""
+        return self._mounts.namespaces if self._mounts is not None else []
 
     def finish(self, ran: bool, then: Callable[[], None]) -> None:
         """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
@@ -145,6 +161,8 @@ class PayloadTransfer:
     def abandon(self) -> None:
         """The launcher is gone, and nothing that is begun from now on would be answered."""
         self._abandoned = True
+        if self._mounts is not None:
+            self._mounts.abandon()
         if self._staging is not None:
             self._staging.abandon()
 
@@ -163,6 +181,8 @@ class PayloadTransfer:
     def _clear(self) -> None:
         if self._staging is not None:
             self._staging.close()
+        if self._mounts is not None:
+            self._mounts.close()
         self._images.clear()
 
 

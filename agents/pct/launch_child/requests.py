@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
 
 #: Looked into by agents/pct/debug.
-_INSPECTION = ("stacks", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
-_INSPECTION_SAYS = ("stacks", "debug_said", "debug_over", "want_tool")
+_INSPECTION = ("stacks", "source", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
+_INSPECTION_SAYS = ("stacks", "source", "debug_said", "debug_over", "want_tool")
 
 
 class Requests:

@@ -113,6 +113,7 @@ class LaunchMachine:
 
     def __init__(self) -> None:
         self.state = State.LOADING
+        self._released = self._stopped = False
         self.unheld = 0
         self.open_children = 0
 
@@ -136,8 +137,15 @@ class LaunchMachine:
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return []
+        self._released |= event is Event.GO
+        self._stopped |= event is Event.KILL
         self.state, actions = entry
         return self._settle(list(actions))
+
+    @property
+    def runs(self) -> bool:
+        """Whether ranks run here or below, and nothing has ended the launch. The last ranks here may have exited."""
+        return self._released and not self._stopped and self.state in (State.RUNNING, State.SWEEPING, State.WAITING)
 
     def _settle(self, actions: List[Action]) -> List[Action]:
         if self.state is State.WAITING and self.open_children <= 0:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
 #: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
 LOOKS_S = (0.3, 1.0)
+#: So long after a rank that exited with 0 between MPI_Init and MPI_Finalize the others may still run.
+UNFINISHED_S = 2.0
 #: So long after a rank that never said a word has ended the others are told; most launches are over by then.
 ABSENT_S = 1.0
 _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
@@ -42,7 +44,7 @@ _MPICH = (b"/libmpich.so", b"/libmpi.so.12")
 class PmiServer:
     """The PMI server of one node of one launch, and its ranks' rendezvous.
 
-    ``note`` speaks to people; ``running()``: GO has come, and nothing has ended the launch.
+    ``note`` speaks to people; ``running()``: ranks run here or below, and nothing has ended the launch.
     """
 
     def __init__(self, launch: LaunchContext, note: Callable[[str], None], running: Callable[[], bool]) -> None:
@@ -63,6 +65,8 @@ class PmiServer:
         self._looked = False  # and found an MPI alone
         self._missed = False  # it is told, or soon will be, that a rank here or below ended without a word
         self._absent = -1  # a rank that did
+        self._strict = bool(told.get("strict", False))  # a rank without MPI_Finalize ends the launch, also with 0
+        self._unfinished = ""  # the first rank here or below that ended with 0 without it, and how
         self._pmix: Optional[Pmix] = self._make_pmix() if self._kind == "pmix" else None
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
@@ -261,7 +265,12 @@ class PmiServer:
             died = os.WIFSIGNALED(status)
             how = f"died of {_signal_name(os.WTERMSIG(status))}" if died else f"ended with {os.WEXITSTATUS(status)}"
             text = f"rank {number} on {self._load.name} {how} between MPI_Init and MPI_Finalize"
-            self.abort(number, None, text)
+            if self._pmix is not None:
+                self._pmix.rank_ended(number)
+            if status == 0 and not self._strict:
+                self._on_unfinished({"op": "absent", "rank": number, "text": text})
+            else:
+                self.abort(number, None, text)
         self._ended.append(number)
         if client is None and not self._missed and self._kind in _SERVED and self._load.size > 1:
             self._missed = True
@@ -269,6 +278,21 @@ class PmiServer:
         if self._world is not None:
             self._world.exchange.ended(number)
             self.settle()
+
+    def _on_unfinished(self, message: Message) -> None:
+        # A program whose ranks all exit with 0 has done its work, whatever it left out; one whose others wait has not.
+        # The root waits and not the node, which may be done with the launch by then.
+        if self._unfinished or self._over:
+            return
+        rank, text = message["rank"], message["text"]
+        self._unfinished = text
+        if not self._tree.is_root:
+            self._tree.up.flush(control(message))
+            return
+        self._note(
+            f"{text}; this is no error if every rank exits within {UNFINISHED_S:g} s (--mpi-strict makes it one)"
+        )
+        self._loop.after(UNFINISHED_S, lambda: self.abort(rank, None, text))
 
     # MPIs whose ranks are all on one machine may meet in its memory: who waits there is in no fence
 
@@ -313,6 +337,9 @@ class PmiServer:
 
     def _broken(self, absent: List[int]) -> None:
         ranks = f"rank {absent[0]}" + (f" and {len(absent) - 1} more" if len(absent) > 1 else "")
+        if self._unfinished and absent[0] in self._ended:
+            self.abort(absent[0], None, self._unfinished)
+            return
         which = "MPI_Init" if self._world is None or not self._world.exchange.number else "a PMI fence"
         self.abort(absent[0], None, f"{ranks} ended before {which}, in which the others wait")
 
@@ -377,7 +404,9 @@ class PmiServer:
             self._release(exchange)
 
     def _on_child_absent(self, _child: Child, message: Message) -> None:
-        if not self._missed:  # one of a subtree will do
+        if "text" in message:
+            self._on_unfinished(message)
+        elif not self._missed:  # one of a subtree will do
             self._missed = True
             self._on_absent(message)
 

@@ -9,7 +9,7 @@ import time
 from agents.link.journal import Journal
 from agents.link.lean import signal, socket
 from agents.link.link import Caller
-from agents.link.loop import Loop
+from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, own_directory
 from agents.linux import prctl, processes
@@ -27,12 +27,12 @@ from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-AGENT = "0.1.0"
 MOST_HELPERS = 64  # at once; each is a process
 #: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
 TOMBSTONE_S = 600.0
@@ -54,7 +54,9 @@ class Pct:
         self._spares = Spares(self._loop, config.spare_s)
         # one that served in system mode has had another user's file in its memory
         self._image_proxies = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
-        self._listener = LaunchListener(self._loop, self._begin, self._welcome)
+        self._listener = LaunchListener(
+            self._loop, self._begin, self._welcome, lambda sock: self.fork_courier(sock, known=True)
+        )
         self._server = Server(self._loop, self._address, "pct", PCT, self._on_request, name=config.node)
         self._server.on_accept = self._listener.accept
         begins_anew = False
@@ -84,6 +86,8 @@ class Pct:
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending, self._prepared = 0.0, False
+        self._settling = False  # a child asks about state objects in doubt
+        self._settle_objects()
         self._buried: Dict[int, float] = {}  # launchers that were killed here, and when
         self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
         self._loop.after(LOOK_S, self._look_at_socket)
@@ -203,7 +207,7 @@ class Pct:
             "address": self._address,
             "pid": os.getpid(),
             "processors": len(config.processors),
-            "agent": AGENT,
+            "agent": VERSION,
         }
 
     def _welcome(self, sock: socket.socket) -> None:
@@ -252,6 +256,69 @@ class Pct:
         if line is not None:
             self._hosted.add_image_proxy(pid)
             self._image_proxies.add(line)
+
+    # state objects of jobs (agents/pct/objects)
+
+    def fork_courier(self, sock: Any, *, known: bool) -> None:
+        """Have a child serve a connection about state objects. ``known``: its peer is a daemon of this mesh; others,
+        who come with the token of one object, have a part of the helpers."""
+        if self._config.system is not None:
+            self._log.write("refused", reason="system_mode", message="a node of system mode holds no state objects")
+        elif self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
+            from agents.pct.objects.courier import be_courier
+
+            holder = self._objects()
+            pid, line = self._fork_child(lambda _line: be_courier(holder, sock, self._log, known=known))
+            self._await_courier(pid, line)
+        else:
+            self._log.write("too many helpers")
+        sock.close()
+
+    def _objects(self) -> Any:
+        from agents.pct.objects.courier import directory_on
+        from agents.pct.objects.holder import Holder
+
+        return Holder(directory_on(self._config.state, self._config.node), self._config.node)
+
+    def _await_courier(self, pid: int, line: Optional[socket.socket]) -> None:
+        if line is None:
+            return
+        self._hosted.add_image_proxy(pid)
+
+        def ended(_events: int) -> None:
+            self._loop.unwatch(line.fileno())
+            line.close()
+            self._settle_objects()  # it may have been killed
+
+        self._loop.watch(line.fileno(), READ, ended)
+
+    def _settle_objects(self) -> None:
+        """Have a child ask about objects whose receiver has not been heard, where there are any."""
+        if (
+            self._settling
+            or self._ending
+            or self._config.system is not None
+            or not os.path.isdir(os.path.join(self._config.state, "jobs"))
+        ):
+            return
+        holder = self._objects()
+        if not holder.doubtful():
+            return
+        from agents.pct.objects.courier import be_settler
+
+        self._prepare()
+        pid, line = self._fork_child(lambda _line: be_settler(holder, self._log))
+        if line is not None:
+            self._settling = True
+            self._hosted.add_image_proxy(pid)
+
+            def ended(_events: int) -> None:
+                self._settling = False
+                self._loop.unwatch(line.fileno())
+                line.close()
+                self._loop.after(LOOK_S, self._settle_objects)
+
+            self._loop.watch(line.fileno(), READ, ended)
 
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         self._prepare()

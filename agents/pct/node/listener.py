@@ -30,11 +30,16 @@ class LaunchListener:
     """Accepted connections whose role is not known yet."""
 
     def __init__(
-        self, loop: Loop, on_launch: Callable[[socket.socket, str], None], on_other: Callable[[socket.socket], None]
+        self,
+        loop: Loop,
+        on_launch: Callable[[socket.socket, str], None],
+        on_other: Callable[[socket.socket], None],
+        on_objects: Callable[[socket.socket], None],
     ) -> None:
         self._loop = loop
         self._on_launch = on_launch
         self._on_other = on_other
+        self._on_objects = on_objects
         self._waiting: Set[socket.socket] = set()
 
     def accept(self, sock: socket.socket) -> None:
@@ -67,6 +72,8 @@ class LaunchListener:
         if role in LAUNCH_ROLES:
             sock.recv(length)
             self._on_launch(sock, role)
+        elif role == "object":
+            self._on_objects(sock)
         else:
             self._on_other(sock)
 

@@ -36,6 +36,7 @@ _dup2, _chdir, _umask, _close, _read, _write = (
     _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
 )  # fmt: skip
 _sigprocmask = _libc.sigprocmask
+_setns, _setresuid = _libc.setns, _libc.setresuid
 _get_errno = ctypes.get_errno
 _set_wakeup_fd = signal.set_wakeup_fd
 _ZERO, _ON_DEATH = ctypes.c_ulong(0), ctypes.c_ulong(_PR_SET_PDEATHSIG)
@@ -97,6 +98,9 @@ class Spawner:
         self._into: Optional[vfork.IntoGroup] = None
         self._outside = False  # a rank could not be started in the group
         self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
+        #: Descriptors of namespaces with their kinds, which a rank enters first. What is mounted there may be served by
+        #: us, so ranks are forked: by vfork we would wait for ourselves.
+        self.namespaces: List[Tuple[int, int]] = []
         self.slow: List[int] = []  # programs that are forked: by vfork we would stand still until their exec is done
 
     def _plain_syscalls(self) -> vfork.SyscallList:
@@ -189,7 +193,7 @@ class Spawner:
     def _by_vfork(self, plan: Plan) -> int:
         """The pid of a plain rank, or -errno; 0 where it has to be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._syscalls, plan
-        if calls is None or gated or self.options is not None or _address(path) in self.slow:
+        if calls is None or gated or self.options is not None or self.namespaces or _address(path) in self.slow:
             return 0
         first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
         for at, fd in enumerate((stdin, out, err), first):
@@ -227,7 +231,12 @@ class Spawner:
     def _become(self, plan: Plan) -> NoReturn:
         _, _, rank, path, argv, gated, stdin, out, err, _, kept = plan
         _set_wakeup_fd(-1)
-        if _setsid() < 0 or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0:
+        # a change of ids clears the signal at the parent's end: before that is set
+        if (
+            _setsid() < 0
+            or (self.namespaces and not self._enter())
+            or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0
+        ):
             self._fail(rank, SETUP)
         if _getppid() != self._pid:
             _exit(126)
@@ -253,6 +262,14 @@ class Spawner:
                 options.after_gate()
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
+
+    def _enter(self) -> bool:
+        _real, acting, kept = os.getresuid()
+        lends = acting and not kept  # system mode: only root may enter, and the ids are the user's again behind it
+        if lends and _setresuid(-1, 0, -1) < 0:
+            return False
+        entered = all(_setns(fd, kind) == 0 for fd, kind in self.namespaces)
+        return not (lends and _setresuid(-1, acting, -1) < 0) and entered
 
     def _prepare(self, options: RunOptions, rank: int) -> None:
         try:

@@ -135,6 +135,10 @@ class Ranks:
         """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
         self._spawner.into_group(group)
 
+    def enter(self, namespaces: "List[Tuple[int, int]]") -> None:
+        """The ranks enter these namespaces (descriptor and kind) before anything else; said before ``begin``."""
+        self._spawner.namespaces = namespaces
+
     @property
     def grouped(self) -> bool:
         """Whether every rank was started in the control group."""
@@ -143,7 +147,7 @@ class Ranks:
     @property
     def slow_to_begin(self) -> bool:
         """Whether the exec of a rank may take long: its program is on a file system of other machines."""
-        return bool(self._spawner.slow)
+        return bool(self._spawner.slow or self._spawner.namespaces)
 
     def number_of(self, pid: int) -> Optional[int]:
         """The rank that is process ``pid``."""

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
         def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None: ...
 
+        def fork_courier(self, sock: Any, *, known: bool) -> None: ...
+
 
 #: Bytes of a request of somebody who has no certificate.
 _LONGEST = 64 << 10

@@ -41,11 +41,15 @@ if TYPE_CHECKING:
 
         def hand_to_image_proxy(self, sock: socket.socket) -> bool: ...
 
+        def fork_courier(self, sock: Any, *, known: bool) -> None: ...
+
 
 #: Seconds for handshake, hello and what follows; pending connections at once; bytes of each message.
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
 _LINGER_S = 1.0  # for a refusal to be read
 _GULP = 64 << 10
+#: The first byte of a request over HTTP: only GET is answered. A message of ours begins with CONTROL.
+_HTTP = b"G"
 _HELLO = 4096  # bytes of TLS's own hello that are looked at
 
 
@@ -182,6 +186,9 @@ class Network:
 
     def _read(self, pending: PendingConnection) -> None:
         while pending.state in (State.GREETING, State.ASKING):
+            if pending.state is State.GREETING and pending.buffer.startswith(_HTTP):
+                self._handle(pending, Event.OBJECTS)
+                return
             message = self._message(pending)
             if message is None:
                 data = pending.secured.recv(LONGEST)
@@ -215,6 +222,9 @@ class Network:
             need(MAY, "fetch", roles_of(names, mesh))
             self._take(pending)
             self._handle(pending, Event.FETCHES)
+        elif role == "object":
+            need(MAY, "object", roles_of(names, mesh))
+            self._handle(pending, Event.OBJECTS)
         else:
             roles = roles_of(names, mesh)
             if roles:
@@ -241,6 +251,11 @@ class Network:
 
     def _carry(self, pending: PendingConnection) -> None:
         self._on_fetch(pending.secured, pending.message)
+
+    def _courier(self, pending: PendingConnection) -> None:
+        known = not pending.buffer.startswith(_HTTP)
+        pending.secured.unread(pending.buffer)
+        self._pct.fork_courier(pending.secured, known=known)
 
     def _refuse(self, pending: PendingConnection) -> None:
         secured = pending.secured
@@ -290,6 +305,7 @@ class Network:
         Action.BEGIN: _begin,
         Action.SERVE: _serve,
         Action.CARRY: _carry,
+        Action.COURIER: _courier,
         Action.REFUSE: _refuse,
         Action.DROP: _drop,
     }

@@ -30,6 +30,7 @@ class Event(Enum):
     FETCHES = "fetches"  # it is a launch child of another node
     ASKS = "asks"  # it is a daemon, or a launcher that acts for its own launch
     ASKED = "asked"
+    OBJECTS = "objects"  # it comes about state objects of jobs, in our words or as a browser
     REFUSED = "refused"
     LATE = "late"
     GONE = "gone"
@@ -42,6 +43,7 @@ class Action(Enum):
     BEGIN = "begin"
     SERVE = "serve"
     CARRY = "carry"
+    COURIER = "courier"
     REFUSE = "refuse"
     DROP = "drop"
 
@@ -56,6 +58,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (State.GREETING, Event.LAUNCHES): (Action.BEGIN, State.OVER),
     (State.GREETING, Event.FETCHES): (Action.READ, State.ASKING),
     (State.GREETING, Event.ASKS): (Action.SERVE, State.OVER),
+    (State.GREETING, Event.OBJECTS): (Action.COURIER, State.OVER),
     (State.GREETING, Event.REFUSED): (Action.REFUSE, State.OVER),
     (State.GREETING, Event.LATE): (Action.DROP, State.OVER),
     (State.GREETING, Event.GONE): (Action.DROP, State.OVER),

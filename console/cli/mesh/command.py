@@ -1,18 +1,24 @@
 """``mesh``: bring a mesh up and down, look after it, administer it. What each subcommand does stands beside it."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from console.cli.exits import guarded
+from console.errors import UsageError
 from console.settings import Settings, load
+from redmesh.version import VERSION
 
 Command = Callable[[Settings, argparse.Namespace], int]
 
 
 #: Options that are keys of the configuration.
 _SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
+
+
+_CONFIG, _QUIET = "the configuration file to read", "print nothing but errors; the exit status says the rest"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
+    if options.quiet:
+        if getattr(options, "result", False):
+            raise UsageError("--quiet does not fit: what this command prints is its result", "write it into a file")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
     command: Command = options.command
@@ -59,7 +69,9 @@ def _seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
-    top.add_argument("--config", metavar="FILE", help="the configuration file to read")
+    top.add_argument("--config", metavar="FILE", help=_CONFIG)
+    top.add_argument("--quiet", action="store_true", help=_QUIET)
+    top.add_argument("--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_life(commands)
     _add_managers(commands)
@@ -78,7 +90,19 @@ def parser() -> argparse.ArgumentParser:
     _add_sides(commands)
     _add_replay(commands)
     _add_completion(commands)
+    _add_demo(commands)
+    _add_common(top)
     return top
+
+
+def _add_common(above: argparse.ArgumentParser) -> None:
+    """Let --config and --quiet also follow every subcommand. Without a value there, the one before it stays."""
+    for action in above._actions:  # argparse has no other way to ask it
+        if isinstance(action, argparse._SubParsersAction):
+            for below in dict.fromkeys(action.choices.values()):
+                below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
+                below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
+                _add_common(below)
 
 
 def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -86,7 +110,18 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
     completion = commands.add_parser("completion", help=told, description=told)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="this command alone")
-    completion.set_defaults(command=_lazily("completion", "completion"))
+    completion.set_defaults(command=_lazily("completion", "completion"), result=True)
+
+
+def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "show a parallel program on a mesh of its own, and leave nothing behind"
+    demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
+    demo.set_defaults(command=_lazily("demo", "demo"))
+    about = "open the documentation in a browser; nothing is fetched"
+    docs = commands.add_parser("docs", help=about, description=f"{about.capitalize()}.")
+    docs.add_argument("page", metavar="PAGE", nargs="?", default="index", help="like tutorial, yod, troubleshooting")
+    docs.add_argument("--print", dest="print_only", action="store_true", help="print the address; open nothing")
+    docs.set_defaults(command=_lazily("docs", "docs"))
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -194,12 +229,12 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
     console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
     console.add_argument("--replay", metavar="FILE", help="what mesh record wrote, in the place of the database")
     console.add_argument("--speed", metavar="X", type=float, default=1.0, help="how fast it is shown (default: 1)")
-    console.set_defaults(command=_lazily("console", "console"))
+    console.set_defaults(command=_lazily("console", "console"), result=True)
     record = commands.add_parser("record", help="write down all that changes", description="Record the mesh.")
     record.add_argument("file", metavar="FILE", help="a new file; - for standard output")
     record.add_argument("--every", metavar="S", type=_seconds, default=0.25, help="how often to look (default: 0.25)")
     record.add_argument("--seconds", metavar="S", type=_seconds, help="for so long (default: until ^C)")
-    record.set_defaults(command=_lazily("record", "record"))
+    record.set_defaults(command=_lazily("record", "record"), result=True)
     serve = commands.add_parser("serve", help="the console in a browser", description="The console in a browser.")
     serve.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens, on 127.0.0.1 (8000)")
     serve.add_argument("--read-only", action="store_true", help="change nothing from there")
@@ -234,7 +269,7 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "words", metavar="gdb|pdb|strace|py-spy|COMMAND", nargs=argparse.REMAINDER,
         help="what to run on its node (default: gdb); {pid} in a command is the rank's process",
     )  # fmt: skip
-    debug.set_defaults(command=_lazily("debug", "debug"))
+    debug.set_defaults(command=_lazily("debug", "debug"), result=True)
 
 
 def _add_partitions(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -245,7 +280,8 @@ def _add_partitions(commands: "argparse._SubParsersAction[_Parser]") -> None:
     create.add_argument("-sz", "--size", metavar="N", type=int, help="how many processors")
     create.add_argument("--list", metavar="LIST", help="which processors or nodes")
     create.add_argument("--user", help="whose job it is (default: the caller's)")
-    create.set_defaults(command=_lazily("partition", "create"))
+    create.add_argument("--json", action="store_true", help="for programs")
+    create.set_defaults(command=_lazily("partition", "create"), result=True)
     destroy = which.add_parser("destroy", help="free its processors")
     destroy.add_argument("partition", type=int)
     destroy.add_argument("--force", action="store_true", help="end the launches in it")
@@ -302,7 +338,7 @@ def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init.add_argument("--view-user", metavar="NAME", action="append", default=[], help=told)
     told = "connections that an account which people share may have at once (default: 100; one user's own: 10)"
     init.add_argument("--view-connections", metavar="N", type=int, default=100, help=told)
-    init.set_defaults(command=_lazily("database", "init"))
+    init.set_defaults(command=_lazily("database", "init"), result=True)
     migrate = what.add_parser("migrate", help="bring an older schema up to date")
     migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
     migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
@@ -361,6 +397,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("watch", "how far it is, until it ends"),
             ("sql", "ask its object in SQL"),
             ("fetch", "copy its object whole"),
+            ("move", "send its object to another node"),
             ("serve", "status over HTTP, on loopback alone"),
             ("purge", "delete the objects of jobs that have ended"),
             ("resume", "go on with jobs that lost their owner; all of them where none is named"),
@@ -377,12 +414,17 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve", "resume"):
+        if name not in ("purge", "fetch", "watch", "serve", "move", "resume"):
             one.add_argument("--json", action="store_true", help="for programs")
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
-        one.set_defaults(command=_lazily("queue" if name == "resume" else "job", command))
+        module = {"move": "job_move", "resume": "queue"}.get(name, "job")
+        one.set_defaults(command=_lazily(module, command))
+        if name in ("show", "log", "tasks", "watch", "move"):
+            told = "ask this node, not the tracker: also while no CPA and no database answers"
+            one.add_argument("--at", metavar="NODE", help=told)
     made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
     made["sql"].add_argument("query", metavar="QUERY")
+    made["move"].add_argument("node", metavar="NODE")
     made["fetch"].add_argument("file", metavar="FILE")
 
 

@@ -11,24 +11,22 @@ from typing import Any
 
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, find, opened, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, find, opened, places, summary, uuids
 from console.settings import Settings
+from console.tracker.source import source
 from redmesh.sanitise import clean
 from redmesh.state import SUFFIX, job_path, owned
 
-_LOOK_S = 0.5
 _WIDTH = 200
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
     """The jobs that have a state object on this host, the newest last."""
     directory = directory_of(settings.state_dir)
-    found = []
-    for uuid in uuids(directory):
-        try:
-            found.append(summary(job_path(directory, uuid)))
-        except ConsoleError as error:
-            print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+    found: list[dict[str, Any]] = []
+    for place in places(directory):
+        for uuid in uuids(place):
+            _add_summary(found, job_path(place, uuid))
     found.sort(key=lambda job: job["created_at"])
     if options.json:
         print(json.dumps(found))
@@ -43,38 +41,33 @@ def show_list(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_summary(found: list[dict[str, Any]], path: str) -> None:
+    try:
+        found.append(summary(path))
+    except ConsoleError as error:
+        print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+
+
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """What a job is and how far."""
-    path = find(settings, options.job)
-    job = summary(path)
-    db = opened(path)
-    try:
-        values = db.execute("SELECT key, value FROM value ORDER BY key").fetchall()
-        resources = db.execute(
-            "SELECT node, processors, granted_at, freed_at FROM resource ORDER BY freed_at IS NOT NULL, id LIMIT 100"
-        ).fetchall()
-        cause = db.execute(
-            "SELECT cause FROM transition WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1"
-        ).fetchone()
-    finally:
-        db.close()
+    found = source(settings, options.job, options.at or "")
+    job = _lost_or_not(found.job() or {})
     if options.json:
-        nodes = [dict(zip(("node", "processors", "granted_at", "freed_at"), one, strict=True)) for one in resources]
-        print(json.dumps({**job, "values": dict(values), "resources": nodes, "cause": cause[0] if cause else None}))
+        print(json.dumps(job))
         return 0
     told = [
-        ("job", job["uuid"]), ("state", _state(job)), ("cause", cause[0] if cause else ""), ("kind", job["kind"]),
+        ("job", job["uuid"]), ("state", _state(job)), ("cause", job.get("cause")), ("kind", job["kind"]),
         ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
         ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
         ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
-        ("processors", " ".join(f"{node}:{ids}" for node, ids, _, freed in resources if freed is None)),
-        ("file", path),
+        ("processors", _processors(job)),
+        ("file", job["path"]),
     ]  # fmt: skip
     for name, text in told:
         if text not in (None, ""):
             print(f"{name + ':':<12}{clean(str(text))}")
-    for key, value in values:
+    for key, value in job["values"].items():
         print(f"{clean(key)} = {clean(value)[:_WIDTH]}")
     if job.get("report"):
         print("\n".join(map(clean, str(job["report"]).splitlines())))
@@ -83,40 +76,30 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 def show_log(settings: Settings, options: argparse.Namespace) -> int:
     """A job's log: what it said, and what became of it."""
-    db = opened(find(settings, options.job))
-    try:
-        rows = db.execute(
-            "SELECT at, node, task, text FROM log UNION ALL"
-            " SELECT at, node, first, 'the job is ' || state || coalesce(': ' || cause, '') FROM transition"
-            " WHERE first IS NULL ORDER BY at"
-        )
-        for at, node, task, text in rows:
-            if options.json:
-                print(json.dumps({"at": at, "node": node, "task": task, "text": text}))
-            else:
-                who = " ".join(str(one) for one in (node, None if task is None else f"task {task}") if one)
-                print(f"{_instant(at)}  {clean(who + ': ' if who else '')}{clean(text)}")
-    finally:
-        db.close()
+    found = source(settings, options.job, options.at or "")
+    rows = [{key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")]
+    for one in found.rows("transitions"):
+        text = f"the job is {one['state']}" + (f": {one['cause']}" if one["cause"] else "")
+        rows.append({"at": one["at"], "node": None, "task": None, "text": text})
+    for row in sorted(rows, key=lambda one: float(one["at"])):
+        if options.json:
+            print(json.dumps(row))
+        else:
+            task = None if row["task"] is None else f"task {row['task']}"
+            who = " ".join(str(one) for one in (row["node"], task) if one)
+            print(f"{_instant(row['at'])}  {clean(who + ': ' if who else '')}{clean(row['text'])}")
     return 0
 
 
 def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     """A job's tasks, or ranks: one line for each, and for each range of tasks that are alike."""
-    db = opened(find(settings, options.job))
-    names = ("first", "last", "state", "node", "slot", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
-    try:
-        rows = db.execute(
-            f"SELECT {', '.join(names)} FROM task WHERE ? IN ('', state) ORDER BY first", (options.state or "",)
-        ).fetchall()
-    finally:
-        db.close()
+    rows = source(settings, options.job, options.at or "").rows("tasks", state=options.state or "")
     if options.json:
         for row in rows:
-            print(json.dumps(dict(zip(names, row, strict=True))))
+            print(json.dumps(row))
         return 0
     head = ("TASK", "STATE", "NODE", "TRY", "SECONDS", "EXIT", "PROGRESS", "LAST LINE")
-    _print_table(head, [_task_row(dict(zip(names, row, strict=True))) for row in rows])
+    _print_table(head, [_task_row(row) for row in rows])
     return 0
 
 
@@ -152,9 +135,12 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
 
 def watch(settings: Settings, options: argparse.Namespace) -> int:
     """Print a line whenever the job's counts, state or progress change, until it ends; 1 when it did not end well."""
-    path, told = find(settings, options.job), ""
+    found, told = source(settings, options.job, options.at or ""), ""
     while True:
-        job = summary(path)
+        job = found.job(wait=True)  # returns when something has changed
+        if job is None:
+            continue
+        _lost_or_not(job)
         progress = f"  {job['progress']:.0%}" if job.get("progress") is not None else ""
         line = f"{_state(job)}  {_tasks(job)}{progress}"
         if line != told:
@@ -162,7 +148,6 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
             told = line
         if job["state"] in ENDED or job.get("owner_lost"):
             return 0 if job["state"] == "done" else 1
-        time.sleep(_LOOK_S)
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
@@ -227,6 +212,16 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     finally:
         made.server_close()
     return 0
+
+
+def _lost_or_not(job: dict[str, Any]) -> dict[str, Any]:
+    if job["state"] not in ENDED and not job["owner_lives"]:
+        job["owner_lost"] = True
+    return job
+
+
+def _processors(job: dict[str, Any]) -> str:
+    return " ".join(f"{one['node']}:{one['processors']}" for one in job["resources"] if one["freed_at"] is None)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """``mesh partition``: what the batch system tells a mesh."""
 
 import argparse
+import json
 import os
 import sys
 
@@ -32,6 +33,9 @@ def create(settings: Settings, options: argparse.Namespace) -> int:
     folder = f"{settings.state_dir}/partitions"
     os.makedirs(folder, 0o700, exist_ok=True)
     write_private(f"{folder}/{reply['partition']}", reply["admin_cookie"] + "\n")
+    if options.json:
+        print(json.dumps({"partition": int(reply["partition"]), "allocation_cookie": reply["allocation_cookie"]}))
+        return 0
     print(f"REDMESH_PARTITION={int(reply['partition'])}")
     print(f"REDMESH_ALLOCATION_COOKIE={reply['allocation_cookie']}")
     return 0
@@ -58,7 +62,6 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """The partitions there are, straight from the database."""
-    import json
     import shutil
 
     from console.cli.map.drawing import elapsed, table

@@ -154,7 +154,9 @@ def _state(job: dict[str, Any], described: dict[str, Any]) -> str:
         return "held"
     if not job.get("owner_lost"):
         return str(job["state"])
-    return "after " + ",".join(uuid[:8] for uuid, _ in described["after"]) if _waits(job, described) else "owner lost"
+    if _waits(job, described):
+        return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
+    return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
 
 
 def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:

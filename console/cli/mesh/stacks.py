@@ -58,6 +58,7 @@ def remarks(told: dict[str, Any]) -> list[str]:
     for one in told["missing"]:
         on = f" on {clean(one['node'])}" if one["node"] else ""
         found.append(f"rank {one['ranks']}{on}: {clean(one['why'])}")
+    found += [clean(lack) for lack in told["lacks"]]
     for hint in told["hints"]:
         found.append(f"hint ({hint['kind']}): {clean(hint['text'])}")
     return found

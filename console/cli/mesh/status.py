@@ -151,6 +151,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
 
 def _failing(daemon: dict[str, Any]) -> str:
     why = clean(str(daemon["reason"]))
+    if "again_s" not in daemon:
+        return f"HAS NO SOCKET: {why}; kill -CONT {daemon['pid']} lets it go on, kill {daemon['pid']} has it replaced"
     return f"DOES NOT COME UP: {why}; tried again in {daemon['again_s']:.0f} s, or by mesh up"
 
 

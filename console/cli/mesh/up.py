@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 from typing import Any
@@ -46,6 +47,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         print(f"mesh is up already: {told}")
     if settings.topology is not None and simulation is None:
         _tell_differences(settings)
+    _tell_resumable(settings)
     return 1 if there is None or there.down else 0
 
 
@@ -99,6 +101,16 @@ def _as_row(there: Census | None) -> dict[str, Any]:
         return dict.fromkeys(("processors", "processors_up", "nodes", "nodes_up", "out"))
     out = [{"name": name, "state": state, "reason": reason} for name, state, reason in there.out]
     return {**there._asdict(), "out": out}
+
+
+def _tell_resumable(settings: Settings) -> None:
+    """Jobs that the end of an earlier mesh, or of the machine, has interrupted."""
+    if not os.path.isdir(f"{settings.state_dir}/jobs"):
+        return
+    from console.cli.mesh.queue import resumable  # loaded where there are jobs
+
+    for job in resumable(settings):
+        print(f"mesh: job {job['uuid'][:8]} has not ended: mesh job resume {job['uuid'][:8]}", file=sys.stderr)
 
 
 def _tell_differences(settings: Settings) -> None:

@@ -61,13 +61,21 @@ class Word:
         return Word(self.name, "flag", self.help, longs, self.letter, self.metavar, self.original, self.group)
 
 
+class UnknownOption(UsageError):
+    """A word that is in no table. ``word`` is as it was written, without a value behind ``=``."""
+
+    def __init__(self, word: str, hint: str) -> None:
+        super().__init__(f"no option is called {word}", hint)
+        self.word = word
+
+
 class Parsed:
-    """Values by the words' names (only those given), and what followed the options."""
+    """Values by the words' names (only those given), and what followed the options; ``ended``: behind a ``--``."""
 
-    __slots__ = ("rest", "values")
+    __slots__ = ("ended", "rest", "values")
 
-    def __init__(self, values: dict[str, Value], rest: list[str]) -> None:
-        self.values, self.rest = values, rest
+    def __init__(self, values: dict[str, Value], rest: list[str], *, ended: bool) -> None:
+        self.values, self.rest, self.ended = values, rest, ended
 
 
 def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:
@@ -77,11 +85,13 @@ def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Par
     """
     values: dict[str, Value] = {}
     rest: list[str] = []
+    ended = False
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
         if argument == "--":
             rest += waiting
+            ended = True
             break
         if len(argument) < 2 or argument[0] != "-":
             if stop:
@@ -104,7 +114,7 @@ def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Par
         values[word.name] = (
             [*before, *converted] if isinstance(before, list) and isinstance(converted, list) else converted
         )
-    return Parsed(values, rest)
+    return Parsed(values, rest, ended=ended)
 
 
 def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
@@ -152,14 +162,16 @@ def _unknown(table: Sequence[Word], argument: str) -> UsageError:
 
     known = [f"-{one}" for word in table for one in (word.name, *word.also)]
     known += [f"--{long}" for word in table for long in word.longs]
-    near = difflib.get_close_matches(argument, known, 1)
-    return UsageError(f"no option is called {argument}", f"did you mean {near[0]}?" if near else "-help lists them")
+    near = difflib.get_close_matches(argument, known, 1, cutoff=0.75)  # no word is better than a wrong one
+    return UnknownOption(argument, f"did you mean {near[0]}?" if near else "-help lists them")
 
 
 def _convert(word: Word, value: str, shown: str) -> Value:
     if word.kind == "int":
-        if value.isascii() and value.isdigit() and len(value) < 10:
-            return int(value)
+        if value.isascii() and value.isdigit():
+            if len(value) < 10:
+                return int(value)
+            raise UsageError(f"{shown} {value}: the number is too large", "999999999 is the largest that is taken")
         raise UsageError(f"{shown} takes a whole number, not {value!r}")
     if word.kind == "seconds":
         try:
@@ -168,11 +180,16 @@ def _convert(word: Word, value: str, shown: str) -> Value:
             seconds = -1.0
         if 0 <= seconds < 1e9:
             return seconds
+        if seconds >= 1e9:
+            raise UsageError(f"{shown} {value}: the number is too large", "a billion seconds are 31 years")
         raise UsageError(f"{shown} takes a number of seconds, not {value!r}")
     if word.kind == "texts":
         return [value]
     if "|" in word.kind and value not in word.kind.split("|"):
-        raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}")
+        # srun's pmix_v3 and the like
+        near = next((one for one in word.kind.split("|") if value.startswith(f"{one}_")), "")
+        hint = f"did you mean {near}?" if near else ""
+        raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}", hint)
     return value
 
 

@@ -7,12 +7,13 @@ from console.cli.map import watch
 from console.cli.map.drawing import elapsed
 from console.cli.map.rows import by_node, counts, elapsed_s, login, ranks_by_processor
 from console.cli.options.parser import help_text, parse
-from console.cli.pingd.arguments import ABOUT, EXTRA, SELECTORS, USAGE, VERBS, WORDS
-from console.cli.pingd.selection import Selection
+from console.cli.pingd.arguments import ABOUT, EXTRA, REFUSED, SELECTORS, USAGE, VERBS, WORDS
+from console.cli.pingd.selection import Selection, leading_number
 from console.errors import UsageError
 from console.settings import load
 from db.views.viewer import Picture
 from redmesh.sanitise import clean
+from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ def _main(arguments: "Sequence[str]") -> int:
     given = parse(WORDS, arguments, stop=False)
     if "help" in given.values or "xtrahelp" in given.values:
         print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
+        return 0
+    for word in REFUSED.keys() & given.values.keys():
+        why, instead = REFUSED[word]
+        raise UsageError(f"-{word}: {why}", instead)
+    if "version" in given.values:
+        print(f"pingd (Redmesh) {VERSION}")
         return 0
     return _run(given.values, given.rest)
 
@@ -81,7 +88,7 @@ class View:
         for row, use in zip(rows, uses, strict=True):
             line = f"{row['processor']:>5} ( {row['node']:<{name}} )" + _aligned(use, widths)
             if row["batch_job"] and use:
-                line = f"{line}  PBS # {clean(row['batch_job'])}"
+                line = f"{line}  PBS # {clean(leading_number(row['batch_job']))}"
             if self.verbose:
                 partition = "-" if row["partition"] is None else row["partition"]
                 mode = row["mode"] + (f" for {clean(row['reserved_for'])}" if row["reserved_for"] else "")
@@ -90,13 +97,20 @@ class View:
         return [*lines, "", *self._totals(picture, rows)]
 
     def _totals(self, picture: Picture, rows: "list[dict[str, Any]]") -> list[str]:
-        found = counts(picture)
-        if not self._selection.is_all:
-            found = dict.fromkeys(found, 0)
-            for row in rows:
-                found[row["state"]] += 1
+        found, launchers, partitions = self._counted(picture, rows)
         total = f"Total: {len(rows)}" + "".join(f"   {state}: {number}" for state, number in found.items())
-        return [total, f"Launchers: {len(picture.launchers)}   partitions: {len(picture.partitions)}"]
+        return [total, f"Launchers: {launchers}   partitions: {partitions}"]
+
+    def _counted(self, picture: Picture, rows: "list[dict[str, Any]]") -> "tuple[dict[str, int], int, int]":
+        """Processors by state, launchers and partitions: of what is listed."""
+        found = counts(picture)
+        if self._selection.is_all:  # what waits for its first processor counts too
+            return found, len(picture.launchers), len(picture.partitions)
+        found = dict.fromkeys(found, 0)
+        for row in rows:
+            found[row["state"]] += 1
+        launchers = {row["launcher"] for row in rows} - {None}
+        return found, len(launchers), len({row["partition"] for row in rows} - {None})
 
     def as_words(self, picture: Picture, _width: int) -> list[str]:
         """A line of words for each processor, ``-`` for nothing, and no totals."""
@@ -106,13 +120,14 @@ class View:
         """One line of JSON."""
         import json
 
-        rows = [] if self.summary else self.rows(picture)
+        rows = self.rows(picture)
+        found, launchers, partitions = self._counted(picture, rows)
         value = {
             "at": picture.now,
-            "processors": rows,
-            "totals": counts(picture),
-            "launchers": len(picture.launchers),
-            "partitions": len(picture.partitions),
+            "processors": [] if self.summary else rows,
+            "totals": found,
+            "launchers": launchers,
+            "partitions": partitions,
         }
         return [json.dumps(value, separators=(",", ":"))]
 

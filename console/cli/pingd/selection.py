@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def leading_number(batch_job: str) -> str:
+    """What the original called a batch job: the number at the beginning of its id, or all of an id without one."""
+    digits = batch_job[: len(batch_job) - len(batch_job.lstrip("0123456789"))]
+    return digits or batch_job
+
+
 class Selection:
     """A choice of processors, made anew for every picture. UsageError for what is no list."""
 
@@ -45,7 +51,7 @@ class Selection:
             return False
         if self._batch_job is not None:
             name = partition.batch_job if partition else None
-            if name is None or self._batch_job not in (name, name.partition(".")[0]):
+            if name is None or self._batch_job not in (name, name.partition(".")[0], leading_number(name)):
                 return False
         if self._mine:
             launcher = picture.launchers.get(row.launcher)

@@ -6,7 +6,9 @@ from __future__ import annotations
 from console.cli.options.parser import Word
 
 USAGE = "yod [options] program [arguments]"
-ABOUT = "Launches a program on the processors of a mesh and is its terminal: input, output, signals, exit status."
+ABOUT = """Launches a program on the processors of a mesh and is its terminal: input, output, signals, exit status.
+A load file in the place of the program starts several programs, one a line (-vhelp says more); so does
+`yod -n 1 a : -n 2 b`."""
 _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
     "Running launches", "Input and output", "Which processors", "What the ranks get", "Looking first",
 )  # fmt: skip
@@ -20,7 +22,8 @@ WORDS = (
         True, _WHERE,
     ),
     Word(
-        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04])", "list nodelist",
+        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04]);"
+        " with -sz N, N free ones of these", "list nodelist",
         "w", "L", True, _WHERE,
     ),
     Word(
@@ -54,6 +57,8 @@ WORDS = (
         metavar="XxYxZ", group=_WHERE,
     ),
     Word("overcommit", "flag", "more ranks than processors is fine", group=_WHERE),
+    Word("load", "text", "this file is a load file: several programs, one a line; without the word a text file that is"
+         " not executable counts as one if all of it can be read so", metavar="FILE", group=_WHERE),
     Word("immediate", "flag", "never wait for processors; the default", letter="I", group=_WHERE),
     Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S", group=_WHERE),
     Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
@@ -69,21 +74,23 @@ WORDS = (
     Word("bt", "flag", "the stack of every rank that dies of a fault, behind its completion line", "backtrace",
          original=True, group=_HOW),
     Word("g", "flag", "the same as -bt", "stack", original=True, group=_HOW),
-    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter", "hold",
-         original=True, group=_HOW),
+    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter; not with"
+         " -batch", "hold", original=True, group=_HOW),
     Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
          "hold-to-attach", original=True, group=_HOW),
     Word("proctable", "text", "write host, program and process of every rank to this file, for debuggers (MPIR, as"
          " JSON)", "mpir-file", metavar="FILE", group=_HOW),
     Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S",
          group=_HOW),
-    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go (before-go:5 sleeps 5 s)",
+    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go, or 1, 2, 3, 4"
+         " (before-go:5 sleeps 5 s)",
          metavar="WHERE", original=True, group=_HOW),
-    Word("strace", "text", "run the ranks under strace; it writes a file rank-N.strace for each into DIR",
+    Word("strace", "text", "run rank 0, or -stracenodes, under strace; it writes a file LAUNCHER.rank-N.strace for"
+         " each into DIR",
          metavar="DIR", original=True, group=_HOW),
     Word("straceoptions", "text", "options for strace, in one word: '-f -e trace=file'", metavar="S", original=True,
          group=_HOW),
-    Word("stracenodes", "text", "only these ranks under strace: 0,4..7", metavar="RANKS", original=True, group=_HOW),
+    Word("stracenodes", "text", "these ranks under strace: 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),
     Word("Log", "flag", "every step of the load goes to the logs of the nodes' PCTs", "log-steps", original=True,
          group=_HOW),
     Word("nice", "flag", "low priority; ended, with notice, when a launch that waits needs the processors",
@@ -101,6 +108,8 @@ WORDS = (
         " against Open MPI, else PMI-1 or PMI-2 as it asks (auto; default), one of them alone, or not at all",
         metavar="auto|pmi1|pmi2|pmix|none", group=_RANKS,
     ),
+    Word("mpi-strict", "flag", "a rank that exits with 0 without MPI_Finalize ends the job with status 1, also when all"
+         " others do the same", group=_RANKS),
     Word(
         "rendezvous", "auto|none", "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT … as PyTorch wants them"
         " (auto; default), or not", metavar="auto|none", group=_RANKS,
@@ -124,7 +133,8 @@ WORDS = (
     Word("error", "text", "standard error to files, likewise", letter="e", metavar="FILE", group=_OUTPUT),
     Word("gather", "flag", "tell standard output at the end, once for all ranks that wrote the same", group=_OUTPUT),
     Word(
-        "file", "text", "how every rank ended goes to this file, a line for each", metavar="FILE", original=True,
+        "file", "text", "how every rank ended is appended to this file, a line for each, behind the command"
+        " line", metavar="FILE", original=True,
         group=_OUTPUT,
     ),
     Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),
@@ -184,7 +194,7 @@ WORDS = (
         group=_FILES,
     ),
     Word(
-        "io", "texts", "ranks may open files below DIR here (yodio); DIR:ro only to read; may be given again",
+        "io", "texts", "ranks may open files below DIR here, by their names; DIR:ro: only read; may be given again",
         metavar="DIR", group=_FILES,
     ),
     Word(
@@ -233,6 +243,7 @@ EXTRAS = frozenset(
         "shape",
         "service",
         "mpi",
+        "mpi-strict",
         "rendezvous",
         "state",
         "keep",

@@ -7,9 +7,10 @@ import os
 import sys
 
 from console.cli.exits import leave_interrupts, open_standard_descriptors, refused, take_interrupts
-from console.cli.options.parser import complain, help_text, parse
+from console.cli.options.parser import UnknownOption, complain, help_text, parse
 from console.cli.yod.arguments import ABOUT, EXTRAS, OUTPUT, RUN, TRANSFER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
+from redmesh.sanitise import clean
 from redmesh.version import VERSION
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import Any
 
+    from console.cli.options.parser import Parsed
     from console.launch.features.feature import Feature
     from console.launch.options.request import Program, Request
     from console.settings import Settings
@@ -70,7 +72,7 @@ def _guarded(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    parsed = parse(WORDS, arguments, stop=True)
+    parsed = _parsed(arguments)
     given: dict[str, Any] = dict(parsed.values)
     rest = parsed.rest
     if "help" in given or "vhelp" in given:
@@ -95,7 +97,9 @@ def _run(arguments: Sequence[str]) -> int:
         return _feed(settings, given["feed"], rest)
     if "reattach" in given:
         return _attach(settings, given, rest)
-    request = request_of(given, rest, settings.fanout)
+    request = request_of(given, rest, settings.fanout, ended=parsed.ended)
+    if request.output is not None:
+        request.output.command_line = ["yod", *arguments]
     if "show" in given or "dry-run" in given:
         from console.cli.yod import show
 
@@ -103,8 +107,21 @@ def _run(arguments: Sequence[str]) -> int:
     return _launch(settings, request, detached="detach" in given)
 
 
-def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
-    """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError."""
+def _parsed(arguments: Sequence[str]) -> Parsed:
+    try:
+        return parse(WORDS, arguments, stop=True)
+    except UnknownOption as error:
+        from console.cli.yod.other_launchers import hint_for
+
+        error.hint = hint_for(error.word) or error.hint
+        raise
+
+
+def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bool = False) -> Request:
+    """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError.
+
+    ``ended``: options ended with ``--``, behind which a colon separates nothing.
+    """
     from console.launch.options.request import ProgramOptions, Request
 
     _refuse_nonsense(given, rest)
@@ -112,18 +129,21 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int) -> Request:
     if "list" in given:
         from console.launch.options.lists import parse_list
 
+        if given["list"].startswith("-"):  # srun's -l is -label
+            raise UsageError(f"-l is -list and needs a list, not {given['list']!r}", "-label puts ranks before lines")
         wanted = parse_list(given["list"])
-    program, programs = _programs(rest, given, wanted)
+    program, programs = _programs(rest, given, wanted, ended=ended)
     if programs is not None:
         sizes = [one.size for one in programs]
-        size = sum(sizes) if all(sizes) else size
+        size = sum(sizes) if all(sizes) else None
         wanted = wanted if "overcommit" in given else None
     elif size is None and "list" not in given:
         size = 1
     umask = os.umask(0o022)
     os.umask(umask)
     arguments = [os.fsencode(argument) for argument in rest]
-    request = Request(ProgramOptions(program, arguments, os.environb, _current_directory(), umask))
+    cwd = _current_directory(given.get("chdir", ""))
+    request = Request(ProgramOptions(program, arguments or [program], os.environb, cwd, umask))
     where, stdio = request.where, request.stdio
     where.size, where.wanted, where.overcommit = size, wanted, "overcommit" in given
     where.cpus_per_task = given.get("cpus-per-task", 1)
@@ -161,22 +181,32 @@ def _refine(request: Request, given: dict[str, Any], programs: list[Program] | N
 
 
 def _programs(
-    rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None
+    rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None, *, ended: bool
 ) -> tuple[bytes, list[Program] | None]:
-    """The program's path, or the first of a load file and all of them."""
+    """The program's path, or the first of several and all of them."""
     from console.launch.options.program import find
 
+    programs: list[Program] | None = None
+    if "load" in given:
+        from console.cli.yod.several_programs import load_file
+
+        programs = load_file(given["load"], rest, given, wanted)
+    elif not ended and ":" in rest:
+        from console.cli.yod.several_programs import joined, programs_of
+
+        programs = programs_of(rest, given, wanted) if joined(rest) else None
+    if programs is not None:
+        return programs[0].path, programs
+    environ = _with_yodio() if _YODIO & given.keys() else os.environb
     try:
-        return find(rest[0], _with_yodio() if _YODIO & given.keys() else os.environb), None
+        return find(rest[0], environ, quiet="quiet" in given or "batch" in given), None
     except ConsoleError as error:
         if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
             raise
-        from console.cli.yod.nodes_and_ranks import load_file
+        from console.cli.yod.several_programs import implied_load_file
 
-        programs = load_file(rest, given, wanted)
-        if programs is None:
-            raise
+        programs = implied_load_file(rest, given, wanted, error)
         return programs[0].path, programs
 
 
@@ -187,7 +217,7 @@ def _with_yodio() -> dict[bytes, bytes]:
 
 
 def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
-    if not rest:
+    if not rest and "load" not in given:
         raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
     if given.get("sz") == 0 or given.get("cpus-per-task") == 0:
         raise UsageError("-sz and -cpus-per-task are at least 1")
@@ -195,11 +225,19 @@ def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
         raise UsageError("-batch and -interactive exclude each other")
 
 
-def _current_directory() -> bytes:
+def _current_directory(chdir: str) -> bytes:
+    """Where we are; nothing where that does not matter, because the ranks go to ``chdir``, a whole path."""
     try:
         return os.getcwdb()
     except FileNotFoundError:
-        raise ConsoleError("the current directory has been removed", "cd to one that exists") from None
+        if chdir.startswith("/"):
+            return b"/"
+        try:
+            name = os.readlink("/proc/self/cwd").removesuffix(" (deleted)")
+        except OSError:
+            name = ""
+        told = f"the current directory{' ' if name else ''}{clean(name)} has been removed"
+        raise ConsoleError(told, "cd to one that exists, or -chdir /DIR says where the ranks run") from None
 
 
 def _who_reads(given: dict[str, Any], request: Request) -> str:

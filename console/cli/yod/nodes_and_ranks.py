@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from console.errors import ConsoleError, UsageError
+from console.errors import UsageError
+from redmesh.sanitise import clean
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -25,6 +26,9 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
     if "exclude" in given:
         from console.launch.options.lists import parse_list
 
+        if "=" in given["exclude"]:  # mpiexec's -x NAME=VALUE
+            told = f"-x {clean(given['exclude'])}: -x excludes nodes, it sets no variable"
+            raise UsageError(told, f"-export ALL,{clean(given['exclude'])}")
         request.where.exclude = parse_list(given["exclude"])
     if "service" in given and (programs is None or request.where.overcommit):  # else each line has it
         from console.launch.options.load_file import SERVICE
@@ -37,6 +41,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
     if "placement" in given or "shape" in given:
         _place(request, given)
     request.mpi.kind, request.mpi.rendezvous = given.get("mpi", "auto"), given.get("rendezvous") != "none"
+    request.mpi.strict = "mpi-strict" in given
     request.where.gpus_per_task = given.get("gpus-per-task", 0)
     request.stdio.unbuffered = "N" in given or "NOBUF" in given
     if "export" in given:
@@ -125,7 +130,6 @@ def _place(request: Request, given: dict[str, Any]) -> None:
 
 def _export(request: Request, text: str) -> None:
     from console.launch.options.environment import parse
-    from redmesh.sanitise import clean
 
     rules = parse(text)
     missing = rules.missing(request.program.environ)
@@ -148,47 +152,3 @@ def retries(text: str) -> int:
     raise UsageError(
         f"YODRETRYCOUNT is {text!r}, which is no number of tries", "0 gives up at the first node that fails"
     )
-
-
-def load_file(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None) -> list[Program] | None:
-    """The programs of the load file ``rest[0]``, each of them found; None when it is no load file.
-
-    UsageError and ConsoleError name the line.
-    """
-    name = rest[0]
-    if "N" in given and name.isdigit():
-        raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
-    from console.launch.options.load_file import SERVICE, is_load_file, read, total
-    from redmesh.sanitise import clean
-
-    path = os.fsencode(name)
-    if not is_load_file(path):
-        return None
-    if "hostfile" in given:
-        raise UsageError("a load file and -hostfile exclude each other")
-    if len(rest) > 1:
-        raise UsageError(f"{clean(name)} is a load file and takes no arguments", "its lines have their own")
-    if "shape" in given:
-        raise UsageError("a load file and -shape exclude each other")
-    from console.launch.options.program import find
-    from console.launch.options.request import Program
-
-    programs = []
-    wanted = dict(SERVICE) if "service" in given else wanted
-    segments = read(path, wanted, counted=given.get("cpus-per-task", 1) == 1 and "exclude" not in given)
-    for segment in segments:
-        if "overcommit" in given and (segment.wanted != wanted or not segment.size):
-            told = f"{clean(name)}:{segment.line}: a line with processors of its own and -overcommit exclude each other"
-            raise UsageError(told, "all lines share what there is, or the command line's -list")
-        try:
-            found = find(os.fsdecode(segment.argv[0]), os.environb)
-        except ConsoleError as error:
-            told = f"{clean(name)}:{segment.line}: {error.message}"
-            raise ConsoleError(told, error.hint, exit_status=error.exit_status) from None
-        programs.append(Program(segment.line, segment.size, segment.wanted, found, segment.argv))
-        programs[-1].env, programs[-1].source = segment.env, f"{clean(name)}:{segment.line}"
-    ranks = total(segments)
-    if ranks and given.get("sz", ranks) != ranks:
-        told = f"-sz {given['sz']}, but {clean(name)} has {counted(ranks, 'rank')}"
-        raise UsageError(told, "its lines have their own -sz")
-    return programs

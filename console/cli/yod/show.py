@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 ENVIRONMENT = """
+Load files: several programs in one launch and one rank space, one a line, ranks in the order of the lines.
+  # a comment
+  -sz 16 ./solver input.nml       16 ranks; without -sz one, or as many as the line's list has room for
+  -sz 2 -list n3 ./monitor        on these processors; without -list those of the command line, else any
+  BUFFER=2g ./writer "run 7"      variables and quotes as in a shell; nothing is expanded
+  A text file that is not executable counts as one if all of it can be read so; -load FILE says that it is one.
+  The command line's -sz is ignored.
+
 From the environment:
   YODRETRYCOUNT                   tries with new nodes when a load fails because of one (3)
   REDMESH_PARTITION, REDMESH_ALLOCATION_COOKIE

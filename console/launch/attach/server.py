@@ -316,6 +316,7 @@ class Observer:
 MOST = 4
 #: Seconds that an observer may ask for, and how much longer than the tree yod waits.
 LONGEST_S, LATER_S = 120.0, 1.0
+SOURCE_S = 5.0  # for the lines of a file on a node
 _USUAL_S = 10.0
 
 
@@ -339,12 +340,15 @@ class Inspecting:
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
-        """What ``observer`` wants: ``stacks``, or one of ``debug``'s. WireError for a request that means nothing."""
+        """What ``observer`` wants: ``stacks``, ``source``, or one of ``debug``'s. WireError for a request that means
+        nothing."""
         if op in ("stacks", "debug"):
             given = message.get("tools") or {}
             self._lending.paths.update({str(name): str(path) for name, path in given.items()})
         if op == "stacks":
             self._collect(observer, message)
+        elif op == "source":
+            self._read_source(observer, message)
         elif op == "debug":
             self._begin(observer, message)
         elif op == "procs":
@@ -362,6 +366,19 @@ class Inspecting:
         self._next += 1
         self._debugging[observer] = self._next
         self._engine.send(dict(message, session=self._next))
+
+    def _read_source(self, observer: Observer, message: dict[str, Any]) -> None:
+        """Lines of a file as the node of a rank has it."""
+        why = "no such rank" if message["rank"] < 0 else self._refusal(1 << min(message["rank"], idset.MOST))
+        if why:
+            observer.tell(stamped({"event": "refused", "op": "source", "text": why}))
+            return
+        self._next += 1
+        number = self._next
+        self._asked[number] = Asked(observer)
+        self._engine.send(dict(message, number=number))
+        late = {"number": number, "node": "", "lines": [], "why": "no answer in time"}
+        self._loop.after(SOURCE_S + LATER_S, lambda: self.told("source", late))
 
     def _tell_processes(self, observer: Observer) -> None:
         why = self._refusal(0)
@@ -425,13 +442,18 @@ class Inspecting:
         if op == "want_tool":
             self._lending.wanted(message["name"])
             return
-        if op != "stacks":
+        if op not in ("stacks", "source"):
             self._said(op, message)
             return
         asked = self._asked.pop(message["number"], None)
         if asked is None:
             return
+        if op == "source":
+            asked.observer.tell(stamped({"event": op, **{key: message[key] for key in ("node", "lines", "why")}}))
+            return
         launch = self._engine.launch
         event = {"event": "stacks", "launcher": launch.launcher, "ranks": launch.ranks.size, "taken_at": asked.at}
         event["took_s"] = round(time.monotonic() - asked.began, 4)
-        asked.observer.tell(stamped({**event, "calls": message["calls"], "missing": message["missing"]}))
+        event |= {"calls": message["calls"], "missing": message["missing"]}
+        more = {"paths": message.get("paths", []), "lacks": message.get("lacks", [])}
+        asked.observer.tell(stamped({**event, **more}))

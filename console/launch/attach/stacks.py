@@ -11,19 +11,22 @@ import sys
 import time
 
 from agents.link.client import Client, Unreachable
-from agents.pct.debug import stack_tree
+from agents.pct.debug import sources, stack_tree
 from agents.wire.errors import AgentError, WireError
 from console.errors import ConsoleError, UsageError
 from console.launch.attach.client import reach_launch
 from console.launch.attach.deadlocks import hints
 from console.launch.daemons.connect import yod_socket
 from redmesh import idset
+from redmesh.idset import fold_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 LIMIT_S = 10.0
+_SOURCE_S = 5.0
 _LATER_S = 5.0  # for yod's answer beyond what the tree may take
 
 
@@ -60,10 +63,20 @@ def take(
 
 
 def tools() -> dict[str, str]:
-    """Tools that nodes may lack, where they are here: beside our interpreter, or on the PATH."""
+    """Tools that nodes may lack, where they are here: beside our interpreter, or on the PATH; and whose processors
+    they are for (``machine``)."""
     found = os.path.join(os.path.dirname(sys.executable), "py-spy")
     path = found if os.access(found, os.X_OK) else shutil.which("py-spy")
-    return {"py-spy": os.path.realpath(path)} if path else {}
+    return {"py-spy": os.path.realpath(path), "machine": os.uname().machine} if path else {}
+
+
+def source(run_dir: str, launcher: int, rank: int, path: str, first: int, last: int) -> tuple[str, list[str]]:
+    """The node of ``rank``, and lines ``first`` to ``last`` (from 1) of a file there. ConsoleError with why not."""
+    request = {"op": "source", "rank": rank, "path": path, "first": first, "last": last}
+    event = _ask(run_dir, launcher, request, _SOURCE_S)
+    if event["event"] == "refused" or event["why"]:
+        raise ConsoleError(str(event.get("text") or event["why"]))
+    return str(event["node"]), [str(line) for line in event["lines"]]
 
 
 def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
@@ -75,11 +88,11 @@ def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -
             client.tell(request)
             while True:
                 event = client.receive()
-                if event.get("event") in ("stacks", "refused"):
+                if event.get("event") in (request["op"], "refused"):
                     return event
     except (Unreachable, WireError) as error:
         raise ConsoleError(
-            f"launcher {launcher} gave no stacks: {error.message}", "it may have ended meanwhile"
+            f"launcher {launcher} gave no {request['op']}: {error.message}", "it may have ended meanwhile"
         ) from None
     except AgentError as error:
         raise ConsoleError(error.message, error.hint) from None
@@ -88,6 +101,7 @@ def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -
 def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
     """A yod's event ``stacks`` as the object for programs. KeyError, TypeError, ValueError, IndexError for none."""
     tree = stack_tree.read(event["calls"])
+    more = sources.read(event)
     size = int(event["ranks"])
     everybody = (1 << size) - 1
     asked = wanted & everybody
@@ -104,7 +118,8 @@ def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z",
         "took_s": float(event["took_s"]),
         "missing": missing,
-        "tree": nested(event["calls"]),
+        "tree": nested(event["calls"], more.path),
+        "lacks": [f"{fold_names(sorted(nodes))}: {text}" for text, nodes in sorted(more.lacks.items())],
         "hints": hints(tree, everybody, missing, asked=asked),
     }
 
@@ -117,13 +132,14 @@ def in_tree(tree: stack_tree.Tree) -> int:
     return found
 
 
-def nested(calls: list[list[Any]]) -> list[dict[str, Any]]:
-    """The flat list that travels as nested objects; their order stays."""
+def nested(calls: list[list[Any]], path: Callable[[str, str], str] = lambda *_: "") -> list[dict[str, Any]]:
+    """The flat list that travels as nested objects; their order stays. ``path``: of a function and its file."""
     roots: list[dict[str, Any]] = []
     made: list[dict[str, Any]] = []
     for parent, function, file, line, language, ranks in calls:
         one = {
-            "function": function, "file": file, "line": line, "language": language, "ranks": ranks, "children": [],
+            "function": function, "file": file, "line": line, "language": language, "ranks": ranks,
+            "path": path(function, file) if line else "", "children": [],
         }  # fmt: skip
         (roots if parent < 0 else made[parent]["children"]).append(one)
         made.append(one)
@@ -146,11 +162,17 @@ def difference(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> lis
 
     Calls that nobody stands in any more are there with empty ``ranks``.
     """
+    paths: dict[tuple[str, str], str] = {}
+    ahead = [*before, *after]
+    while ahead:
+        one = ahead.pop()
+        paths.setdefault((one["function"], one["file"]), one.get("path", ""))
+        ahead += one["children"]
     old, new = stack_tree.read(flat(before)), stack_tree.read(flat(after))
-    return _compared(old, new)
+    return _compared(old, new, lambda function, file: paths.get((function, file), ""))
 
 
-def _compared(old: stack_tree.Tree, new: stack_tree.Tree) -> list[dict[str, Any]]:
+def _compared(old: stack_tree.Tree, new: stack_tree.Tree, path: Callable[[str, str], str]) -> list[dict[str, Any]]:
     every: stack_tree.Tree = {}
     stack_tree.merge(every, new)
     stack_tree.merge(every, old)
@@ -161,6 +183,7 @@ def _compared(old: stack_tree.Tree, new: stack_tree.Tree) -> list[dict[str, Any]
         found.append({
             "function": function, "file": file, "line": line, "language": language,
             "ranks": idset.text(now.ranks), "came": idset.text(now.ranks & ~was.ranks),
-            "left": idset.text(was.ranks & ~now.ranks), "children": _compared(was.below, now.below),
+            "left": idset.text(was.ranks & ~now.ranks), "path": path(function, file) if line else "",
+            "children": _compared(was.below, now.below, path),
         })  # fmt: skip
     return found

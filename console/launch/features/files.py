@@ -58,14 +58,16 @@ class OutputFiles(Feature):
 
 
 class CompletionFile(Feature):
-    """``-file``: a line for each rank, in a file instead of on stderr."""
+    """``-file``: a line for each rank, behind the command line, appended to a file instead of told on stderr."""
 
     def __init__(self, options: OutputOptions) -> None:
         self._options = options
 
     def completes(self) -> bool:
         context = self.context
-        lines = completion_lines(context.launch.ranks)
+        import shlex
+
+        lines = [shlex.join(self._options.command_line), *completion_lines(context.launch.ranks)]
         text = "".join(f"{clean(line)}\n" for line in lines).encode("utf-8", "replace")
         try:
             view = memoryview(text)

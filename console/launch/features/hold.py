@@ -76,11 +76,11 @@ class Hold(Feature):
             self._timer = context.loop.after(options.release_after_s, self._release)
             ways.append(f"after {options.release_after_s:g} s by itself")
         lent = self._terminal is not None and self._terminal.lent
-        if options.asks and not lent and reads_input and os.isatty(0):
+        if not lent and reads_input and os.isatty(0):
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # a read in the background gives EIO then
             self._await_enter()
             ways.insert(0, "Enter")
-        elif not options.asks:
+        elif not os.isatty(0):
             ways[0] += f" as {user()} on {os.uname().nodename}"  # a batch job's output is read elsewhere
         context.front.line(f"yod: held at the first instruction; to let them run: {', or '.join(ways)}")
         if len(ways) == 1 and not options.limited:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from agents.wire.frames import CONTROL, STDERR, STDOUT
+from agents.wire.frames import CONTROL, FILE, STDERR, STDOUT
 from console.launch.features.feature import Feature
 from console.launch.options.request import forwarded
 from console.launch.options.signal_names import signal_name
@@ -229,8 +229,22 @@ class Phases(Feature):
             if self._steps.wants("iomore"):
                 rank, stream = int.from_bytes(payload[:4], "big"), "stdout" if kind == STDOUT else "stderr"
                 self._steps.note("iomore", f"{counted(len(payload) - 4, 'byte')} of {stream} from rank {rank}")
+        elif kind == FILE:
+            if self._steps.wants("io", "iomore"):
+                self._tell_request(payload)
         elif kind != CONTROL:
             self._steps.note("comm", f"from the root: a frame of kind {kind}, {counted(len(payload), 'byte')}")
+
+    def _tell_request(self, payload: bytes) -> None:
+        """A rank's request for a file, as it arrives: what opens and closes with io, also what reads with iomore."""
+        from console.launch.transfer.io_requests import described
+
+        told, dear = described(payload)
+        place = int.from_bytes(payload[:4], "big")
+        plan = self.context.plan
+        node = clean(plan.nodes[place].name) if plan is not None and place < len(plan.nodes) else "?"
+        if told:
+            self._steps.note("iomore" if dear else "io", f"{told}, from {node}")
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
         steps = self._steps

@@ -25,7 +25,9 @@ def read(path: str) -> dict[str, int | None]:
         with open(os.fsencode(path), "rb") as file:
             data = file.read(MOST + 1)
     except OSError as error:
-        raise UsageError(f"the host file {name} cannot be read: {error.strerror}") from None
+        names = isinstance(error, FileNotFoundError) and "/" not in path  # mpiexec's -host n0,n1
+        hint = f"if nodes are meant: -list {name}" if names else ""
+        raise UsageError(f"the host file {name} cannot be read: {error.strerror}", hint) from None
     if len(data) > MOST:
         raise UsageError(f"the host file {name} is larger than {MOST >> 20} MiB", "is it really a host file?")
     return parse(data.decode("utf-8", "replace"), name)

@@ -33,7 +33,9 @@ def duration(text: str) -> float | None:
         seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < 1e9:
+    if seconds >= 1e9:
+        raise UsageError(f"-time {text}: the number is too large", "a billion seconds are 31 years; 0 is no limit")
+    if not seconds >= 0:
         raise UsageError(
             f"-time takes minutes, M:S, H:M:S, D-H:M:S or a number with s, m, h or d, not {text!r}", "-time 90s"
         )

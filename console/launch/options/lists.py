@@ -1,6 +1,6 @@
 """Lists of processors and nodes, as people write them: ``25..35,112..140,160`` and ``node[001-064],login1``.
 
-Numbers are processor ids; names mean all processors of those nodes.
+Numbers are processor ids; names mean all processors of those nodes. A range has one dot, or more, or a dash.
 """
 
 from typing import Any
@@ -57,14 +57,18 @@ def _items(text: str) -> list[str]:
 
 
 def _number(text: str, whole: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+    if not (text.isascii() and text.isdigit()):
         raise UsageError(f"{whole!r} is neither a processor number, a range like 25..35, nor a node's name")
+    if len(text) > 9:
+        raise UsageError(f"the number {text} in a list is too large", "showmesh lists the processors that exist")
     return int(text)
 
 
 def _range(item: str) -> list[int]:
-    first, dots, last = item.partition("..")
-    if not dots:
+    first, dots, last = item.partition(".")
+    if dots:
+        last = last.lstrip(".")  # the original's: 1.3, 25..35, 1...4
+    else:
         first, _, last = item.partition("-")
     low, high = _number(first, item), _number(last or first, item)
     if (dots and not last) or high < low:

@@ -24,7 +24,7 @@ _HEAD = 4096
 
 #: Every spelling of a line's own options.
 _OPTIONS = {
-    **dict.fromkeys(("-sz", "-n", "--size", "--ntasks"), "sz"),
+    **dict.fromkeys(("-sz", "-n", "-np", "--size", "--ntasks", "--np"), "sz"),
     **dict.fromkeys(("-list", "-lis", "-li", "-l", "-w", "--list", "--nodelist"), "list"),
     **dict.fromkeys(("-service", "--service"), "service"),
 }
@@ -102,7 +102,7 @@ def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, count
     total = 0
     for number, words in commands(data, name):
         try:
-            segment = _segment(number, words, wanted, counted=counted)
+            segment = line_of(number, words, wanted, counted=counted)
         except UsageError as error:
             raise UsageError(f"{name}:{number}: {error.message}", error.hint) from None
         total += segment.size
@@ -114,7 +114,8 @@ def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, count
     return segments
 
 
-def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, counted: bool) -> Segment:
+def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, counted: bool) -> Segment:
+    """The segment that the words of one line describe. UsageError, without file and line."""
     own: dict[str, str] = {}
     at = 0
     while at < len(words) and words[at].startswith(b"-") and words[at] != b"-":
@@ -154,7 +155,9 @@ def _segment(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, 
 def _size(text: str | None, own: dict[str, Any] | None, *, counted: bool) -> int:
     """``-sz``; without it as many as the line's own list has room for; without both 1."""
     if text is not None:
-        if not (text.isascii() and text.isdigit()) or len(text) > 9 or not int(text):
+        if text.isascii() and text.isdigit() and len(text) > 9:
+            raise UsageError(f"-sz {text}: the number is too large", f"a launch has at most {MOST_RANKS} ranks")
+        if not (text.isascii() and text.isdigit()) or not int(text):
             raise UsageError(f"-sz takes a whole number above 0, not {clean(text)!r}")
         return int(text)
     if own is None:

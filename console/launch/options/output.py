@@ -29,8 +29,8 @@ class OutputOptions:
     """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
 
     __slots__ = (
-        "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops", "spool_limit", "stdin",
-        "stdin_fd", "timing", "topics", "wait_s", "warn",
+        "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops",
+        "spool_limit", "stdin", "stdin_fd", "timing", "topics", "wait_s", "warn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class OutputOptions:
         self.error: Pattern | None = None
         self.stdin: Pattern | None = None
         self.gather = self.timing = self.spool_drops = False
+        self.command_line: list[str] = []  # what heads the completion lines of -file
         self.completion = ""
         self.completion_fd = self.stdin_fd = -1
         self.topics: frozenset[str] = frozenset()
@@ -54,7 +55,7 @@ class OutputOptions:
     def begin(self) -> None:
         """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
         if self.completion:
-            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
@@ -79,7 +80,7 @@ def read(given: Mapping[str, Any]) -> OutputOptions:
     if "D" in given:
         options.topics |= {"all"}
     for text in given.get("d", ()):
-        options.topics |= _topics(text)
+        options.topics |= _topics(text, quiet="quiet" in given or "batch" in given)
     if "time" in given:
         options.limit_s = limits.duration(given["time"])
     if "wait" in given:
@@ -112,12 +113,15 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
         raise UsageError("-spool and -spool-limit are for what is launched with -detach")
 
 
-def _topics(text: str) -> frozenset[str]:
+def _topics(text: str, *, quiet: bool) -> frozenset[str]:
+    """The types that exist among those named. The original ignores the others, and so do we, with a note."""
     names = frozenset(text.split(","))
-    for name in names:
-        if name not in TOPICS:
-            raise UsageError(f"-d knows no {name!r}", "it knows " + " ".join(TOPICS))
-    return names
+    unknown = sorted(clean(name) for name in names.difference(TOPICS) if name)
+    if unknown and not quiet:
+        import sys
+
+        print(f"yod: -d knows no {', '.join(unknown)}; ignored (it knows {' '.join(TOPICS)})", file=sys.stderr)
+    return names.intersection(TOPICS)
 
 
 def size(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 
 from console.errors import ConsoleError
 from redmesh.sanitise import clean
@@ -19,16 +20,17 @@ class ProgramError(ConsoleError):
     """A program that cannot be started: 127 not found, 126 found but not executable."""
 
 
-def find(name: str, environ: "Mapping[bytes, bytes]") -> bytes:
+def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> bytes:
     """The absolute path of the program ``name``, found as execvp(3) finds it, and seen to be one that can run.
 
-    ProgramError names the first reason why not.
+    A program that PATH lacks is looked for in the current directory, as the original does; unless ``quiet``, a line on
+    stderr says when it is found there. ProgramError names the first reason why nothing can run.
     """
     wanted = os.fsencode(name)
     if not wanted:
         raise ProgramError("the program's name is empty", "yod [options] program arguments", exit_status=127)
     if b"/" in wanted:
-        path = os.path.join(os.getcwdb(), wanted)
+        path = wanted if wanted.startswith(b"/") else os.path.join(os.getcwdb(), wanted)
         _check(name, path)
         return path
     denied = b""
@@ -44,8 +46,13 @@ def find(name: str, environ: "Mapping[bytes, bytes]") -> bytes:
         denied = denied or path
     if denied:
         _check(name, denied)
-    hint = "a program in the current directory is named ./" + clean(name) if os.path.exists(wanted) else ""
-    raise ProgramError(f"{clean(name)}: no such program in PATH", hint, exit_status=127)
+    if not os.path.isfile(wanted):
+        raise ProgramError(f"{clean(name)}: no such program in PATH or in the current directory", exit_status=127)
+    path = os.path.join(os.getcwdb(), wanted)
+    _check(name, path)
+    if not quiet:
+        print(f"yod: {clean(name)} is not in PATH: running ./{clean(name)}", file=sys.stderr)
+    return path
 
 
 def _check(name: str, path: bytes) -> None:

@@ -129,12 +129,13 @@ class TransferOptions:
 class MpiOptions:
     """How the ranks of an MPI program find each other (console/launch/options/mpi.py)."""
 
-    __slots__ = ("hwloc", "kind", "pmix_library", "rendezvous")
+    __slots__ = ("hwloc", "kind", "pmix_library", "rendezvous", "strict")
 
     def __init__(self) -> None:
         self.kind = "auto"
         self.hwloc = False  # the program's MPI asks hwloc about its node
         self.pmix_library = ""  # where the program's own libpmix is
+        self.strict = False  # a rank that exits with 0 without MPI_Finalize ends the launch
         self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 #: -sleep's words, and what the load calls them; before GO it is yod itself that sleeps.
 PLACES = {"after-fork": "fork", "before-exec": "exec", "after-exec": "loaded", "before-go": "go"}
+#: The original's numbers: after the fork, before exec, on entering start-up code, before main. Of a program that was
+#: not linked with start-up code of ours the last is the moment before GO.
+NUMBERS = {"1": "after-fork", "2": "before-exec", "3": "after-exec", "4": "before-go"}
 SLEEP_S = 60.0
 PENDING_S = 60.0  # what a launch has anyway, from its allocation to its start
 NICE = 10  # what is added to the nice value of the ranks
@@ -22,12 +25,12 @@ TRACES = 8  # ranks of one node that are looked at together
 class RunOptions:
     """``message`` is the ``run_options`` of the common frame; the rest is yod's own part.
 
-    ``sleep_s``: the launch stands still so long before GO. ``asks``: a question to a terminal is fine, unlike with
-    -batch. ``limited``: a time limit ends the job, also while it is held. ``pty``: the rank whose terminal ours is.
+    ``sleep_s``: the launch stands still so long before GO. ``limited``: a time limit ends the job, also while it is
+    held. ``pty``: the rank whose terminal ours is.
     """
 
     __slots__ = (
-        "asks", "backtrace", "confirm_after_s", "hold", "limited", "message", "mpir_file", "nice", "pty",
+        "backtrace", "confirm_after_s", "hold", "limited", "message", "mpir_file", "nice", "pty",
         "release_after_s", "sleep_s",
     )  # fmt: skip
 
@@ -35,7 +38,7 @@ class RunOptions:
         self.message: dict[str, Any] = {}
         self.backtrace = self.hold = self.nice = False
         self.release_after_s: float | None = None
-        self.asks, self.limited = True, False
+        self.limited = False
         self.sleep_s = self.confirm_after_s = 0.0
         self.pty: int | None = None
         self.mpir_file = ""  # where the process table goes at GO
@@ -54,7 +57,8 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
     """What the words say. UsageError for what cannot be."""
     options = RunOptions()
     message = options.message
-    options.hold = not {"alloc", "attach"}.isdisjoint(given)
+    # the original's -batch never holds: there is nobody who would press a key
+    options.hold = not {"alloc", "attach"}.isdisjoint(given) and "batch" not in given
     options.backtrace = not {"bt", "g"}.isdisjoint(given)
     _exclude(given, options)
     if options.backtrace:
@@ -62,7 +66,7 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
     if options.hold:
         message["hold"] = True
         options.release_after_s = given.get("release-after")
-        options.asks, options.limited = "batch" not in given, "time" in given
+        options.limited = "time" in given
     if "proctable" in given:
         options.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
     if "Log" in given:
@@ -97,7 +101,7 @@ def _exclude(given: Mapping[str, Any], options: RunOptions) -> None:
     if len(tracers) > 1:
         raise UsageError(f"{' and '.join(tracers)} exclude each other", "a process has one tracer at a time")
     for word, needs, there in (
-        ("release-after", "--hold", options.hold),
+        ("release-after", "--hold", not {"alloc", "attach"}.isdisjoint(given)),
         ("straceoptions", "-strace", "strace" in given),
         ("stracenodes", "-strace", "strace" in given),
     ):
@@ -119,23 +123,26 @@ def _strace(given: Mapping[str, Any], size: int | None, cwd: bytes) -> dict[str,
     if any(option.startswith(("-o", "--output")) for option in options):
         raise UsageError("-straceoptions: -o is yod's own", "the files are in the directory of -strace")
     folder = os.path.join(cwd, os.fsencode(given["strace"]))
+    chosen = given.get("stracenodes", "0")
     return {
         "dir": folder.decode("latin-1"),
         "options": [os.fsencode(option).decode("latin-1") for option in options],
-        "ranks": ranks(given["stracenodes"], size) if "stracenodes" in given else None,
+        "ranks": None if chosen == "all" else ranks(chosen, size),
     }
 
 
 def ranks(text: str, size: int | None) -> list[int]:
-    """``0,4..7`` as ranks. UsageError."""
+    """``0,4..7`` as ranks; a range has one dot, or more, or a dash. UsageError."""
     found: set[int] = set()
     for part in text.split(","):
-        low, dots, high = part.strip().partition("..")
-        if not dots:
+        low, dots, high = part.strip().partition(".")
+        if dots:
+            high = high.lstrip(".")
+        else:
             low, dots, high = part.strip().partition("-")
         high = high if dots else low
         if not (_number(low) and _number(high) and int(low) <= int(high)):
-            raise UsageError(f"-stracenodes takes ranks (0,4..7), not {text!r}")
+            raise UsageError(f"-stracenodes takes ranks (0,4..7) or all, not {text!r}")
         if size is not None and int(high) >= size:
             raise UsageError(f"-stracenodes {text}: there is no rank {high}", f"ranks are 0 to {size - 1}")
         found.update(range(int(low), int(high) + 1))
@@ -159,9 +166,11 @@ def bind(text: str, each: int) -> dict[str, Any]:
 def sleep(text: str) -> tuple[str, float]:
     """``after-fork``, ``before-go:5`` … as place and seconds; a place may be cut short to what is behind its dash."""
     word, colon, rest = text.partition(":")
+    word = NUMBERS.get(word, word)
     place = PLACES.get(word) or next((short for full, short in PLACES.items() if full.endswith(f"-{word}")), "")
     if word == "exec" or not place:
-        raise UsageError(f"-sleep takes {', '.join(PLACES)}, not {word!r}", "before-exec:10 sleeps 10 s instead of 60")
+        told = f"-sleep takes {', '.join(PLACES)}, or the original's 1, 2, 3 or 4, not {word!r}"
+        raise UsageError(told, "before-exec:10 sleeps 10 s instead of 60")
     try:
         seconds = float(rest) if colon else SLEEP_S
     except ValueError:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections import deque
+from functools import partial
 
 from agents.pct.files.remote_io import (  # fmt: skip
     ANSWER,
@@ -32,6 +34,7 @@ from agents.wire.control import decode, to_bytes
 from agents.wire.errors import WireError
 from agents.wire.frames import FILE, MAX_DATA
 from console.launch.options.transfer import io_directory
+from console.launch.transfer.file_system import FileSystem
 from console.launch.transfer.sandbox import Roots
 from console.launch.transfer.staging import Staged
 
@@ -76,6 +79,7 @@ class Files:
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
         self._roots = Roots([io_directory(text) for text in request.transfer.io])
+        self._file_system = FileSystem(self._roots.roots)
         self._staged = Staged(request, plan, launcher)
         self._state, self._plan = request.state, plan
         self._open: dict[tuple[int, int], Open] = {}
@@ -118,6 +122,8 @@ class Files:
         op, number, offset, length = REQUEST.unpack_from(payload, 8)
         if op == GONE:
             self._forget(key)
+            if key[1] >= OWN:
+                self._file_system.forget(key)
             if self._state is not None and self._state.relay is not None:
                 self._state.relay.gone(key)
             return
@@ -126,14 +132,18 @@ class Files:
         code, value, data = 0, 0, b""
         try:
             do = self._do.get(op)
-            if do is None or (op >= GONE and key[1] < OWN):
+            if op >= GONE and key[1] < OWN:
+                do = None
+            elif self._file_system.serves(op):
+                do = partial(self._file_system.serve, op)
+            if do is None:
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
             value, data = do(key, offset, length, payload[8 + REQUEST.size :])
         except OSError as error:
             code = error.errno or errno.EIO
             # what the kernel says anyway need not travel
             data = b"" if error.strerror == os.strerror(code) else str(error.strerror).encode("utf-8", "replace")
-        except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (WireError, ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error):
             # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
             code = errno.EINVAL
         self._answer(key, number, code, value, data)
@@ -261,6 +271,7 @@ class Files:
         """The launch is over."""
         for key in list(self._open):
             self._forget(key)
+        self._file_system.close()
         self._staged.close()
         self._roots.close()
 

@@ -252,6 +252,9 @@ STACKS = (
     Action("stacks.period", "e", "Every", "again every 2, 5 or 15 seconds, or no longer", "period", footer=True),
     Action("stacks.compare", "D", "Difference", "what changed since the time before: + came, − left", "compare",
            footer=True),
+    Action("stacks.beside", "S", "Side by side", "two ranks, or one rank now and before, with what differs marked",
+           "beside", footer=True),
+    Action("stacks.source", "v", "Source", "show the source lines, or not", "source", footer=True),
     Action("stacks.whole", "o", "Inside MPI", "show what MPI calls inside itself, or not", "whole",
            "mesh stacks --whole {launcher}", True),
     Action("stacks.kind", "w", "Language", "frames of C and Python, of C alone, of Python alone", "kind",
@@ -271,6 +274,13 @@ STACKS = (
     Action("stacks.copy", "y", "Copy", "the tree into the clipboard", "copy('tree')"),
     Action("stacks.copy-ranks", "Y", "Copy ranks", "the ranks of the branch into the clipboard", "copy('ranks')"),
     Action("stacks.back", "escape", "Back", "back to the run view", "back", footer=True),
+)  # fmt: skip
+
+BESIDE = (
+    Action("beside.exchange", "x", "Exchange", "left becomes right", "exchange", footer=True),
+    Action("beside.copy", "y", "Copy", "both stacks into the clipboard", "copy", "mesh stacks {launcher}",
+           True),
+    Action("beside.back", "escape", "Back", "back to the tree", "back", footer=True),
 )  # fmt: skip
 
 TREE = (

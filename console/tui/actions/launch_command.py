@@ -51,7 +51,7 @@ FIELDS = (
     Entry("error", "Errors to", "here; or files: err.{rank}", "-error", paths=True),
     Entry("time", "Time limit", "none; or minutes, H:M:S, 90s", "-time"),
     Entry("wait", "Wait", "not at all; or seconds for processors that are not free", "-wait-for-nodes"),
-    Entry("strace", "Trace", "no; or a directory for strace: rank-N.strace", "-strace", paths=True),
+    Entry("strace", "Trace", "no; or a directory for strace: LAUNCHER.rank-N.strace", "-strace", paths=True),
     Entry("other", "More options", "any of yod's: -placement hilbert -gpus-per-task 1"),
 )  # fmt: skip
 

@@ -199,6 +199,7 @@ class Machine:
         self.partitions: dict[int, Partition] = {}
         self.events: list[Event] = []  # the newest
         self.last_event = 0
+        self.news: list[Event] = []  # launches that began and ended (console/tui/model/news.py)
         self.nodes: list[Node] = []
         self.statuses: dict[int, NodeStatus] = {}  # of nodes that were asked, by id
         self.processors: list[Processor] = []
@@ -253,13 +254,20 @@ class Machine:
 
     def _take_events(self, picture: Picture) -> None:
         if picture.whole:
-            self.events, self.last_event = [], 0
+            self.events, self.last_event = list(self.news), 0
         fresh = [event for event in picture.events if event.id > self.last_event]
         if fresh:
             self.events += fresh
             self.last_event = fresh[-1].id
             if len(self.events) > 2 * MOST_EVENTS:
                 del self.events[:-MOST_EVENTS]
+
+    def tell(self, news: list[Event], fresh: list[Event]) -> None:
+        """Puts ``fresh`` among the events; ``news`` is what stays when all is read anew."""
+        self.news = news
+        known = {event.id for event in self.events}
+        self.events += [event for event in fresh if event.id not in known]
+        self.events.sort(key=lambda event: event.at)
 
     def _take_partitions(self, picture: Picture) -> set[int]:
         """Takes them in; the numbers of those that are new."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from redmesh import idset
+from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 
 _INSIDE = re.compile(r"P?MPI_[A-Z]")  # what is called below is the library's business
@@ -41,6 +42,8 @@ class Row(NamedTuple):
     left: str
     closed: bool  # it has calls below that are not shown
     helpers: bool = False  # the line under which the threads of libraries are folded
+    file: str = ""  # the source file as a whole, where it is known: to be read, not to be shown
+    line: int = 0
 
 
 def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Path] = frozenset()) -> list[Row]:
@@ -70,6 +73,8 @@ def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Pa
                 left,
                 shut,
                 one["language"] == HELPERS,
+                str(one.get("path", "")),
+                int(one["line"]),
             )
         )
         if not shut:
@@ -136,12 +141,34 @@ def members(ranks: str) -> frozenset[int]:
     return frozenset(at for at, bit in enumerate(reversed(bin(found)[2:])) if bit == "1")
 
 
+def outlier(lines: Sequence[Row], hints: Sequence[Mapping[str, Any]]) -> int:
+    """The row to look at first: the innermost source line of the fewest ranks that hints speak of; 0 without any."""
+    spoken = frozenset[int]().union(*(members(str(hint["ranks"])) for hint in hints))
+    best, fewest = 0, 0
+    for at, row in enumerate(lines):
+        ranks = members(row.ranks)
+        if not row.line or row.helpers or not ranks & spoken:
+            continue
+        inner = lines[best].path == row.path[: len(lines[best].path)] and len(ranks) == fewest
+        if not fewest or len(ranks) < fewest or inner:
+            best, fewest = at, len(ranks)
+    return best
+
+
 def remarks(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Hints and missing ranks, as (kind, text)."""
     found = [("hint", clean(str(hint["text"]))) for hint in told["hints"]]
+    same: dict[str, list[Mapping[str, Any]]] = {}
     for one in told["missing"]:
-        on = f" on {clean(str(one['node']))}" if one["node"] else ""
-        found.append(("missing", f"rank {clean(str(one['ranks']))}{on}: {clean(str(one['why']))}"))
+        same.setdefault(str(one["why"]), []).append(one)
+    for why, those in same.items():
+        ranks = 0
+        for one in those:
+            ranks |= _set(str(one["ranks"]))
+        nodes = fold_names(sorted({clean(str(one["node"])) for one in those if one["node"]}))
+        on = f" on {nodes}" if nodes else ""
+        found.append(("missing", f"rank {idset.text(ranks)}{on}: {clean(why)}"))
+    found += [("missing", clean(str(text))) for text in told.get("lacks", ())]
     return found
 
 

@@ -154,7 +154,7 @@ NODES = Table(
 EVENTS = Table(
     "events", "event",
     (
-        Column("time", lambda r, m: clock(r.at), lambda r, m: r.id, most=13),
+        Column("time", lambda r, m: clock(r.at), lambda r, m: (r.at, r.id), most=13),
         Column("kind", lambda r, m: r.kind, most=18),
         Column("node", lambda r, m: r.node, most=16),
         Column("launcher", lambda r, m: "" if r.launcher is None else str(r.launcher), lambda r, m: r.launcher or 0,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import BindingType
+from textual.containers import Container
 from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
@@ -17,11 +18,17 @@ from console.errors import ConsoleError
 from console.launch.attach import stacks
 from console.tui.actions.registry import bindings
 from console.tui.format import several
+from console.tui.model.beside import Side, Wanted, guess, read_wanted
 from console.tui.model.launch import Run
-from console.tui.model.stacks import Path, as_text, members, remarks, rows
+from console.tui.model.source import place, standing
+from console.tui.model.stacks import Path, as_text, members, outlier, remarks, rows
 from console.tui.screens.base import Framed
+from console.tui.screens.beside import BesideScreen
+from console.tui.screens.dialogs import Entry
+from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
+from console.tui.widgets.source_pane import SourcePane
 from console.tui.widgets.stack_tree import StackTree
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
@@ -38,6 +45,7 @@ class StacksScreen(Framed):
     AUTO_FOCUS = "#stacks"
     BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
     PLACES = ("stacks", "tree", "lines")
+    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-beside")]  # tree and source beside each other
 
     def __init__(
         self,
@@ -51,6 +59,8 @@ class StacksScreen(Framed):
         self._run = run
         self._ranks = ranks  # whose stacks; None: of all
         self._choose, self._signal = choose, signal
+        self._files: SourceFiles | None = None
+        self._shows_source = True
         self._debugged = False  # a debugger was opened from here
         self._told: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
@@ -73,11 +83,13 @@ class StacksScreen(Framed):
         """A line about it, the tree, what there is to say about it."""
         self._head = Static(id="stacks-head")
         self._tree = StackTree(id="stacks")
+        self._source = SourcePane(id="source")
         self._notes = Static(id="stacks-notes")
-        return self.framed(self._head, self._tree, self._notes)
+        return self.framed(self._head, Container(self._tree, self._source, id="stacks-body"), self._notes)
 
     def on_mount(self) -> None:
         """Takes the first stacks."""
+        self._files = SourceFiles(self.console.settings.run_dir, self._run.launcher)
         self._draw()
         self.action_take()
 
@@ -101,7 +113,12 @@ class StacksScreen(Framed):
             self._set_period(0.0)
         else:
             self._trouble = ""
+            first = self._told is None
             self._before, self._told = self._told, told
+            self.files.forget_failures()
+            self._draw()
+            if first:
+                self._tree.cursor = outlier(self._rows(), told["hints"])
         finally:
             self._busy = False
         self._draw()
@@ -131,6 +148,65 @@ class StacksScreen(Framed):
         self.action_take()
 
     # showing them
+
+    @property
+    def files(self) -> SourceFiles:
+        """The source files of this launch."""
+        assert self._files is not None
+        return self._files
+
+    @on(LineList.Moved)
+    def _show_source(self) -> None:
+        self._source.display = self._shows_source
+        if self._shows_source and self._told is not None:
+            self.run_worker(self._read_source, group="source", exclusive=True)  # type: ignore[arg-type]
+
+    async def _read_source(self) -> None:
+        """The line of the call under the cursor, or of the innermost around it that has one."""
+        assert self._told is not None
+        at = place(self._tree.rows, self._tree.cursor)
+        if at is None:
+            self._source.tell("no source line is known here" if self._tree.rows else "")
+            return
+        text = await self.files.read(at, live=self._run.live)
+        self._source.show(text, at.line, standing(self._told["tree"], at.path))
+
+    def action_source(self) -> None:
+        """Shows the source, or leaves the room to the tree."""
+        self._shows_source = not self._shows_source
+        self._show_source()
+
+    def action_beside(self) -> None:
+        """Asks which two, with the likeliest filled in."""
+        if self._told is None:
+            return
+        ranks = frozenset[int]().union(*(members(one["ranks"]) for one in self._told["tree"]))
+        before = self._before is not None
+
+        def told(text: str) -> str:
+            try:
+                wanted = read_wanted(text, ranks, has_before=before)
+            except ValueError as error:
+                return f"!{error}"
+            return "the rank before and now" if wanted.right is None else "two ranks"
+
+        def answered(text: str | None) -> None:
+            if text is not None:
+                self._show_beside(read_wanted(text, ranks, has_before=before))
+
+        value = guess(self._chosen_ranks, ranks, has_before=before)
+        self.app.push_screen(Entry("side by side", told, value=value), answered)
+
+    def _show_beside(self, wanted: Wanted) -> None:
+        assert self._told is not None
+        old = self._before if wanted.right is None else self._told
+        assert old is not None
+        other = wanted.left if wanted.right is None else wanted.right
+        sides = [
+            Side(rank, told["tree"], told["taken_at"][11:19])
+            for rank, told in ((wanted.left, old), (other, self._told))
+        ]
+        self.app.push_screen(BesideScreen(self._run, sides[0], sides[1], self.files, whole=self._whole))
 
     def action_compare(self) -> None:
         """What changed since the time before, or the plain tree."""
@@ -215,6 +291,7 @@ class StacksScreen(Framed):
             notes[7:] = [Content.styled(f"… {len(notes) - 7} more: mesh stacks {self._run.launcher}", "$quiet")]
         self._notes.update(Content("\n").join(notes))
         self._notes.display = bool(notes)
+        self._show_source()
         set_title(self._tree, "stacks" if not self._compares else "stacks, compared with the time before")
         inside = "all calls" if self._whole else "calls inside MPI folded"
         set_subtitle(self._tree, f"{inside} · enter: these ranks")

@@ -31,18 +31,18 @@ class StackTree(LineList):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: list[Row] = []
+        self.rows: list[Row] = []
         self._room = 4  # columns for the ranks
 
     @property
     def row(self) -> Row | None:
         """The row under the cursor."""
-        return self._rows[self.cursor] if self.cursor < len(self._rows) else None
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def show(self, rows: list[Row]) -> None:
         """Shows these."""
         here = self.row
-        self._rows = rows
+        self.rows = rows
         self._room = min(_WIDEST_RANKS, max((len(row.ranks) for row in rows), default=4))
         self.set_keys(list(range(len(rows))))
         if here is not None:
@@ -53,7 +53,7 @@ class StackTree(LineList):
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """Indented call and place; its ranks on the left, how they changed on the right."""
-        row = self._rows[key]
+        row = self.rows[key]
 
         def look(name: str) -> Style:
             return base + self.look(f"stack-tree--{name}")

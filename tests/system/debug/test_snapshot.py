@@ -101,6 +101,40 @@ def test_each_tool_alone(ranks: Begin, monkeypatch: pytest.MonkeyPatch, tool: st
     assert all(processes.alive(pid) and processes.state(pid) in "SR" for _, pid in here)
 
 
+@pytest.mark.parametrize("pie", [True, False])
+def test_lines_come_from_binutils_where_elfutils_has_no_addr2line(
+    ranks: Begin, places: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pie: bool
+) -> None:
+    source = tmp_path / "here.c"
+    source.write_text("#include <unistd.h>\nint wait_here(void) {\n  return pause();\n}\nint main(void) {\n"
+                      "  return wait_here();\n}\n")  # fmt: skip
+    program = str(tmp_path / "here")
+    subprocess.run(["gcc", "-g", "-O0", *([] if pie else ["-no-pie"]), "-o", program, source], check=True)
+    here = ranks(1, program)
+    only(monkeypatch, "addr2line", libdw=True)
+    loop, told = Loop(), []
+    shot = Snapshot(loop, "n0", here, "all", {}, lambda tree, _: told.append(tree))
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    loop.close()
+    reap(here)
+    calls = {call[:3] for _, call, _ in stack_tree.walk(told[0])}
+    assert {("main", "here.c", 6), ("wait_here", "here.c", 3)} <= calls
+    assert shot.sources.path("wait_here", "here.c") == str(source) and not shot.sources.lacks
+
+
+def test_what_is_missing_for_lines_is_said_once_with_its_package(
+    ranks: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    only(monkeypatch, libdw=True)
+    loop, told = Loop(), []
+    shot = Snapshot(loop, "n0", here := ranks(2), "all", {}, lambda tree, _: told.append(tree))
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    loop.close()
+    reap(here)
+    [[text, nodes]] = shot.sources.as_message()["lacks"]
+    assert nodes == ["n0"] and "elfutils (eu-addr2line) or binutils (addr2line)" in text
+
+
 def test_no_tool_at_all(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     here = ranks(2)
     only(monkeypatch)

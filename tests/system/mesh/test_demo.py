@@ -1,19 +1,18 @@
-"""``make demo`` without its make: the picture is whole, the mesh is seen, nothing is left."""
+"""``mesh demo``: the picture is whole, the mesh is seen, nothing is left."""
 
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.support.mesh import BIN
 from tests.support.waiting import patience
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_demo_runs_without_a_terminal_and_leaves_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, ROOT / "demo" / "run.py"],
+        [BIN / "mesh", "demo"],
         env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(100),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -24,6 +23,7 @@ def test_the_demo_runs_without_a_terminal_and_leaves_nothing(tmp_path: Path) -> 
     picture = [line for line in lines if len(line) == 96 and set(line) <= set(" .:-=+*#%@")]
     assert len(picture) == 32 and sum(line.count("@") for line in picture) > 300
     assert "\x1b" not in done.stdout
+    assert re.match(r"A mesh of its own .* About \d+ seconds", " ".join(lines[:2])), "it says what it does and how long"
     assert list(tmp_path.iterdir()) == []
     mark = f"{tmp_path}/".encode()
     left = [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid() and carries(pid, mark)]

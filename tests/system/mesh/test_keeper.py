@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agents.keeper.keeper import SOCKET_S
 from agents.link.client import Client, Unreachable
 from agents.linux import processes
 from agents.wire.errors import AgentError
@@ -200,6 +201,26 @@ def test_a_new_keeper_adopts_what_its_predecessor_left(mesh: Mesh) -> None:
     mesh.down()
     mesh.keepers[1].wait(15)
     assert not [pid for pid in mesh.seen if processes.alive(pid)]
+
+
+def test_a_stopped_daemon_without_a_socket_gets_no_second_beside_it(mesh: Mesh) -> None:
+    """A new keeper adopts its process, however long it stands still; killed, it is replaced by one."""
+    mesh.up()
+    before = mesh.pids()
+    mesh.keepers[0].kill()
+    mesh.keepers[0].wait()
+    os.kill(before["rca"], signal.SIGSTOP)
+    os.unlink(f"{mesh.run}/rca.sock")
+    mesh.start()
+    wait_until(lambda: mesh.pids().get("rca"), "the RCA is adopted", SOCKET_S + 10.0)
+    assert mesh.pids() == before
+    told = next(daemon for daemon in mesh.status()["daemons"] if daemon["name"] == "rca")
+    assert "stopped" in told["reason"]
+    os.kill(before["rca"], signal.SIGCONT)
+    wait_until(lambda: mesh.answers("rca"), "it makes its socket again")
+    assert mesh.pids() == before and "reason" not in mesh.status()["daemons"][1]
+    os.kill(before["rca"], signal.SIGKILL)
+    wait_until(lambda: mesh.pids()["rca"] not in (0, before["rca"]) and mesh.answers("rca"), "it is kept too")
 
 
 def test_two_keepers_of_one_mesh(mesh: Mesh) -> None:

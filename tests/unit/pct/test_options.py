@@ -49,7 +49,7 @@ def test_strace_runs_the_ranks_named_and_no_others(tmp_path: Path, monkeypatch: 
     tool.chmod(0o755)
     monkeypatch.setattr(module, "_STRACE", (str(tool),))
     made = manner({"strace": {"dir": str(tmp_path / "a" / "b"), "options": ["-f"], "ranks": [5, 6]}})
-    file = os.fsencode(tmp_path / "a" / "b" / "rank-5.strace")
+    file = os.fsencode(tmp_path / "a" / "b" / "7.rank-5.strace")
     assert made.command(4, SEGMENT) is None
     assert made.command(5, SEGMENT) == [os.fsencode(tool), b"-f", b"-o", file, b"--", b"/bin/job", b"-x"]
 

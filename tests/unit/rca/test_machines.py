@@ -149,6 +149,16 @@ def test_a_silent_node_is_suspect_then_down_then_up_with_its_next_beat() -> None
     assert machine.tick(1004.0, 5.0, 15.0) == ()
 
 
+def test_time_in_which_the_rca_did_not_run_makes_no_node_silent_nor_heard_of_in_the_future() -> None:
+    machine = node(nodes.State.UP)
+    machine.handle(nodes.Event.BEAT, 118.0)  # read before the gap was noticed
+    machine.forgive(20.0, 120.0)
+    assert machine.tick(124.9, 5.0, 15.0) == ()
+    assert machine.tick(125.0, 5.0, 15.0) == (nodes.Action.TELL_SUSPECT,)
+    machine.handle(nodes.Event.BEAT, 130.0)
+    assert machine.handle(nodes.Event.BEAT, 127.0) == () and machine.heard_at == 130.0
+
+
 def test_a_pct_that_connects_again_at_once_was_never_down() -> None:
     machine = node(nodes.State.UP)
     machine.handle(nodes.Event.LINK_ENDED, 101.0)

@@ -1,7 +1,7 @@
 """One rank of a parallel program: its share of a picture, row by row, on standard output.
 
 Nothing here knows Redmesh: yod tells every rank which one it is by two variables. Run by itself it is the whole
-program. A row comes out as ``row rank shades``, one line each; demo/run.py puts them in place.
+program. A row comes out as ``row rank shades``, one line each; show.py puts them in place.
 """
 
 import os
@@ -10,6 +10,7 @@ import time
 WIDTH, HEIGHT = 96, 32
 LEFT, TOP, SPAN = -2.2, 1.2, 3.2
 SAMPLES, DEPTH = 8, 320  # a character's shade is the mean of SAMPLES² points
+STEPS = 12_800_000  # of `escape` in the whole picture, counted: what the time it takes is estimated from
 SHADES = " .:-=+*#%@"
 
 

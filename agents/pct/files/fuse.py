@@ -1,0 +1,176 @@
+"""The kernel's side of a FUSE file system: requests read from ``/dev/fuse``, and replies to them.
+
+Source: include/uapi/linux/fuse.h, protocol 7.31 (Linux 5.4) or later; native byte order. No libfuse: nodes need none.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List, NamedTuple, Union
+
+    class Attributes(NamedTuple):
+        """As stat(2): times in ns; ``mode`` with the file type."""
+
+        ino: int
+        size: int
+        blocks: int
+        mode: int
+        nlink: int
+        uid: int
+        gid: int
+        dev: int
+        atime: int
+        mtime: int
+        ctime: int
+
+else:
+    from collections import namedtuple
+
+    Attributes = namedtuple("Attributes", "ino size blocks mode nlink uid gid dev atime mtime ctime")
+
+(
+    LOOKUP, FORGET, GETATTR, SETATTR, READLINK, SYMLINK, _, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, OPEN, READ,
+    WRITE, STATFS, RELEASE, _, FSYNC, SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, FLUSH, INIT, OPENDIR, READDIR,
+    RELEASEDIR, FSYNCDIR, GETLK, SETLK, SETLKW, ACCESS, CREATE, INTERRUPT, BMAP, DESTROY, IOCTL, POLL, NOTIFY_REPLY,
+    BATCH_FORGET, FALLOCATE, READDIRPLUS, RENAME2, LSEEK, COPY_FILE_RANGE,
+) = range(1, 48)  # fmt: skip
+
+#: Bits of FATTR_*: what a SETATTR sets.
+SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME, SET_HANDLE = 1, 2, 4, 8, 16, 32, 64
+SET_ATIME_NOW, SET_MTIME_NOW = 128, 256
+#: FOPEN_*: what the kernel is to do with an open file.
+DIRECT_IO, KEEP_CACHE = 1, 2
+GETATTR_HANDLE = 1  # GETATTR names an open file
+#: The most bytes of one read or write.
+LARGEST = 512 << 10
+#: Seconds for which the kernel may use a name or an attribute without asking again; an open asks always.
+VALID_S = 5
+
+_ASYNC_READ, _ATOMIC_TRUNCATE, _BIG_WRITES, _INVALIDATE, _PLUS, _PLUS_AUTO = 1, 8, 32, 1 << 12, 1 << 13, 1 << 14
+_PARALLEL, _MAX_PAGES = 1 << 18, 1 << 22
+_WANTED = _ASYNC_READ | _ATOMIC_TRUNCATE | _BIG_WRITES | _INVALIDATE | _PLUS | _PLUS_AUTO | _PARALLEL | _MAX_PAGES
+_NOTIFY_INODE, _NOTIFY_STORE = 2, 4
+_OLDEST_MINOR = 31
+
+HEADER = struct.Struct("=IIQQIIIi")  # length, operation, unique, inode, uid, gid, pid, padding
+_REPLY = struct.Struct("=IiQ")
+_ATTRIBUTES = struct.Struct("=QQQQQQIIIIIIIIII")
+_ENTRY = struct.Struct("=QQQQII")
+_ATTR_HEAD = struct.Struct("=QII")
+_INIT = struct.Struct("=IIII")
+_INIT_REPLY = struct.Struct("=IIIIHHIIHHII6I")
+_ENTRY_NAME = struct.Struct("=QQII")
+_BLOCK = 4096
+
+OPEN_IN, OPEN_OUT = struct.Struct("=II"), struct.Struct("=QII")
+READ_IN = struct.Struct("=QQIIQII")  # handle, offset, size, flags, lock owner, flags of the file, padding; WRITE too
+HANDLE_IN = struct.Struct("=Q")
+WRITE_OUT = struct.Struct("=II")
+CREATE_IN = struct.Struct("=IIII")  # flags, mode, umask, open flags; then the name
+MKNOD_IN = struct.Struct("=IIII")  # mode, device, umask, padding; then the name
+MKDIR_IN = struct.Struct("=II")  # mode, umask; then the name
+RENAME_IN, RENAME2_IN = struct.Struct("=Q"), struct.Struct("=QII")
+GETATTR_IN = struct.Struct("=IIQ")  # flags, padding, handle
+SETATTR_IN = struct.Struct("=IIQQQQQQIIIIIIII")
+ACCESS_IN = struct.Struct("=II")
+FORGET_IN, FORGET_ONE = struct.Struct("=Q"), struct.Struct("=QQ")
+FALLOCATE_IN = struct.Struct("=QQQII")
+STATFS_OUT = struct.Struct("=QQQQQIIII6I")
+
+
+class FuseDevice:
+    """An open ``/dev/fuse`` that a mount belongs to."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._buffer = bytearray(LARGEST + (64 << 10))
+        self._view = memoryview(self._buffer)
+
+    def next(self) -> "Union[memoryview, None]":
+        """The next request, valid until the next call, or None when none waits. OSError ENODEV: unmounted."""
+        while True:
+            try:
+                count = os.readv(self.fd, [self._buffer])
+            except BlockingIOError:
+                return None
+            except FileNotFoundError:
+                continue  # the request was interrupted before it was read
+            return self._view[:count]
+
+    def reply(self, unique: int, *parts: "Union[bytes, memoryview]") -> None:
+        """Answer request ``unique``."""
+        self._write(_REPLY.pack(_REPLY.size + sum(len(part) for part in parts), 0, unique), *parts)
+
+    def fail(self, unique: int, code: int) -> None:
+        """Answer request ``unique`` with an errno."""
+        self._write(_REPLY.pack(_REPLY.size, -code, unique))
+
+    def forget_attributes(self, inode: int) -> None:
+        """Have the kernel ask for the attributes of ``inode`` before it uses them again."""
+        self._write(_REPLY.pack(_REPLY.size + 24, _NOTIFY_INODE, 0) + struct.pack("=Qqq", inode, -1, 0))
+
+    def store(self, inode: int, content: "Union[bytes, memoryview]") -> None:
+        """Give the kernel what ``inode`` holds, from its beginning. Not while it is open: this waits for reads."""
+        head = struct.pack("=QQII", inode, 0, len(content), 0)
+        self._write(_REPLY.pack(_REPLY.size + len(head) + len(content), _NOTIFY_STORE, 0) + head, content)
+
+    def _write(self, *parts: "Union[bytes, memoryview]") -> None:
+        try:
+            os.writev(self.fd, parts)
+        except OSError:
+            pass  # ENOENT: whoever asked was killed, or the inode is forgotten; ENODEV: unmounted, as next() tells
+
+    def close(self) -> None:
+        """End the mount: whatever still uses it gets ENOTCONN."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def init_reply(body: memoryview) -> bytes:
+    """The reply to INIT. ValueError when the kernel is too old."""
+    major, minor, readahead, flags = _INIT.unpack_from(body)
+    if major != 7 or minor < _OLDEST_MINOR:
+        raise ValueError(f"the kernel's FUSE protocol is {major}.{minor}")
+    return _INIT_REPLY.pack(
+        7, _OLDEST_MINOR, readahead, flags & _WANTED, 32, 24, LARGEST, 1, LARGEST // _BLOCK, 0, 0, 0, *[0] * 6
+    )
+
+
+def attributes(found: Attributes) -> bytes:
+    """``struct fuse_attr``."""
+    times = [divmod(moment, 10**9) for moment in (found.atime, found.mtime, found.ctime)]
+    return _ATTRIBUTES.pack(
+        found.ino, found.size, found.blocks, *[seconds & 0xFFFFFFFFFFFFFFFF for seconds, _ in times],
+        *[part for _, part in times], found.mode, found.nlink, found.uid, found.gid, 0, _BLOCK, 0,
+    )  # fmt: skip
+
+
+def attr_out(found: Attributes) -> bytes:
+    """``struct fuse_attr_out``."""
+    return _ATTR_HEAD.pack(VALID_S, 0, 0) + attributes(found)
+
+
+def entry_out(inode: int, found: Attributes) -> bytes:
+    """``struct fuse_entry_out``."""
+    return _ENTRY.pack(inode, 0, VALID_S, VALID_S, 0, 0) + attributes(found)
+
+
+#: What stands in front of an entry of READDIRPLUS that is no LOOKUP of it.
+NO_ENTRY = bytes(_ENTRY.size + _ATTRIBUTES.size)
+
+
+def directory_entry(ino: int, following: int, mode: int, name: bytes) -> bytes:
+    """``struct fuse_dirent``: ``following`` is the offset of the next one."""
+    head = _ENTRY_NAME.pack(ino, following, len(name), (mode >> 12) & 15)
+    return head + name + bytes(-len(name) % 8)
+
+
+def names(body: "Union[bytes, memoryview]") -> "List[bytes]":
+    """The names, each ended by a zero byte, that a request is about."""
+    return bytes(body).split(b"\0")[:-1]

@@ -1,0 +1,89 @@
+"""Questions about the state objects of a node: the answer there, and how another machine asks for it."""
+
+from __future__ import annotations
+
+import os
+
+from agents.job.changes import wait_for_change
+from agents.job.http_query import Answer, answer, refused
+from agents.link.client import Client
+from agents.wire.address import SCHEME
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import FILE
+from redmesh.state import StateError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Tuple
+
+    from agents.pct.objects.holder import Holder
+
+#: Longest time that a watcher may wait for a change.
+LONGEST_WAIT_S = 60.0
+#: Nodes that are asked for one object, each because the one before said so.
+MOST_HOPS = 5
+_ANSWER_S = 10.0
+
+
+def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str = "", wait_s: float = 0.0) -> Answer:
+    """The answer about an object that is here; 301 with the node and its address where it went, 404 otherwise."""
+    try:
+        path = holder.readable(uuid)
+        if path:
+            if known and wait_s > 0:
+                wait_for_change(path, known, min(wait_s, LONGEST_WAIT_S))
+                path = holder.readable(uuid) or path
+            told = answer(path, what, query, known)
+            if told.status != 404 or holder.readable(uuid):
+                return told
+        entry = holder.entry(uuid)
+    except (StateError, OSError) as error:
+        return refused(404, getattr(error, "message", str(error)), getattr(error, "hint", ""))
+    if entry.forwards:
+        moved = refused(301, f"job {uuid} has moved to {entry.other}", entry.address)
+        where = {"X-Redmesh-Node": entry.other, "X-Redmesh-Counter": str(entry.place.counter)}
+        return Answer(301, {**moved.headers, **where, "Location": entry.address}, moved.body)
+    return refused(404, f"no job {uuid} is on {holder.node}", "mesh job show asks where it is")
+
+
+class Question:
+    """What is asked of an object, wherever it is."""
+
+    __slots__ = ("known", "query", "uuid", "wait_s", "what")
+
+    def __init__(
+        self, uuid: str, what: str = "", query: "Optional[Dict[str, str]]" = None, known: str = "", wait_s: float = 0.0
+    ) -> None:
+        self.uuid, self.what, self.query, self.known, self.wait_s = uuid, what, query or {}, known, wait_s
+
+    def ask(self, address: str) -> Answer:
+        """The answer of the node at ``address``. AgentError."""
+        with Client(address, "object", _ANSWER_S) as client:
+            reply = client.call(
+                {"op": "ask", "uuid": self.uuid, "what": self.what, "query": self.query, "known": self.known,
+                 "wait_s": self.wait_s}, _ANSWER_S + self.wait_s,
+            )  # fmt: skip
+            body, size = b"", int(reply["size"])
+            while len(body) < size:
+                kind, payload = client.receive_frame()
+                if kind != FILE:
+                    raise WireError(f"a frame of kind {kind} where an answer was expected")
+                body += payload
+        return Answer(int(reply["status"]), dict(reply["headers"]), body)
+
+    def follow(self, address: str) -> "Tuple[Answer, str]":
+        """The answer, and the address of the node that gave it: where it has moved to, that node is asked.
+
+        Each node shows a certificate of this mesh in its own name before anything is said to it. AgentError.
+        """
+        for _ in range(MOST_HOPS + 1):
+            told = self.ask(address)
+            if told.status != 301:
+                return told, address
+            there = str(told.headers.get("Location", ""))
+            if not there.startswith(SCHEME) and os.path.dirname(there) != os.path.dirname(address):
+                raise AgentError(f"{address} sends us to {there[:100]!r}, which is no node of this mesh", code="denied")
+            address = there
+        raise AgentError(
+            f"job {self.uuid} has moved {MOST_HOPS} times while it was looked for", "ask again", code="state"
+        )

@@ -1,0 +1,236 @@
+"""The process that serves one connection about state objects: it receives one, sends one, answers about one.
+
+The PCT forks it and stays out of the way of files and their synchronisation. Nothing about objects is in the PCT's
+memory: who is killed here leaves files, which the next one puts in order (agents/pct/objects/holder.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+
+from agents.linux import prctl
+from agents.pct.objects import http, sender
+from agents.pct.objects.answers import ask
+from agents.pct.objects.holder import Holder
+from agents.pct.objects.states import Action, State
+from agents.wire.control import Message, control, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, FILE, Decoder, frame
+from agents.wire.messages import OBJECT, check, check_hello, hello
+from redmesh.state import LIMIT, SUFFIX, StateError, is_uuid, note_arrival
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, List, NoReturn, Optional
+
+    from agents.link.journal import Journal
+    from agents.wire.frames import Frame
+
+#: Seconds without a word after which a connection is given up; that ``move`` waits for the receiver's word.
+STILL_S, MOVE_S = 90.0, 5.0
+_GULP = 256 << 10
+#: Seconds that a courier asks about objects in doubt before it leaves that to another.
+_SETTLE_S = 86400.0
+
+
+def directory_on(state: str, node: str) -> str:
+    """Where the objects of ``node`` are: nodes of one machine share its STATE."""
+    return os.path.join(state, "jobs", node)
+
+
+class Arrival:
+    """The bytes of an object that are coming in."""
+
+    def __init__(self, holder: Holder, message: Message) -> None:
+        self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
+        self.sender, self._left = str(message["sender"]), int(message["size"])
+        if not is_uuid(self.uuid) or not 0 < self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
+            raise AgentError("that is no offer of a state object", code="invalid")
+        os.makedirs(holder.directory, 0o700, exist_ok=True)
+        self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}.part-{os.getpid()}")
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. AgentError for more than were offered; OSError."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise AgentError("more bytes came than were offered", code="invalid")
+        self._digest.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def finish(self, message: Message, node: str) -> None:
+        """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
+        if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
+            raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
+        note_arrival(self.path, self.counter, node)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Forget what has not been kept."""
+        os.close(self._fd)
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+
+
+class Courier:
+    """One connection: ``sock`` is a stream, blocking, whose peer may ask for anything that is in OBJECT."""
+
+    def __init__(self, holder: Holder, sock: Any, log: Journal) -> None:
+        self._holder, self._sock, self._log = holder, sock, log
+        self._decoder = Decoder()
+        self._frames: List[Frame] = []
+        self._arrival: Optional[Arrival] = None
+        self._body = b""  # what follows the reply
+
+    def serve(self) -> None:
+        """Answer until the peer goes. OSError, WireError."""
+        greeted = False
+        try:
+            while (one := self._next()) is not None:
+                kind, payload = one
+                if kind == FILE and self._arrival is not None:
+                    self._arrival.write(payload)
+                elif kind != CONTROL:
+                    raise WireError(f"a frame of kind {kind} where a request was expected")
+                elif greeted:
+                    self._handle(decode(payload))
+                else:
+                    check_hello(decode(payload))
+                    greeted = True
+                    self._sock.sendall(control(hello("pct", self._holder.node)))
+        finally:
+            if self._arrival is not None:
+                self._arrival.close()
+
+    def _next(self) -> "Optional[Frame]":
+        while not self._frames:
+            data = self._sock.recv(_GULP)
+            if not data:
+                return None
+            self._frames = self._decoder.feed(data)
+        return self._frames.pop(0)
+
+    def _handle(self, message: Message) -> None:
+        try:
+            reply = self._DO[check(OBJECT, message)](self, message)
+        except WireError:
+            raise
+        except AgentError as error:
+            reply = {"error": error.as_message()}
+        except StateError as error:
+            reply = {"error": AgentError(error.message, error.hint, code="state").as_message()}
+        except OSError as error:
+            told = f"{self._holder.node}: {error.strerror or error}"
+            reply = {"error": AgentError(told, "check the disk of the node", code="disk").as_message()}
+        if "id" in message:
+            self._sock.sendall(control(dict(reply, re=message["id"])))
+            for at in range(0, len(self._body), _GULP):
+                self._sock.sendall(frame(FILE, self._body[at : at + _GULP]))
+        self._body = b""
+
+    def _offer(self, message: Message) -> Message:
+        if self._arrival is not None:
+            self._arrival.close()
+            self._arrival = None
+        entry = self._holder.entry(str(message["uuid"]))
+        if entry.place.state is State.LIVE:
+            raise AgentError(f"job {entry.uuid} is on {self._holder.node} already", "mesh job show", code="state")
+        self._arrival = Arrival(self._holder, message)
+        return {}
+
+    def _sent(self, message: Message) -> Message:
+        arrival, self._arrival = self._arrival, None
+        if arrival is None:
+            raise AgentError("nothing was offered", code="invalid")
+        try:
+            arrival.finish(message, self._holder.node)
+            action = self._holder.store(arrival.uuid, arrival.counter, arrival.path, arrival.sender)
+        finally:
+            arrival.close()
+        if action not in (Action.KEEP, Action.SAY_ARRIVED):
+            raise AgentError(f"{self._holder.node} knows a later state of job {arrival.uuid}", code="state")
+        return {"confirmed": arrival.counter}
+
+    def _take(self, message: Message) -> Message:
+        uuid, counter = str(message["uuid"]), int(message["counter"])
+        action = self._holder.take(uuid, counter)
+        self._log.write("object", uuid=uuid, counter=counter, what=action.value)
+        if action is Action.NONE:
+            raise AgentError(f"{self._holder.node} holds job {uuid} and cannot take it now", code="state")
+        return {"taken": action in (Action.ADOPT, Action.SAY_TAKEN)}
+
+    def _settled(self, message: Message) -> Message:
+        self._holder.settled(str(message["uuid"]), int(message["counter"]))
+        return {}
+
+    def _move(self, message: Message) -> Message:
+        uuid, node = str(message["uuid"]), str(message["node"])
+        if node == self._holder.node:
+            raise AgentError(f"job {uuid} is on {node} already", code="invalid")
+        moved = sender.move(self._holder, uuid, node, str(message["address"]), patience_s=MOVE_S)
+        self._log.write("object moved", uuid=uuid, to=node, counter=moved.counter, live=moved.live)
+        self._holder.forget_old()
+        return {"counter": moved.counter, "live": moved.live, "paused_s": round(moved.paused_s, 4)}
+
+    def _ask(self, message: Message) -> Message:
+        query = {str(key): str(value) for key, value in message.get("query", {}).items()}
+        told = ask(
+            self._holder, str(message["uuid"]), str(message["what"]), query, str(message.get("known", "")),
+            float(message.get("wait_s", 0.0)),
+        )  # fmt: skip
+        self._body = told.body
+        return {"status": told.status, "headers": told.headers, "size": len(told.body)}
+
+    def _held(self, _message: Message) -> Message:
+        return {"jobs": self._holder.uuids(), "doubtful": self._holder.doubtful()}
+
+    _DO = {
+        "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
+    }  # fmt: skip
+
+
+def settle(holder: Holder, log: Journal) -> None:
+    """Ask about every object in doubt until there is none."""
+    until, pause_s = time.monotonic() + _SETTLE_S, sender.AGAIN_S
+    while doubtful := holder.doubtful():
+        for uuid in doubtful:
+            try:
+                state = sender.ask_again(holder, uuid)
+            except (StateError, OSError) as error:
+                log.write("object in doubt", uuid=uuid, error=str(error))
+                continue
+            if state is not State.DOUBT:
+                log.write("object settled", uuid=uuid, state=state.value)
+        if time.monotonic() > until:
+            return
+        time.sleep(pause_s)  # a process that does nothing else
+        pause_s = min(pause_s * 2, sender.LONGEST_AGAIN_S)
+
+
+def be_courier(holder: Holder, sock: Any, log: Journal, *, known: bool) -> NoReturn:
+    """In a forked process of the PCT: serve one connection, and exit. Who is not ``known`` speaks HTTP."""
+    prctl.set_name(b"redmesh-object")
+    sock.settimeout(STILL_S)
+    try:
+        if known:
+            Courier(holder, sock, log).serve()
+        else:
+            http.serve(holder, sock)
+    except (OSError, AgentError, StateError) as error:
+        log.write("object connection ended", error=getattr(error, "message", None) or str(error))
+    sock.close()
+    os._exit(0)
+
+
+def be_settler(holder: Holder, log: Journal) -> NoReturn:
+    """In a forked process of the PCT: settle, and exit."""
+    prctl.set_name(b"redmesh-object")
+    settle(holder, log)
+    os._exit(0)

@@ -1,0 +1,302 @@
+"""The state objects that one node holds, as files: what agents/pct/objects/states.py decides, made to last.
+
+    UUID.job            live: its owner may open it
+    UUID.job.arrived    whole, waits for the sender's word
+    UUID.job.sent       sent, waits for the receiver's word: nobody can own it
+    UUID.place          the node's state and counter, and where the object went: JSON, replaced whole
+
+Whoever is killed between two steps leaves files that the next one to look puts in order (:meth:`Holder.entry`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+
+from agents.pct.objects.states import Action, Event, Place, State
+from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, open_for_reading, sync_directory
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+#: Seconds for which a node says where an object went, and for which it remembers the counters of objects that are not
+#: here; entries kept at most.
+FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
+#: Seconds for readers of the object to finish before it is sent.
+SEAL_S = 5.0
+_ARRIVED, _SENT, _PLACE = ".arrived", ".sent", ".place"
+_AGAIN_S = 0.02
+
+
+class Entry:
+    """What a node knows of one object. ``other`` and ``address``: the node it went to, or comes from."""
+
+    __slots__ = ("address", "at", "other", "place", "settled", "token", "uuid")
+
+    def __init__(self, uuid: str, told: Dict[str, Any]) -> None:
+        self.uuid = uuid
+        self.place = Place(_STATES.get(str(told.get("state")), State.ABSENT), int(told.get("counter", 0)))
+        self.other, self.address = str(told.get("other", "")), str(told.get("address", ""))
+        self.at, self.settled = float(told.get("at", 0.0)), bool(told.get("settled"))
+        self.token = str(told.get("token", ""))  # the SHA-256 of the object's
+
+    def told(self) -> Dict[str, Any]:
+        """As it stands in the file."""
+        return {
+            "state": self.place.state.value, "counter": self.place.counter, "other": self.other,
+            "address": self.address, "at": self.at, "settled": self.settled, "token": self.token,
+        }  # fmt: skip
+
+    @property
+    def forwards(self) -> bool:
+        """Whether it says where the object is now."""
+        return self.place.state is State.GONE and time.time() - self.at < FORWARD_S
+
+
+_STATES = {one.value: one for one in (State.ABSENT, State.ARRIVED, State.LIVE, State.DOUBT, State.GONE)}
+
+
+class Offer:
+    """An object that is being sent: its owner for that time, so that nobody else changes it."""
+
+    __slots__ = ("address", "counter", "job", "node", "size", "uuid")
+
+    def __init__(self, job: StateObject, node: str, address: str, counter: int) -> None:
+        self.job, self.node, self.address, self.counter = job, node, address, counter
+        self.uuid, self.size = job.uuid, os.stat(job.path).st_size
+
+
+class Holder:
+    """The objects in ``directory``, which are on ``node``."""
+
+    def __init__(self, directory: str, node: str) -> None:
+        self.directory, self.node = directory, node
+
+    def path(self, uuid: str) -> str:
+        """Where the live object is. StateError for what is no UUID."""
+        return job_path(self.directory, uuid)
+
+    def readable(self, uuid: str) -> str:
+        """The file to answer from: the live object, or one whose receiver has not been heard yet. "" when not here."""
+        path = self.path(uuid)
+        return next((one for one in (path, path + _SENT) if os.path.exists(one)), "")
+
+    def uuids(self) -> List[str]:
+        """The objects that are live here, or in doubt."""
+        names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + _SENT))}
+        return sorted(name for name in names if is_uuid(name))
+
+    def doubtful(self) -> List[str]:
+        """Those that stand still until their receiver is heard."""
+        ending = SUFFIX + _SENT
+        return sorted(name[: -len(ending)] for name in self._names() if name.endswith(ending))
+
+    def _names(self) -> List[str]:
+        try:
+            return os.listdir(self.directory)
+        except OSError:
+            return []
+
+    # one object
+
+    def entry(self, uuid: str) -> Entry:
+        """What is known of an object, its files put in order. StateError, OSError."""
+        with _Locked(self, uuid) as entry:
+            return entry
+
+    def offer(self, uuid: str, node: str, address: str, job: Optional[StateObject] = None) -> Offer:
+        """Begin to send a live object: raise its counter, close its log. ``job``: as its owner has it open. StateError.
+
+        Nothing is recorded but in the object: what is killed while it sends has sent nothing. Until :meth:`stop` the
+        caller is its owner.
+        """
+        with _Locked(self, uuid) as entry:
+            if entry.place.state is not State.LIVE:
+                raise StateError(self.why_not(entry), "mesh job show tells where it is")
+            mine = job is None
+            job = job or StateObject(self.path(uuid))
+            try:
+                entry.place.counter = max(entry.place.counter, int(job.meta("counter") or 0))
+                entry.place.handle(Event.MOVE)
+                job.departs(entry.place.counter, self.node, node)
+                until = time.monotonic() + SEAL_S
+                while not job.seal():
+                    if time.monotonic() > until:
+                        raise StateError(f"job {uuid} cannot be sent: somebody reads it without end", "try again")
+                    time.sleep(_AGAIN_S)
+            except BaseException:
+                if mine:
+                    job.close()
+                raise
+            return Offer(job, node, address, entry.place.counter)
+
+    def why_not(self, entry: Entry) -> str:
+        """Why an object cannot be moved from here."""
+        state = entry.place.state
+        if state is State.DOUBT:
+            return f"job {entry.uuid} stands still: {entry.other} has not said yet whether it has the job"
+        if state is State.GONE:
+            return f"job {entry.uuid} has moved to {entry.other}"
+        if state is State.ARRIVED:
+            return f"job {entry.uuid} is on its way to {self.node}"
+        return f"no job {entry.uuid} is on {self.node}"
+
+    def stop(self, offer: Offer) -> None:
+        """The receiver has it whole: put it out of every owner's reach here, for good unless the receiver refuses."""
+        with _Locked(self, offer.uuid) as entry:
+            entry.place = Place(State.OFFERED, max(entry.place.counter, offer.counter))
+            if entry.place.handle(Event.CONFIRMED, offer.counter) is not Action.STOP:
+                raise StateError(f"job {offer.uuid} was moved by somebody else meanwhile", "mesh job show")
+            os.rename(offer.job.path, offer.job.path + _SENT)
+            entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
+            entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
+            self._write(entry)
+        offer.job.close()
+
+    def answered(self, uuid: str, counter: int, event: Event) -> State:
+        """The receiver has answered *take* (TAKEN, REFUSED): where we stand now."""
+        with _Locked(self, uuid) as entry:
+            action, path = entry.place.handle(event, counter), self.path(uuid)
+            if action is Action.FORWARD:
+                entry.at, entry.settled = time.time(), True
+                self._write(entry)
+                _unlink(path + _SENT)
+            elif action is Action.RESUME:
+                self._write(entry)
+                os.rename(path + _SENT, path)
+            return entry.place.state
+
+    def store(self, uuid: str, counter: int, path: str, sender: str) -> Action:
+        """All bytes of an attempt are in the file ``path``, synced: keep it, unless it is too old."""
+        with _Locked(self, uuid) as entry:
+            action, live = entry.place.handle(Event.STORED, counter), self.path(uuid)
+            if action is Action.KEEP:
+                os.rename(path, live + _ARRIVED)
+                entry.other, entry.address, entry.at, entry.settled = sender, "", time.time(), False
+                self._write(entry)
+                _unlink(live + _SENT)  # of an attempt that was taken: a newer one exists
+            return action
+
+    def take(self, uuid: str, counter: int) -> Action:
+        """The sender has stopped for ``counter``: ADOPT or SAY_TAKEN when it is live here or was, else REFUSE."""
+        with _Locked(self, uuid) as entry:
+            action, live = entry.place.handle(Event.TAKE, counter), self.path(uuid)
+            if action is Action.ADOPT:
+                entry.at = time.time()
+                self._write(entry)
+                os.rename(live + _ARRIVED, live)
+            elif action is Action.REFUSE:
+                entry.at = time.time()
+                self._write(entry)
+                for ending in (_ARRIVED, _SENT):
+                    _unlink(live + ending)
+            return action
+
+    def settled(self, uuid: str, counter: int) -> None:
+        """The sender knows that the object is here: what is remembered for its sake need not be."""
+        with _Locked(self, uuid) as entry:
+            if counter <= entry.place.counter:
+                entry.settled = True
+                self._write(entry)
+
+    def forget_old(self) -> None:
+        """Delete entries of objects that are not here any more and that nobody can ask about."""
+        old = []
+        for name in self._names():
+            uuid = name[: -len(_PLACE)]
+            if not name.endswith(_PLACE) or not is_uuid(uuid):
+                continue
+            entry = Entry(uuid, self._read(uuid))
+            if entry.place.state in (State.GONE, State.ABSENT) and entry.settled:
+                old.append((entry.at, name))
+        old.sort()
+        now = time.time()
+        for number, (at, name) in enumerate(old):
+            if now - at > REMEMBER_S or len(old) - number > MOST_ENTRIES:
+                _unlink(os.path.join(self.directory, name))
+
+    # files
+
+    def _read(self, uuid: str) -> Dict[str, Any]:
+        try:
+            with open(os.path.join(self.directory, uuid + _PLACE), encoding="utf-8") as file:
+                told = json.load(file)
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise StateError(
+                f"{self.directory}/{uuid}{_PLACE} cannot be read: it is not JSON", "remove it if the job is here"
+            ) from None
+        return told if isinstance(told, dict) else {}
+
+    def _write(self, entry: Entry) -> None:
+        path = os.path.join(self.directory, entry.uuid + _PLACE)
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(entry.told(), file)
+            file.flush()
+            os.fsync(fd)
+        os.rename(path + ".new", path)
+        sync_directory(self.directory)
+
+    def _ordered(self, uuid: str) -> Entry:
+        """The entry, after what a process that was killed has left undone."""
+        entry, path = Entry(uuid, self._read(uuid)), self.path(uuid)
+        if entry.place.state is State.LIVE:
+            for beside in (_SENT, _ARRIVED):
+                if os.path.exists(path + beside):
+                    os.rename(path + beside, path)
+            if not os.path.exists(path):
+                entry.place.state = State.ABSENT  # it was purged
+        elif entry.place.state in (State.GONE, State.ARRIVED):
+            _unlink(path + _SENT)
+        elif entry.place.state is State.DOUBT and os.path.exists(path):
+            os.rename(path, path + _SENT)  # power was lost between the two names
+        elif entry.place.state is State.ABSENT and os.path.exists(path):
+            entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
+        return entry
+
+
+class _Locked:
+    """One process at a time changes what is known of an object."""
+
+    def __init__(self, holder: Holder, uuid: str) -> None:
+        self._holder, self._uuid = holder, uuid
+
+    def __enter__(self) -> Entry:
+        self._holder.path(self._uuid)  # no UUID, no file
+        try:
+            os.makedirs(self._holder.directory, 0o700, exist_ok=True)
+            path = os.path.join(self._holder.directory, ".moves")
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(f"{self._holder.directory}: {error.strerror}", "check the directory") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            return self._holder._ordered(self._uuid)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _counter(path: str) -> int:
+    db = open_for_reading(path)
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'counter'").fetchone()
+        return int(row[0]) if row else 0
+    finally:
+        db.close()
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,101 @@
+"""HTTP on a node's port, for one connection: reading alone, of objects whose token is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import sqlite3
+
+from agents.job.http_query import Answer, refused
+from agents.pct.objects.answers import LONGEST_WAIT_S, ask
+from agents.wire.address import parse
+from agents.wire.errors import AgentError
+from redmesh.state import StateError, is_uuid, open_for_reading
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple
+
+    from agents.pct.objects.holder import Holder
+
+_LONGEST, _GULP = 8192, 4096
+_REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden"}
+
+
+def serve(holder: Holder, sock: Any) -> None:
+    """Answer requests until the peer goes. OSError."""
+    data = b""
+    while True:
+        while b"\r\n\r\n" not in data:
+            more = sock.recv(_GULP)
+            if not more or len(data) + len(more) > _LONGEST:
+                return
+            data += more
+        head, _, data = data.partition(b"\r\n\r\n")
+        told = answer_request(holder, head)
+        lines = [f"HTTP/1.1 {told.status} {_REASONS.get(told.status, 'Not Found')}"]
+        length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
+        safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+        lines += [f"{name}: {value}" for name, value in {**told.headers, **length, **safe}.items()]
+        sock.sendall("\r\n".join((*lines, "", "")).encode("latin-1", "replace") + told.body)
+
+
+def answer_request(holder: Holder, head: bytes) -> Answer:
+    """The answer to a request, of which ``head`` is all but the empty line."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, _, rest = first.partition(" ")
+    target = rest.partition(" ")[0]
+    if method != "GET" or not target.startswith("/"):
+        return refused(400, "a node answers GET alone", "/job/UUID, and /page, /tasks, /log below it")
+    named = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in named}
+    path, _, text = target.partition("?")
+    query = _query(text)
+    parts = path.strip("/").split("/")
+    if parts[0] != "job" or not 2 <= len(parts) <= 3 or not is_uuid(parts[1]):
+        return refused(404, "there is nothing at this address", "/job/UUID, and /page, /tasks, /log below it")
+    token = query.pop("token", "") or headers.get("authorization", "").partition("Bearer ")[2]
+    if not _may(holder, parts[1], token):
+        return refused(403, "this needs the token of the job", "mesh job show prints the address with it")
+    try:
+        wait_s = min(float(query.pop("wait", "0")), LONGEST_WAIT_S)
+    except ValueError:
+        return refused(400, "wait is a number of seconds", "?wait=25")
+    told = ask(holder, parts[1], parts[2] if len(parts) == 3 else "", query, headers.get("if-none-match", ""), wait_s)
+    return _elsewhere(told, path) if told.status == 301 else told
+
+
+def _query(text: str) -> Dict[str, str]:
+    """``a=1&b=2``; nothing that is asked here needs an escape."""
+    pairs: "Tuple[Tuple[str, str, str], ...]" = tuple(one.partition("=") for one in text.split("&") if one)
+    return {name: value for name, _, value in pairs}
+
+
+def _may(holder: Holder, uuid: str, token: str) -> bool:
+    known = _digest_of(holder, uuid)
+    return bool(known) and hmac.compare_digest(hashlib.sha256(token.encode()).hexdigest(), known)
+
+
+def _digest_of(holder: Holder, uuid: str) -> str:
+    try:
+        path = holder.readable(uuid)
+        if not path:
+            return holder.entry(uuid).token
+        db = open_for_reading(path)
+        try:
+            row = db.execute("SELECT value FROM meta WHERE key = 'token'").fetchone()
+        finally:
+            db.close()
+        return hashlib.sha256(str(row[0]).encode()).hexdigest() if row and row[0] else ""
+    except (StateError, sqlite3.Error, OSError):
+        return ""
+
+
+def _elsewhere(told: Answer, path: str) -> Answer:
+    """The address that a browser opens; without the token, which is for whoever asks to carry."""
+    try:
+        there = parse(told.headers["Location"])
+    except AgentError:  # a node of the same machine, which has no port
+        return refused(404, "the job has moved to a node that has no port", "mesh job show asks it")
+    host = f"[{there.host}]" if ":" in there.host else there.host
+    return Answer(301, {**told.headers, "Location": f"https://{host}:{there.port}{path}"}, told.body)

@@ -1,0 +1,111 @@
+"""The sending side of a move: offers an object to another node, stops, and hears what became of it. Blocking.
+
+It is run by a process of its own on a node (agents/pct/objects/courier.py), and by ``mesh job move`` for objects of the
+login processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+
+from agents.link.client import Client
+from agents.pct.objects.holder import Holder, Offer
+from agents.pct.objects.states import Event, State
+from agents.wire.errors import AgentError
+from agents.wire.frames import FILE, frame
+from redmesh.state import StateError
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from redmesh.state import StateObject
+
+#: Seconds for the other node to answer; between two questions whether it has the object, doubled up to the second.
+ANSWER_S, AGAIN_S, LONGEST_AGAIN_S = 10.0, 0.05, 5.0
+_PIECE = 1 << 20
+#: What a connection about objects says that it is.
+ROLE = "object"
+
+
+class Moved:
+    """What came of a move. ``live``: the object is on the other node; else it stands still, and is asked about."""
+
+    __slots__ = ("counter", "live", "paused_s")
+
+    def __init__(self, counter: int, live: bool, paused_s: float) -> None:
+        self.counter, self.live, self.paused_s = counter, live, paused_s
+
+
+def move(
+    holder: Holder, uuid: str, node: str, address: str, *, job: Optional[StateObject] = None,
+    patience_s: float = ANSWER_S,
+) -> Moved:  # fmt: skip
+    """Move an object to ``node``. StateError, AgentError: it is still live here.
+
+    ``job``: the object as its owner has it open; it is closed when it has gone, or stands still.
+    """
+    began = time.monotonic()
+    offer = holder.offer(uuid, node, address, job)
+    try:
+        with Client(address, ROLE, ANSWER_S) as client:
+            _send(client, holder, offer)
+            holder.stop(offer)
+            state = _take(client, holder, uuid, offer.counter)
+    except BaseException as error:
+        if os.path.exists(offer.job.path):  # nothing was promised: it is live here
+            if job is None:
+                offer.job.close()
+            raise
+        if not isinstance(error, (AgentError, OSError)):
+            raise
+        state = State.DOUBT
+    if state is State.DOUBT:
+        state = ask_until(holder, uuid, began + patience_s)
+    if state is State.LIVE:
+        raise StateError(f"job {uuid} is still on {holder.node}: {node} has not taken it", "try again")
+    return Moved(offer.counter, state is not State.DOUBT, time.monotonic() - began)
+
+
+def _send(client: Client, holder: Holder, offer: Offer) -> None:
+    """Send all bytes; the receiver has them on its disk afterwards. AgentError, OSError."""
+    what = {"uuid": offer.uuid, "counter": offer.counter}
+    client.call({"op": "offer", **what, "size": offer.size, "sender": holder.node})
+    digest = hashlib.sha256()
+    with open(offer.job.path, "rb") as file:
+        while data := file.read(_PIECE):
+            digest.update(data)
+            client.sock.sendall(frame(FILE, data))
+    client.call({"op": "sent", **what, "digest": digest.hexdigest()}, ANSWER_S * 6)
+
+
+def _take(client: Client, holder: Holder, uuid: str, counter: int) -> State:
+    reply = client.call({"op": "take", "uuid": uuid, "counter": counter})
+    state = holder.answered(uuid, counter, Event.TAKEN if reply.get("taken") else Event.REFUSED)
+    client.tell({"op": "settled", "uuid": uuid, "counter": counter})
+    return state
+
+
+def ask_again(holder: Holder, uuid: str) -> State:
+    """Ask the receiver of an object in doubt once more: where we stand then. StateError."""
+    entry = holder.entry(uuid)
+    if entry.place.state is not State.DOUBT:
+        return entry.place.state
+    try:
+        with Client(entry.address, ROLE, ANSWER_S) as client:
+            return _take(client, holder, uuid, entry.place.counter)
+    except (AgentError, OSError):
+        return State.DOUBT
+
+
+def ask_until(holder: Holder, uuid: str, until: float, wait: Callable[[float], None] = time.sleep) -> State:
+    """Ask until the receiver answers, or ``until`` (monotonic) has come."""
+    pause_s = AGAIN_S
+    while True:
+        state = ask_again(holder, uuid)
+        if state is not State.DOUBT or time.monotonic() + pause_s > until:
+            return state
+        wait(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_AGAIN_S)

@@ -1,0 +1,66 @@
+"""``mesh job move``: send a job's object to another node, and tell the tracker."""
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from agents.link.client import Client
+from agents.pct.objects.holder import Holder
+from agents.pct.objects.sender import move as send
+from agents.wire.errors import AgentError
+from console.errors import ConsoleError
+from console.jobs.objects import directory_of
+from console.settings import Settings
+from console.tracker.source import Source, address_of, report, source
+from redmesh.state import StateError
+
+#: Seconds for a node to send an object of any size to another.
+_LONGEST_S = 600.0
+
+
+def move(settings: Settings, options: argparse.Namespace) -> int:
+    """Move a job's object to a node; 1 when the node has not said yet whether it has it."""
+    found = source(settings, options.job, options.at or "")
+    directory, here = os.path.split(os.path.dirname(os.path.abspath(found.path))) if found.path else ("", "")
+    if directory == os.path.abspath(directory_of(settings.state_dir)):  # of a node of this host, whose PCT sends it
+        found = Source(found.uuid, address=address_of(settings, here))
+    if not found.path:
+        found.job()  # follows it to where it is
+    address = address_of(settings, options.node)
+    if found.node == options.node:
+        raise ConsoleError(f"job {found.uuid} is on {options.node} already", "mesh job show", exit_status=1)
+    try:
+        told = _sent(settings, found, options.node, address)
+    except (AgentError, StateError) as error:
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    if not told["live"]:
+        print(
+            f"mesh: job {found.uuid} stands still: {options.node} has not said yet whether it has the job. Nobody"
+            f" changes it until then; it is asked again and again",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        report(settings, found.uuid, found.node or settings.login, options.node, told["counter"])
+    except (AgentError, ConsoleError) as error:
+        print(
+            f"mesh: job {found.uuid} is on {options.node}, but the tracker does not know it yet: {error.message}"
+            f" (mesh job show {found.uuid} tells it, within 10 minutes)",
+            file=sys.stderr,
+        )
+    print(f"job {found.uuid} is on {options.node} (move {told['counter']}, {told['paused_s']:.3f} s)")
+    return 0
+
+
+def _sent(settings: Settings, found: Source, node: str, address: str) -> dict[str, Any]:
+    if not found.path:
+        with Client(found.address, "object", _LONGEST_S) as client:
+            return client.call({"op": "move", "uuid": found.uuid, "node": node, "address": address})
+    holder = Holder(directory_of(settings.state_dir), settings.login)
+    if holder.path(found.uuid) != found.path:
+        raise ConsoleError(
+            f"{found.path} is not an object of this mesh's login processor", "name the job by its UUID", exit_status=1
+        )
+    moved = send(holder, found.uuid, node, address)
+    return {"counter": moved.counter, "live": moved.live, "paused_s": moved.paused_s}

@@ -1,0 +1,1 @@
+"""Jobs wherever they are: found by the tracker, asked of the node that holds the object."""

@@ -1,0 +1,186 @@
+"""A job's object wherever it is: on this host, on the node that the tracker names, or where that node says it went."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+from agents.job.changes import wait_for_change
+from agents.job.http_query import Answer, answer
+from agents.link import trust
+from agents.link.client import Client
+from agents.pct.objects.answers import Question
+from agents.pct.objects.holder import Holder
+from agents.wire.address import SCHEME
+from agents.wire.errors import AgentError
+from console.deploy.mesh.cpas import ask_cpa
+from console.errors import ConsoleError
+from console.jobs.objects import directory_of, find
+from console.settings import Settings
+from db.errors import StoreError
+from db.views.viewer import open_viewer
+from redmesh import state
+from redmesh.state import SUFFIX, is_uuid
+
+_WAIT_S = 25.0
+
+
+class Source:
+    """Where an object is read: ``path`` on this host, or ``address`` of the node that holds it."""
+
+    def __init__(self, uuid: str, path: str = "", address: str = "") -> None:
+        self.uuid, self.path, self.address = uuid, path, address
+        self.etag = ""
+
+    @property
+    def node(self) -> str:
+        """The node that holds it; "" for this host."""
+        return self.address.rpartition("/")[2].removesuffix(".sock")
+
+    def job(self, *, wait: bool = False) -> dict[str, Any] | None:
+        """What the object says of the job; None when ``wait`` and nothing has changed since the last call."""
+        told = self._ask("", {}, wait=wait)
+        return None if told is None else {**told, "path": self.path or f"{state.SCHEME}{self.node}/{self.uuid}"}
+
+    def rows(self, what: str, **query: str) -> list[dict[str, Any]]:
+        """All rows of ``tasks``, ``log`` or ``transitions``."""
+        found: list[dict[str, Any]] = []
+        key = "last" if what == "tasks" else "id"
+        while True:
+            told = self._ask(what, {**query, "after": str(found[-1][key] if found else -1)})
+            if not told or not told[what]:
+                return found
+            found += told[what]
+
+    def _ask(self, what: str, query: dict[str, str], *, wait: bool = False) -> dict[str, Any] | None:
+        known = self.etag if wait else ""
+        try:
+            told = self._answer(what, query, known)
+        except AgentError as error:
+            raise ConsoleError(error.message, error.hint or "mesh job show --at NODE asks another node") from None
+        if told.status == 304:
+            return None
+        content: dict[str, Any] = json.loads(told.body)
+        if told.status != 200:
+            raise ConsoleError(str(content.get("error")), str(content.get("hint", "")))
+        if wait:
+            self.etag = told.headers.get("ETag", "")
+        return content
+
+    def _answer(self, what: str, query: dict[str, str], known: str) -> Answer:
+        if self.path:
+            if known:
+                wait_for_change(self.path, known, _WAIT_S)
+            if os.path.exists(self.path):
+                return answer(self.path, what, query, known)
+            raise ConsoleError(f"job {self.uuid} is not on this host any more", "mesh job show finds it")
+        question = Question(self.uuid, what, query, known, _WAIT_S if known else 0.0)
+        told, self.address = question.follow(self.address)
+        return told
+
+
+def source(settings: Settings, text: str, at: str = "") -> Source:
+    """The object that ``text`` names: on this host, or ``at`` that node, or where the tracker has it. ConsoleError."""
+    if at:
+        return _on(settings, text, at)
+    try:
+        path = find(settings, text)
+        return Source(os.path.basename(path).removesuffix(SUFFIX), path)
+    except ConsoleError as error:
+        uuid = _moved_from_here(settings, text) or text
+        if not is_uuid(uuid):
+            raise ConsoleError(error.message, f"{error.hint}; a job elsewhere is named by its whole UUID") from None
+    return _tracked(settings, uuid)
+
+
+def _moved_from_here(settings: Settings, text: str) -> str:
+    """The UUID that ``text`` begins, of a job that was sent away from this host."""
+    try:
+        names = os.listdir(directory_of(settings.state_dir))
+    except OSError:
+        return ""
+    found = {name.removesuffix(".place") for name in names if name.endswith(".place") and name.startswith(text)}
+    return found.pop() if len(found) == 1 and len(text) >= 4 else ""
+
+
+def _tracked(settings: Settings, uuid: str) -> Source:
+    entry = Holder(directory_of(settings.state_dir), settings.login).entry(uuid)
+    try:
+        told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+    except (AgentError, ConsoleError):
+        if not entry.address:
+            raise
+        _trusted(settings, entry.address)
+        return Source(uuid, address=entry.address)  # where it went from here: that node knows more
+    node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
+    found = Source(uuid, address=address_of(settings, node))
+    found.job()
+    if found.node != node:
+        _mend(settings, found, node)
+    return found
+
+
+def _mend(settings: Settings, found: Source, tracked: str) -> None:
+    """Tell the tracker of a move whose report was lost; a report that is late changes nothing."""
+    job = found.job() or {}
+    with contextlib.suppress(AgentError, ConsoleError):
+        report(settings, found.uuid, tracked, found.node, int(job.get("counter", 0)))
+
+
+def _on(settings: Settings, text: str, at: str) -> Source:
+    address = address_of(settings, at)
+    try:
+        with Client(address, "object") as client:
+            held = [str(one) for one in client.call({"op": "held"})["jobs"]]
+    except AgentError as error:
+        raise ConsoleError(error.message, error.hint or "mesh status") from None
+    found = [uuid for uuid in held if uuid.startswith(text)]
+    if len(found) != 1 and not is_uuid(text):
+        raise ConsoleError(f"{len(found)} jobs on {at} begin with {text[:60]!r}", "give the whole UUID")
+    return Source(found[0] if len(found) == 1 else text, address=address)
+
+
+def address_of(settings: Settings, node: str) -> str:
+    """Where a node's PCT is reached: as the database has it, or had it when it answered last. ConsoleError.
+
+    ``node`` may be an address itself: ``tls://HOST:PORT/NODE``.
+    """
+    if node.startswith(SCHEME):
+        _trusted(settings, node)
+        return node
+    kept = os.path.join(directory_of(settings.state_dir), ".nodes")
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            known = {one.name: one.address for one in viewer.read().nodes if one.address}
+        with contextlib.suppress(OSError):
+            with open(kept + ".new", "w", encoding="utf-8") as file:
+                json.dump(known, file)
+            os.replace(kept + ".new", kept)
+    except StoreError:
+        try:
+            with open(kept, encoding="utf-8") as file:
+                known = json.load(file)
+        except (OSError, ValueError):
+            known = {}
+    address = str(known.get(node, ""))
+    if not address:
+        raise ConsoleError(f"no address of node {node!r} is known", "mesh status lists the nodes; tls://HOST:PORT/NODE")
+    _trusted(settings, address)
+    return address
+
+
+def _trusted(settings: Settings, address: str) -> None:
+    if address.startswith(SCHEME):
+        trust.use_login(settings.mesh, settings.state_dir)
+
+
+def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:
+    """Tell the tracker that the object is on ``receiver`` now; whether that was news. ConsoleError, AgentError."""
+    uid = os.geteuid()
+    told = ask_cpa(settings, {"op": "state_register", "uuid": uuid, "node": receiver, "uid": uid})
+    if not told["news"]:
+        message = {"op": "state_moved", "uuid": uuid, "sender": sender, "receiver": receiver, "counter": counter}
+        told = ask_cpa(settings, {**message, "uid": uid})
+    return bool(told["news"])

@@ -1,0 +1,80 @@
+"""Launches that begin, end and crash, as events beside those of the database. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from console.tui.format import elapsed, several
+from console.tui.model.machine import Event, Launcher
+from redmesh.text import counted
+
+_SIGNALLED = 128  # a shell's exit status of what a signal ended
+_KEPT = 500
+
+
+class News:
+    """What has been told of which launcher. Its events have numbers below zero, for the database's have others."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._begun: set[int] = set()
+        self._ended: set[int] = set()
+
+    def begun(self, launchers: Iterable[Launcher]) -> list[Event]:
+        """An event for each that runs and was not told of before."""
+        fresh = [row for row in launchers if row.started_at is not None and row.id not in self._begun | self._ended]
+        self._begun.update(row.id for row in fresh)
+        return [self._event(row.started_at or 0.0, "launch_began", row, f"{row.user}: {_size(row)}") for row in fresh]
+
+    def ended(self, launchers: Iterable[Launcher]) -> list[tuple[Launcher, Event]]:
+        """An event for each that has ended and was not told of before, the first one first."""
+        fresh = [row for row in launchers if row.ended_at is not None and row.id not in self._ended]
+        self._ended.update(row.id for row in fresh)
+        self._begun.difference_update(row.id for row in fresh)
+        return [
+            (row, self._event(row.ended_at or 0.0, "launch_failed" if failed(row) else "launch_ended", row, how(row)))
+            for row in sorted(fresh, key=lambda row: (row.ended_at or 0.0, row.id))
+        ]
+
+    def _event(self, at: float, kind: str, row: Launcher, told: str) -> Event:
+        number = -2 * row.id - (kind != "launch_began")
+        event = Event(number, at, kind, "", row.id, row.partition, told)
+        self.events = [*self.events, event][-_KEPT:]
+        return event
+
+
+def failed(row: Launcher) -> bool:
+    """Whether it ended otherwise than well."""
+    return row.exit_status != 0
+
+
+def name(row: Launcher) -> str:
+    """Its program without the path."""
+    return os.path.basename(row.command.split(" ", 1)[0]) or f"launcher {row.id}"
+
+
+def how(row: Launcher) -> str:
+    """``heat: exit 3 after 2 min``."""
+    status = row.exit_status
+    if status is None:
+        what = "ended, nobody knows how"
+    elif status > _SIGNALLED:
+        what = f"exit {status} (signal {status - _SIGNALLED})"
+    else:
+        what = f"exit {status}"
+    took = f" after {elapsed((row.ended_at or 0.0) - row.started_at)}" if row.started_at else ""
+    why = f": {row.reason}" if row.reason and row.reason not in ("ended", "exited") else ""
+    return f"{name(row)}: {what}{took}{why}"
+
+
+def note(rows: list[Launcher]) -> str:
+    """A few by name; of more how many, and how many failed."""
+    if len(rows) <= 3:
+        return "\n".join(f"launcher {row.id}, {how(row)}" for row in rows)
+    bad = sum(map(failed, rows))
+    return f"{counted(len(rows), 'launch', 'launches')} ended" + (f", {bad} failed" if bad else "")
+
+
+def _size(row: Launcher) -> str:
+    return f"{name(row)} on {several(row.size, 'processor')}"

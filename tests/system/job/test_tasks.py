@@ -1,0 +1,125 @@
+"""Jobs of tasks through the real commands: submit, queue, wait, cancel, hold, retry; and what survives kill -9."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+
+def submit(mesh: PrivateMesh, *words: str) -> str:
+    return mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+
+
+def sql(mesh: PrivateMesh, job: str, query: str) -> list[dict[str, Any]]:
+    done = mesh.run("mesh", "job", "sql", "--json", job, query, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def row(mesh: PrivateMesh, job: str) -> dict[str, Any]:
+    return next(one for one in mesh.json("mesh", "queue", "--all") if one["uuid"] == job)
+
+
+def workers(mesh: PrivateMesh) -> list[int]:
+    return [pid for pid, command in mesh.processes().items() if command.rstrip().endswith("/yodwork")]
+
+
+def ran(mesh: PrivateMesh, name: str = "ran") -> list[int]:
+    path = Path(mesh.work / name)
+    return sorted(map(int, path.read_text().split())) if path.exists() else []
+
+
+def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh) -> None:
+    script = "echo task {} of $REDMESH_JOB try $REDMESH_TASK_ATTEMPT $GIVEN; test {} != 3 || exit 7"
+    done = yods.run(
+        "mesh", "submit", "--array", "1-20", "--retries", "1", "--time", "2s", "--env", "GIVEN=x", "--wait", "--",
+        "sh", "-c", script + "; test {} != 4 || sleep 60",
+    )  # fmt: skip
+    job = done.stdout.strip()
+    assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
+    assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
+        {"first": 3, "attempt": 2, "exit": 7},
+        {"first": 4, "attempt": 2, "exit": 124},
+    ]
+    assert sql(yods, job, "SELECT lines FROM task WHERE first = 9") == [{"lines": f"task 9 of {job} try 1 x\n"}]
+    assert sql(yods, job, "SELECT count(*) AS n FROM resource WHERE freed_at IS NULL") == [{"n": 0}]
+    assert row(yods, job)["state"] == "failed" and not yods.json("mesh", "queue")
+
+
+def test_lines_of_a_file_are_inputs_or_shell_commands_and_output_goes_to_files(yods: PrivateMesh) -> None:
+    (yods.work / "list").write_text("a b\n\nc/d\n")
+    (yods.work / "out").mkdir(exist_ok=True)
+    submit(yods, "--tasks", "list", "--output", "out/{}.txt", "--wait", "--", "printf", "<%s>")
+    assert {path.name: path.read_text() for path in (yods.work / "out").iterdir()} == {
+        "a b.txt": "<a b>",
+        "c_d.txt": "<c/d>",
+    }
+    (yods.work / "list").write_text("echo one\ncat && exit 5\n")
+    (yods.work / "in").write_text("given")
+    done = yods.run("mesh", "submit", "--tasks", "list", "--stdin", "in", "--wait", "--json")
+    job = json.loads(done.stdout)["uuid"]
+    assert done.returncode == 1
+    assert [(one["exit"], one["lines"]) for one in sql(yods, job, "SELECT exit, lines FROM task")] == [
+        (0, "one\n"),
+        (5, "given"),
+    ]
+
+
+def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yods: PrivateMesh) -> None:
+    held = submit(yods, "--hold", "--name", "first", "--", "test", "-e", "there")
+    after = submit(yods, "--after", held[:8], "--", "true")
+    either = submit(yods, "--after", f"{held}:any", "--", "true")
+    assert [(one["state"], one["owner"]) for one in yods.json("mesh", "queue")] == [
+        ("held", ""),
+        (f"after {held[:8]}", ""),
+        (f"after {held[:8]}", ""),
+    ]
+    yods.run("mesh", "release", held, check=True)
+    assert yods.run("mesh", "wait", held).returncode == 1
+    assert yods.run("mesh", "wait", after).returncode == 1
+    assert sql(yods, after, "SELECT value FROM meta WHERE key = 'why'") == [
+        {"value": f"job {held[:8]} before it ended: failed"}
+    ]
+    yods.run("mesh", "wait", either, check=True)
+    (yods.work / "there").touch()
+    yods.run("mesh", "retry", held, after, check=True)
+    yods.run("mesh", "wait", held, check=True)
+    long = submit(yods, "--array", "1-100", "--limit", "2", "--", "sleep", "1000")
+    wait_until(lambda: len(workers(yods)) == 2, "two workers run")
+    wait_until(lambda: row(yods, long)["state"] == "running", "the job runs")
+    assert yods.run("mesh", "down").returncode == 1  # it would interrupt the job
+    yods.run("mesh", "cancel", long, check=True)
+    assert yods.run("mesh", "wait", long).returncode == 130
+    assert sql(yods, long, "SELECT DISTINCT state FROM task") == [{"state": "cancelled"}]
+    wait_until(lambda: not workers(yods), "the workers have exited")
+    assert yods.run("mesh", "cancel", long).returncode == 1
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_only_its_task_runs_twice(yods: PrivateMesh) -> None:
+    job = submit(yods, "--array", "1-12", "--", "sh", "-c", "sleep 0.5; echo {} >> ran")
+    wait_until(lambda: len(ran(yods)) > 2, "some tasks have ended")
+    os.kill(workers(yods)[0], signal.SIGKILL)
+    yods.kill("n1")  # a PCT: another adopts what runs
+    yods.run("mesh", "wait", job, check=True)
+    twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
+    assert sql(yods, job, "SELECT DISTINCT state FROM task") == [{"state": "done"}] and twice
+    assert set(ran(yods)) == set(range(1, 13))
+    assert len(ran(yods)) <= 12 + len(twice)
+
+
+def test_an_owner_that_is_killed_has_a_successor_that_goes_on(yods: PrivateMesh) -> None:
+    job = submit(yods, "--array", "1-30%3", "--", "sh", "-c", "sleep 0.5; echo {} >> owned")
+    wait_until(lambda: len(ran(yods, "owned")) > 2, "some tasks have ended")
+    os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    assert yods.run("mesh", "job", "resume", check=True).stdout.strip() == job
+    yods.run("mesh", "wait", job, check=True)
+    twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
+    assert set(ran(yods, "owned")) == set(range(1, 31))
+    assert len(ran(yods, "owned")) <= 30 + len(twice)

@@ -1,0 +1,98 @@
+"""``mesh job move`` and reading a job elsewhere, on a mesh whose nodes are reached by TLS alone."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPSConnection
+from pathlib import Path
+
+import pytest
+
+from redmesh.state import StateObject
+from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.waiting import patience
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[TlsMesh]:
+    with while_up(TlsMesh(3, 3)) as made:
+        yield made
+
+
+@pytest.fixture
+def job(mesh: TlsMesh) -> str:
+    """The UUID of a launch that has ended, on the login processor."""
+    mesh.run("yod", "-state", "-keep", "-sz", "1", "sh", "-c", "yodstate set answer 42; yodstate log done", check=True)
+    return str(mesh.json("mesh", "job", "list")[-1]["uuid"])
+
+
+def path_on(mesh: TlsMesh, node: str, uuid: str) -> Path:
+    """Where a node's object is."""
+    return mesh.home / "state" / "redmesh" / "jobs" / node / f"{uuid}.job"
+
+
+def address_of(mesh: TlsMesh, node: str) -> str:
+    """Where a node is reached, as the commands before have kept it."""
+    return str(json.loads((mesh.home / "state" / "redmesh" / "jobs" / ".nodes").read_text())[node])
+
+
+def get(mesh: TlsMesh, node: str, path: str, token: str) -> tuple[int, str | None, bytes]:
+    """Status, Location and body of an answer on a node's port."""
+    host, _, port = address_of(mesh, node).removeprefix("tls://").partition("/")[0].rpartition(":")
+    context = ssl.create_default_context(cafile=str(mesh.home / "state" / "redmesh" / "run" / "ca.pem"))
+    context.check_hostname = False  # its certificate names the node, by a URI
+    connection = HTTPSConnection(host, int(port), timeout=patience(20.0), context=context)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        reply = connection.getresponse()
+        return reply.status, reply.getheader("Location"), reply.read()
+    finally:
+        connection.close()
+
+
+def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, job: str) -> None:
+    for number, node in enumerate(("n0", "n1", "n2"), 1):
+        moved = mesh.run("mesh", "job", "move", job, node, check=True)
+        assert f"is on {node} (move {number}," in moved.stdout
+        assert path_on(mesh, node, job).exists()
+    again = mesh.run("mesh", "job", "move", job, "n2")
+    assert again.returncode == 1 and "is on n2 already" in again.stderr
+    # the nodes of this mesh share its machine: without that look the tracker's answer is what is used
+    hidden = path_on(mesh, "n2", job)
+    shown = json.loads(mesh.run("mesh", "job", "show", job, "--at", "n0", "--json", check=True).stdout)
+    assert (shown["values"], shown["counter"], shown["host"]) == ({"answer": "42"}, 3, "n2")
+    assert shown["path"] == f"redmesh://n2/{job}" and "token" not in shown
+    missing = mesh.run("mesh", "job", "show", job.replace(job[0], "0" if job[0] != "0" else "1", 1), "--at", "n0")
+    assert missing.returncode == 125 and "is on n0" in missing.stderr
+    # over HTTPS: 301 without the token's being carried along, the object where it is, nothing for who has no token
+    token = StateObject(str(hidden))
+    try:
+        secret = str(token.meta("token"))
+    finally:
+        token.close()
+    status, location, body = get(mesh, "n1", f"/job/{job}/log", secret)
+    assert status == 301 and location is not None and secret not in location + body.decode()
+    assert get(mesh, "n2", f"/job/{job}/log", secret)[0] == 200
+    assert get(mesh, "n2", f"/job/{job}/log", "x" * 48)[0] == 403
+    assert get(mesh, "n2", f"/job/{job}?wait=x", secret)[0] == 400
+
+
+def test_watch_wakes_when_the_owner_commits(mesh: TlsMesh, job: str) -> None:
+    mesh.run("mesh", "job", "move", job, "n0", check=True)
+    owner = StateObject(str(path_on(mesh, "n0", job)))
+    try:
+        owner.set_state("running")
+        owner.commit()
+        watch = mesh.start("mesh", "job", "watch", job, "--at", "n0", stdout=subprocess.PIPE, text=True)
+        assert "running" in watch.stdout.readline()
+        owner.progress(0.5)
+        owner.commit()
+        assert "50%" in watch.stdout.readline()
+        owner.finish("done")
+        assert "done" in watch.stdout.readline()
+        assert watch.wait() == 0
+    finally:
+        owner.close()

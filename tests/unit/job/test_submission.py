@@ -1,0 +1,38 @@
+"""What an array is, and when a job may begin that waits for another."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.job.dependencies import Unmet, unmet
+from console.errors import UsageError
+from console.jobs.submission import parse_array
+from redmesh.state import CANCELLED, DONE, RUNNING, StateObject, job_path, new_uuid
+
+
+def test_an_array_is_ranges_and_a_limit() -> None:
+    assert parse_array("1-10000%64") == ([(1, 10000)], 64)
+    assert parse_array("7,1-3,10-14:2") == ([(1, 3), (7, 7), (10, 10), (12, 12), (14, 14)], 0)
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-3,2", "1-3%", "1-3%0", "1-3:0", "-1", "1%x"])
+def test_what_is_no_array_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--array"):
+        parse_array(text)
+
+
+def test_a_job_begins_when_the_one_before_it_has_ended_as_it_wants(tmp_path: Path) -> None:
+    uuid = new_uuid()
+    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid})
+    job.set_state(RUNNING)
+    job.commit()
+    assert unmet(str(tmp_path), [[uuid, "ok"]]) == [uuid]
+    job.finish(CANCELLED)
+    assert unmet(str(tmp_path), [[uuid, "any"]]) == []
+    with pytest.raises(Unmet, match="cancelled"):
+        unmet(str(tmp_path), [[uuid, "ok"]])
+    job.finish(DONE)
+    assert unmet(str(tmp_path), [[uuid, "ok"]]) == []
+    job.close()
+    with pytest.raises(Unmet, match="cannot be read"):
+        unmet(str(tmp_path), [[new_uuid(), "ok"]])

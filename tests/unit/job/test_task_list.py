@@ -1,0 +1,123 @@
+"""The list of a job's tasks against a plain model: whatever happens, in whatever order."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from agents.job.task_list import MOST_LOST, TRANSITIONS, Event, TaskList
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
+
+WORKERS = st.integers(1, 3)
+
+
+class Tasks(RuleBasedStateMachine):
+    """Every task is in one state; each attempt has one result; what is counted is what there is."""
+
+    @initialize(count=st.integers(1, 12), retries=st.integers(0, 2), max_fails=st.one_of(st.none(), st.integers(0, 3)))
+    def begin(self, count: int, retries: int, max_fails: int | None) -> None:
+        self.tasks = TaskList(retries, max_fails)
+        self.tasks.add(1, count)
+        self.retries = retries
+        self.states = dict.fromkeys(range(1, count + 1), WAITING)
+        self.running: dict[int, tuple[int, int]] = {}
+        self.attempts = dict.fromkeys(self.states, 0)
+        self.failures = dict.fromkeys(self.states, 0)
+        self.losses = dict.fromkeys(self.states, 0)
+
+    @rule(worker=WORKERS, count=st.integers(1, 5))
+    def hand_out(self, worker: int, count: int) -> None:
+        waiting = sorted(number for number, state in self.states.items() if state == WAITING)
+        given = self.tasks.hand_out(worker, count)
+        expected = waiting[:count] if self.tasks.open else []
+        assert [number for number, _ in given] == expected
+        for number, attempt in given:
+            assert attempt == self.attempts[number] + 1
+            self.states[number], self.attempts[number], self.running[number] = RUNNING, attempt, (worker, attempt)
+
+    @rule(data=st.data(), failed=st.booleans(), late=st.booleans())
+    def end(self, data: st.DataObject, failed: bool, late: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.states)))
+        worker, attempt = self.running.get(number, (1, 1))
+        change = self.tasks.end(worker, number, attempt + late, failed=failed)
+        if number not in self.running or late:
+            assert change is None  # a late result changes nothing
+            return
+        assert change is not None
+        self.failures[number] += failed
+        again = failed and self.failures[number] <= self.retries and not self.tasks.cancelled
+        assert change.state == (WAITING if again else FAILED if failed else DONE)
+        del self.running[number]
+        self.states[number] = change.state
+        why = self.tasks.too_many_failed()
+        if why:
+            self.cancel(why)
+
+    @rule(worker=WORKERS)
+    def lose(self, worker: int) -> None:
+        had = sorted(number for number, (of, _) in self.running.items() if of == worker)
+        changes = self.tasks.lose(worker, "lost")
+        assert [change.number for change in changes] == had
+        for change in changes:
+            self.losses[change.number] += 1
+            if not self.tasks.cancelled:
+                assert change.state == (FAILED if self.losses[change.number] >= MOST_LOST else WAITING)
+            del self.running[change.number]
+            self.states[change.number] = change.state
+
+    @rule()
+    def hold(self) -> None:
+        self.tasks.held = not self.tasks.held
+
+    @rule(reason=st.just("cancelled"))
+    def cancel(self, reason: str) -> None:
+        for first, last in self.tasks.cancel(reason):
+            for number in range(first, last + 1):
+                assert self.states[number] == WAITING
+                self.states[number] = CANCELLED
+        for number, (worker, attempt) in list(self.running.items()):
+            change = self.tasks.killed(worker, number, attempt)
+            assert change is not None
+            self.states[number] = change.state
+            del self.running[number]
+        assert self.tasks.finished
+
+    @rule()
+    def again(self) -> None:
+        for number, state in self.states.items():
+            if state in (FAILED, CANCELLED):
+                self.tasks.again(state, number, number, self.attempts[number])
+                self.states[number], self.failures[number], self.losses[number] = WAITING, 0, 0
+
+    @invariant()
+    def counts_are_true(self) -> None:
+        for state, count in self.tasks.counts.items():
+            assert count == sum(1 for one in self.states.values() if one == state)
+        assert self.tasks.running == len(self.running)
+        assert self.tasks.finished == (not self.running and WAITING not in self.states.values())
+
+
+TestTasks = Tasks.TestCase
+TestTasks.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_only_tasks_that_wait_or_run_can_end_and_only_ended_ones_begin_again() -> None:
+    assert {event for state, event in TRANSITIONS if state == DONE} == set()
+    assert {state for state, event in TRANSITIONS if event is Event.AGAIN} == {FAILED, CANCELLED}
+    assert all(state in (WAITING, RUNNING) for state, event in TRANSITIONS if event is not Event.AGAIN)
+
+
+def test_a_million_tasks_are_one_range_until_they_are_handed_out() -> None:
+    tasks = TaskList()
+    tasks.add(1, 1_000_000)
+    assert tasks.hand_out("w", 3) == [(1, 1), (2, 1), (3, 1)]
+    assert tasks.waiting == 999_997 and len(tasks._waiting) == 1
+
+
+def test_the_verdict_says_why() -> None:
+    tasks = TaskList(max_fails=0)
+    tasks.add(1, 3)
+    tasks.hand_out("w", 1)
+    tasks.end("w", 1, 1, failed=True)
+    assert tasks.too_many_failed() == "1 tasks failed, 0 may (--max-fails)"
+    assert tasks.cancel(tasks.too_many_failed(), fails=True) == [(2, 3)]
+    assert tasks.verdict() == (FAILED, "1 tasks failed, 0 may (--max-fails)")

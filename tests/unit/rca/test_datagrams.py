@@ -1,0 +1,53 @@
+"""Beats of nodes on other machines, from a real socket."""
+
+import socket
+import time
+from pathlib import Path
+
+from agents.link.journal import Journal
+from agents.link.loop import Loop
+from agents.rca.config import Config
+from agents.rca.datagrams import RemoteNode, RemoteNodes
+from agents.rca.nodes import Event
+from agents.wire import heartbeat, keys
+from tests.support.waiting import wait_until
+
+MASTER = b"m" * 32
+
+
+def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: Path) -> None:
+    """An RCA that was stopped reads old beats, also of nodes that another RCA hears by then."""
+    (tmp_path / "beat.key").write_bytes(keys.as_file([MASTER]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = Config(
+        run=str(tmp_path), state=str(tmp_path), login="h0", boot_id="b1", cpas=1, nodes=(), suspect_s=5.0, down_s=15.0,
+        silent_s=10.0, register_again_s=5.0, failed_s=30.0, listen=f"127.0.0.1:{port}", trust=str(tmp_path),
+        hosts=("h1",), public=False,
+    )  # fmt: skip
+    seen: list[tuple[RemoteNode, Event, float]] = []
+    loop, journal = Loop(), Journal(str(tmp_path / "log"), "rca")
+    far = RemoteNodes(
+        loop, config, journal, lambda node, event, _why, at: seen.append((node, event, at)), lambda: (1, 0)
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node:
+        node.connect(("127.0.0.1", port))
+
+        def beat(sequence: int, epoch: int) -> None:
+            told = heartbeat.Beat("h1", "b1-12345678", 1, sequence, flags=heartbeat.REGISTER, epoch=epoch)
+            node.send(told.encode(keys.beat_key(MASTER, "h1")))
+
+        beat(1, 0)  # the RCA answers with its epoch
+        loop.run_once(5.0)
+        answer = node.recv(heartbeat.LONGEST + 1)
+        epoch = heartbeat.read_acknowledgement(answer, [keys.beat_key(MASTER, "h1")], "b1-12345678").epoch
+        beat(2, epoch)
+        sent = time.monotonic()
+        wait_until(lambda: time.monotonic() - sent > 1.0, "the RCA did not run for a while")
+        loop.run_once(5.0)
+    [(known, event, at)] = seen
+    assert event is Event.REGISTER
+    assert abs(at - sent) < 0.5 and known.beaten_at == at
+    far.close(loop)
+    loop.close()

@@ -1,0 +1,39 @@
+"""Begins and ends of launches as events: each once, with numbers that no event of the database has."""
+
+from console.tui.model.machine import Launcher, Machine
+from console.tui.model.news import News, note
+
+
+def row(number: int, status: int | None = None, ended_at: float | None = None) -> Launcher:
+    return Launcher(
+        number, "ada", 1000, f"/home/ada/heat {number}", 4, "busy", "login", 9, None, "", 10.0, 11.0,
+        ended_at=ended_at, exit_status=status,
+    )  # fmt: skip
+
+
+def test_each_begin_and_end_is_told_once() -> None:
+    news = News()
+    [begun] = news.begun([row(7)])
+    assert begun.kind == "launch_began" and begun.text == "ada: heat on 4 processors" and begun.at == 11.0
+    assert news.begun([row(7)]) == []
+    gone = [row(9, 139, 13.0), row(7, 0, 12.0), row(8, None, 14.0)]
+    ended = [event for _, event in news.ended(gone)]
+    assert [(event.launcher, event.kind) for event in ended] == [
+        (7, "launch_ended"), (9, "launch_failed"), (8, "launch_failed"),
+    ]  # fmt: skip
+    assert "exit 139 (signal 11)" in ended[1].text and "nobody knows how" in ended[2].text
+    assert news.ended(gone) == []
+    assert len({event.id for event in news.events}) == 4 and all(event.id < 0 for event in news.events)
+
+
+def test_events_of_launches_stay_when_all_is_read_anew_and_stand_by_their_times() -> None:
+    news, machine = News(), Machine()
+    machine.tell(news.events, [event for _, event in news.ended([row(7, 0, 12.0)])] + news.begun([row(8)]))
+    assert [event.at for event in machine.events] == [11.0, 12.0]
+    machine.tell(news.events, [])
+    assert machine.news == news.events
+
+
+def test_many_ends_are_one_note() -> None:
+    assert note([row(7, 3, 12.0)]).startswith("launcher 7, heat: exit 3 after")
+    assert note([row(number, number % 2, 12.0) for number in range(10)]) == "10 launches ended, 5 failed"

@@ -1,0 +1,97 @@
+"""What `make check` asks of pages: links that lead somewhere, and prose in lines of at most 100 characters.
+
+Only files of this tree are looked at; addresses of the web are not asked.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST = 100
+#: Pages that were written in longer lines; one that is rewrapped leaves this list.
+NOT_WRAPPED = {
+    f"docs/{name}.md"
+    for name in (
+        "architecture", "configuration", "console", "database", "deployment", "managers", "mesh", "mpi", "pingd",
+        "placement", "protocol", "python", "recording", "scale", "security", "showmesh", "simulation", "stacks",
+        "state-object", "system", "topology", "yod", "yodio",
+    )
+}  # fmt: skip
+#: The page that says where things are: every path on it must exist.
+MAP = "docs/architecture.md"
+#: Pages with long lines on purpose, or by their age: nobody rewraps what was decided.
+LONG_LINES = ("CHANGELOG.md", "docs/decisions/0")
+
+
+def pages() -> list[Path]:
+    """The Markdown pages that git knows, or would add."""
+    words = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "*.md"]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [ROOT / name for name in listed if not name.startswith("tests/") and (ROOT / name).exists()]
+
+
+def without_fences(text: str) -> list[str]:
+    """The lines of a page; those of code blocks are empty."""
+    lines, fence = [], ""
+    for line in text.splitlines():
+        mark = re.match(r"\s*(```+|~~~+|:::+)", line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and line.strip() == fence:
+            fence = ""
+        elif not fence:
+            lines.append(line)
+            continue
+        lines.append("")
+    return lines
+
+
+def anchors(page: Path) -> set[str]:
+    """What `#…` may name on a page: its headings, as GitHub and the site write them."""
+    found = set()
+    for line in without_fences(page.read_text()):
+        heading = re.match(r"#+ +(.*)", line)
+        if heading:
+            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "").lower()
+            found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+def faults(page: Path) -> list[str]:
+    """What is wrong with a page, a line each."""
+    found = []
+    name = str(page.relative_to(ROOT))
+    for number, line in enumerate(without_fences(page.read_text()), 1):
+        if name == MAP:
+            for path in re.findall(
+                r"`((?:agents|console|db|redmesh|simulated|tests|tools)/(?!_)[\w/]+(?:\.py)?)`", line
+            ):
+                if not (ROOT / path).exists():
+                    found.append(f"{name}:{number}: there is no {path}")
+        plain = re.sub(r"`[^`]*`", "", line)
+        for target in re.findall(r"\]\(([^)\s]+)\)", plain):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            to = (page.parent / file).resolve() if file else page
+            if not to.exists():
+                found.append(f"{name}:{number}: the link to {target} leads nowhere")
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to):
+                found.append(f"{name}:{number}: {file or name} has no heading for #{anchor}")
+        prose = not line.startswith(("|", "#", "![", "<", "- ["))
+        if prose and len(line) > LONGEST and name not in NOT_WRAPPED and not name.startswith(LONG_LINES):
+            found.append(f"{name}:{number}: {len(line)} characters; prose is wrapped at {LONGEST}")
+    return found
+
+
+def main() -> int:
+    """Print every fault; 1 if there is one."""
+    found = [fault for page in pages() for fault in faults(page)]
+    print("".join(f"{fault}\n" for fault in found), end="")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
