@@ -438,7 +438,6 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
     submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
     submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
-    submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
     submit.add_argument("--json", action="store_true", help="for programs")
     submit.add_argument("words", metavar="-- PROGRAM", nargs=argparse.REMAINDER, help="program and arguments of each"
                         " task; {} is the task's line or number")  # fmt: skip
@@ -457,8 +456,6 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     ):
         one = commands.add_parser(name, help=about, description=f"{about.capitalize()} (docs/jobs.md).")
         one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
-        if name == "wait":
-            one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "purge":
             one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
