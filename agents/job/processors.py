@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
 #: Seconds until a request that cannot be granted is repeated for a job that wants so.
 _HOPE_S = 5.0
+#: How yod says that there are not so many processors.
+_ASKED = re.compile(r"\d+ processors? asked for")
 #: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
 HOPELESS = (2,)
 
@@ -34,13 +37,14 @@ class Grant:
     """One launch: asked for, then running, then over."""
 
     __slots__ = (
-        "allocated", "launcher", "nodes", "number", "process", "size", "started", "stopped", "stopping", "waits",
+        "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped", "stopping",
+        "waits",
         "words",
     )  # fmt: skip
 
     def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], *, waits: bool) -> None:
         self.number, self.size, self.process, self.waits = number, size, process, waits
-        self.allocated = self.started = self.stopping = False
+        self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
         self.words: List[str] = []  # what yod said that was not an event
@@ -157,6 +161,9 @@ class Processors:
             self._granted(grant, event)
         elif kind == "started":
             grant.started = True
+        elif kind == "note" and _ASKED.match(str(event.get("text"))) and grant.waits and not grant.allocated:
+            grant.never = True  # who waits is refused for what no waiting helps
+            grant.words = [str(event["text"])[:500]]
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
 
@@ -176,7 +183,7 @@ class Processors:
         if self._ending:
             return
         if not grant.allocated and not grant.stopping:
-            if status in HOPELESS and grant.waits:
+            if grant.never or (status in HOPELESS and grant.waits):
                 if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return

@@ -155,14 +155,16 @@ def resume(path: str) -> int:
 
 
 def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
-    """Section, what happened, and its last lines, of every section that has failed for good or has not run."""
+    """Section, what happened, and its last lines, of every section that failed and did not finish later."""
     found = []
-    rows = db.execute("SELECT first, state, node, exit, lines FROM task WHERE state = 'failed' ORDER BY first")
-    for number, _, node, status, lines in rows:
+    rows = db.execute(
+        "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL ORDER BY 1"
+    )
+    for number, node, status, lines in rows:
         cause = db.execute(
-            "SELECT cause FROM transition WHERE first = ? AND cause IS NOT NULL ORDER BY id DESC LIMIT 1", (number,)
+            "SELECT cause FROM transition WHERE first = ? AND state = 'failed' ORDER BY id DESC LIMIT 1", (number,)
         ).fetchone()
-        told = f"exit status {status} on {node}" + (f": {cause[0]}" if cause else "")
+        told = f"exit status {status} on {node}" + (f": {cause[0]}" if cause and cause[0] else "")
         found.append((made.ids[number - 1], told, lines or ""))
     return found
 

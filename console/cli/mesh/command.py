@@ -508,7 +508,6 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run.add_argument("--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …")
     run.add_argument("--digests", action="store_true", help="know inputs by their SHA-256, not by size and time")
     run.add_argument("--detach", action="store_true", help="return at once; mesh sections watch combines the outputs")
-    run.add_argument("--quiet", action="store_true", help="print neither progress nor summary")
     run.add_argument("--json", action="store_true", help="for programs")
     run.add_argument("words", metavar="JOB.toml | -- PROGRAM", nargs=argparse.REMAINDER)
     made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
