@@ -158,7 +158,8 @@ def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
     """Section, what happened, and its last lines, of every section that failed and did not finish later."""
     found = []
     rows = db.execute(
-        "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL ORDER BY 1"
+        "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL"
+        " ORDER BY first"
     )
     for number, node, status, lines in rows:
         cause = db.execute(
