@@ -270,11 +270,25 @@ class StateObject:
 
     def take(self, count: int, node: str, slot: int = 0) -> List[Task]:
         """Hand out the next ``count`` waiting tasks to a worker on ``node``: in order, fewer when there are no more."""
-        now = time.time()
-        taken: List[Task] = []
         rows = self._db.execute(
             "SELECT first, last, input, attempt FROM task WHERE state = 'waiting' ORDER BY first LIMIT ?", (count,)
         ).fetchall()
+        return self._take(rows, count, node, slot)
+
+    def take_these(self, numbers: Iterable[int], node: str, slot: int = 0) -> List[Task]:
+        """Hand out these waiting tasks, each of which stands alone in its row, to a worker on ``node``."""
+        taken: List[Task] = []
+        for number in numbers:
+            rows = self._db.execute(
+                "SELECT first, last, input, attempt FROM task WHERE first = ? AND last = first AND state = 'waiting'",
+                (number,),
+            ).fetchall()
+            taken += self._take(rows, 1, node, slot)
+        return taken
+
+    def _take(self, rows: List[Tuple[int, int, Optional[str], int]], count: int, node: str, slot: int) -> List[Task]:
+        now = time.time()
+        taken: List[Task] = []
         for first, last, text, attempt in rows:
             if len(taken) == count:
                 break
@@ -299,23 +313,34 @@ class StateObject:
         self._count(RUNNING, len(taken))
         return taken
 
+    def copied(self, number: int, node: str) -> Task:
+        """Hand out a second copy of a running task to a worker on ``node``."""
+        text, attempt = self._db.execute("SELECT input, attempt FROM task WHERE first = ?", (number,)).fetchone()
+        self._write("UPDATE task SET attempt = ? WHERE first = ?", (attempt + 1, number))
+        self._changed(number, number, RUNNING, node, "a second copy", time.time())
+        return Task(number, text, attempt + 1)
+
     def ended(
         self, number: int, attempt: int, status: int, *, started_at: float, ended_at: float, cause: str = "",
-        lines: str = "",
+        lines: str = "", node: str = "", copy: bool = False, most: int = MAX_LINES,
     ) -> bool:  # fmt: skip
-        """Record how an attempt at a task ended. False for an attempt that is not under way (any more): a late result
-        of a worker that was given up changes nothing."""
+        """Record how an attempt at a task ended, with at most the last ``most`` bytes that it wrote.
+
+        ``copy``: one of several copies, which ran on ``node``; the row may have the attempt of another one. False for
+        an attempt that is not under way (any more): a late result of a worker that was given up changes nothing.
+        """
         state = DONE if status == 0 and not cause else FAILED
         if lines:
-            lines = "" if self.full else lines[-MAX_LINES:]
+            lines = "" if self.full else lines[-most:]
         changed = self._write(
-            "UPDATE task SET state = ?, started_at = ?, ended_at = ?, exit = ?, lines = ? WHERE first = ? AND"
-            " attempt = ? AND state = 'running'", (state, started_at, ended_at, status, lines or None, number, attempt),
-        )  # fmt: skip
+            "UPDATE task SET state = ?, started_at = ?, ended_at = ?, exit = ?, lines = ?, node = coalesce(?, node)"
+            " WHERE first = ? AND (attempt = ? OR ?) AND state = 'running'",
+            (state, started_at, ended_at, status, lines or None, node or None, number, attempt, copy),
+        )
         if changed:
             self._count(RUNNING, -1)
             self._count(state, 1)
-            self._changed(number, number, state, "", cause, ended_at)
+            self._changed(number, number, state, node, cause, ended_at)
         return bool(changed)
 
     def change(

@@ -22,7 +22,7 @@ class Description:
 
     __slots__ = (
         "after", "command", "cpus", "cwd", "env", "functions", "gpus", "limit", "max_fails", "name", "output",
-        "retries", "stdin", "time_s",
+        "retries", "sections", "stdin", "time_s",
     )  # fmt: skip
 
     def __init__(self, command: List[str], cwd: str) -> None:
@@ -37,6 +37,9 @@ class Description:
         self.after: List[List[str]] = []  # UUID, "ok" or "any"
         #: Of redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
         self.functions: Optional[Dict[str, Any]] = None
+        #: Of a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
+        #: ``same_node``, ``copies``. Its inputs are JSON: ``id``, ``words``, ``parts``.
+        self.sections: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:
         """As JSON."""
@@ -54,6 +57,7 @@ class Description:
             "stdin": self.stdin,
             "output": self.output,
             "functions": self.functions,
+            "sections": self.sections,
         }
 
 

@@ -17,6 +17,7 @@ from agents.job.owner import Owner
 from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
+from agents.job.section_nodes import Node, SectionNodes
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.task_list import TaskList
 from agents.link.acceptor import Acceptor
@@ -48,18 +49,23 @@ _END_S, _LOOK_S = 10.0, 0.2
 #: Seconds after which ranks of a yod that was killed have been ended by their nodes.
 _LOST_S = 5.0
 #: Where a request of a program goes that is not a worker's: agents/job/owner.py.
-_OWN = ("work", "worked")
+_OWN = ("work", "worked", "tested", "report")
+#: Bytes kept of what a section that failed wrote last: a hundred lines, mostly.
+_SECTION_LINES = 32 << 10
+#: A section is copied to an idle worker when it has run this many times the mean, and at least this many seconds.
+_SLOW, _SLOW_S = 2.0, 1.0
 
 
 class Worker:
     """One worker: a rank of a grant, known by its channel."""
 
-    __slots__ = ("backlog", "cancelled", "connection", "node", "reply", "slot", "stopped", "told")
+    __slots__ = ("backlog", "cancelled", "connection", "kill", "node", "reply", "slot", "stopped", "told")
 
     def __init__(self, connection: Connection, node: str, slot: int) -> None:
         self.connection, self.node, self.slot = connection, node, slot
         self.reply: Optional[Reply] = None  # to its request for tasks
         self.backlog: Deque[List[Any]] = deque()  # tasks that it was given and has not received
+        self.kill: List[int] = []  # copies that are not wanted any more
         self.told = self.cancelled = self.stopped = False  # of the job; that its tasks are not wanted; to exit
 
 
@@ -106,6 +112,10 @@ class JobOwner:
             on_hopeless=self._on_hopeless,
         )  # fmt: skip
         self._requests: List[int] = []
+        rules = self._described.sections
+        self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
+        self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
+        self._looks = False  # at excluded nodes and slow sections, after a pause
 
     # begin
 
@@ -192,8 +202,17 @@ class JobOwner:
         else:
             self._loop.after(0.0, self._serve)
 
-    def _on_hopeless(self, reason: str) -> None:
-        self._cancel(f"no processors: {reason}", fails=True)
+    def _on_hopeless(self, reason: str) -> bool:
+        """Whether to ask again later: while sections run, an excluded node may be good again before they have ended."""
+        if self._nodes is None:
+            self._cancel(f"no processors: {reason}", fails=True)
+            return False
+        if self._tasks.running:
+            return True
+        left = ", ".join(f"{node} ({why})" for node, why in sorted(self._nodes.excluded().items())[:5])
+        told = f"; left out: {left}" if left else "; every section that is missing has failed on every node"
+        self._cancel(f"incomplete, no node is left for {self._tasks.waiting} sections{told}", fails=True)
+        return False
 
     # connections
 
@@ -249,7 +268,12 @@ class JobOwner:
         if told["op"] == "work":
             worker.reply = reply
         else:
-            self._take(worker, told.get("results"))
+            if told["op"] == "worked":
+                self._take(worker, told.get("results"))
+            elif told["op"] == "tested":
+                self._tested(worker, str(told.get("reason") or ""))
+            else:
+                self._reported(worker, told)
             reply(b"{}")
         self._serve()
 
@@ -275,6 +299,11 @@ class JobOwner:
         for worker in gone:
             for change in self._tasks.lose(worker, f"the worker on {worker.node} was lost"):
                 self._record(change)
+                self._avoid(change, worker.node)
+                if change.state != RUNNING:
+                    self._began.pop(change.number, None)
+            if self._nodes is not None:
+                self._nodes.lose(worker)
         self._serve()
         if self._ending:
             self._end_if_free()
@@ -314,14 +343,23 @@ class JobOwner:
                     worker.cancelled = True
                     self._answer(worker, {"cancel": True})
                 continue
-            ahead = self._pace.ahead(self._tasks.waiting + len(self._tasks.given_to(worker)), len(self._workers))
+            if worker.kill:
+                self._answer(worker, {"kill": worker.kill})
+                worker.kill = []
+                continue
+            if self._nodes is not None and not self._admit(worker, self._nodes):
+                continue
             has = len(self._tasks.given_to(worker))
+            ahead = self._pace.ahead(self._tasks.waiting + has, len(self._workers)) if self._nodes is None else 1
             if has > ahead // 2:
                 continue
-            if self._tasks.waiting and self._tasks.open:
+            if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
                 self._give(worker, ahead - has)
+            elif not has and self._copy(worker):
+                continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
                 self._stop(worker)
+        self._exclude()
         self._need()
 
     @property
@@ -330,9 +368,14 @@ class JobOwner:
         return self._calls is not None and self._calls.open and not self._tasks.cancelled
 
     def _give(self, worker: Worker, count: int) -> None:
-        given = self._tasks.hand_out(worker, count)
+        given = self._tasks.hand_out(worker, count, worker.node)
         taken: List[Any] = []
-        self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
+        if self._nodes is None:
+            self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
+        else:
+            numbers = [number for number, _ in given]
+            self._began.update(dict.fromkeys(numbers, time.time()))
+            self._owner.record(lambda job: taken.extend(job.take_these(numbers, worker.node, worker.slot)))
         if [one.number for one in taken] != [number for number, _ in given]:
             return  # the object takes no more: the owner's failure ends the job
         inputs = self._calls.inputs if self._calls is not None else None
@@ -347,11 +390,96 @@ class JobOwner:
         while worker.backlog and (not tasks or size < _BATCH_BYTES):
             tasks.append(worker.backlog.popleft())
             size += len(tasks[-1][2] or "")
-        message: Dict[str, Any] = {"tasks": tasks}
+        self._hand(worker, tasks)
+
+    def _hand(self, worker: Worker, tasks: List[List[Any]], **more: Any) -> None:
+        message: Dict[str, Any] = {"tasks": tasks, **more}
         if not worker.told:
             message["job"] = self._described.for_workers(self._job.uuid)
             worker.told = True
         self._answer(worker, message)
+
+    # sections
+
+    def _admit(self, worker: Worker, nodes: SectionNodes) -> bool:
+        """Whether a worker's node may have sections now; has it tested where nobody knows."""
+        state = nodes.state(worker.node, time.monotonic())
+        if state is Node.UNTESTED:
+            nodes.test(worker.node, worker)
+            self._hand(worker, [], test=True)
+        elif state is Node.EXCLUDED and not self._tasks.given_to(worker):
+            self._stop(worker)
+        return state is Node.GOOD
+
+    def _tested(self, worker: Worker, reason: str) -> None:
+        nodes = self._nodes
+        if nodes is None or not nodes.tested(worker.node, worker, reason, time.monotonic()) or not reason:
+            return
+        self._log(f"{worker.node} is left out: {reason}", worker.node)
+        self._exclude()
+
+    def _log(self, text: str, node: str) -> None:
+        self._owner.record(lambda job: job.log(text, node=node))
+
+    def _exclude(self) -> None:
+        """Ask for no processors where no section may run, and look again after a while."""
+        nodes = self._nodes
+        if nodes is None:
+            return
+        useless = [] if self._tasks.running else [node for node in nodes.met() if not self._tasks.suits(node)]
+        self._processors.exclude(sorted({*nodes.excluded(), *(useless if self._tasks.waiting else ())}))
+        if not self._looks and (nodes.excluded() or self._tasks.running):
+            self._looks = True
+            self._loop.after(_SLOW_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks = False
+        if self._nodes is None or self._over or self._ending:
+            return
+        for node in self._nodes.due(time.monotonic()):
+            self._log(f"{node} is looked at again", node)
+        self._serve()
+
+    def _avoid(self, change: Change, node: str) -> None:
+        rules = self._described.sections
+        if rules is None or self._nodes is None:
+            return
+        if not rules["same_node"]:
+            self._tasks.avoid(change.number, node)
+        self._nodes.doubt(node)
+
+    def _copy(self, worker: Worker) -> bool:
+        """Give an idle worker a second copy of a section that takes long."""
+        rules = self._described.sections
+        if rules is None or not rules["copies"] or self._tasks.waiting or not self._tasks.open:
+            return False
+        copied = self._tasks.copy(worker, worker.node, self._slow())
+        if copied is None:
+            return bool(self._tasks.running)  # one may take long yet: this worker is kept
+        number, attempt = copied
+        taken: List[Any] = []
+        self._owner.record(lambda job: taken.append(job.copied(number, worker.node)))
+        if taken:
+            self._hand(worker, [[number, attempt, taken[0].input]])
+        return True
+
+    def _slow(self) -> List[int]:
+        limit = time.time() - max(_SLOW_S, _SLOW * self._pace.mean_s)
+        return [number for number, began in self._began.items() if began < limit]
+
+    def _reported(self, worker: Worker, told: Dict[str, Any]) -> None:
+        """A section's program has reported, or says how far it is."""
+        number, kind, part = told.get("number"), str(told.get("kind")), told.get("part")
+        if number not in self._tasks.given_to(worker):
+            return  # a copy that is not wanted any more
+        text = f"{kind} {told.get('text') or ''}".strip()
+
+        def record(job: StateObject) -> None:
+            if isinstance(part, (int, float)):
+                job.progress(min(max(float(part), 0.0), 1.0), number)
+            job.log(text, node=worker.node, task=number)
+
+        self._owner.record(record)
 
     def _stop(self, worker: Worker) -> None:
         worker.stopped = True
@@ -381,20 +509,36 @@ class JobOwner:
             self._pace.took(ended_at - started_at)
             change = self._tasks.end(worker, number, attempt, failed=bool(status or cause))
             if change is not None:
-                self._ended(change, row)
+                if change.state != RUNNING:
+                    self._began.pop(number, None)
+                self._ended(change, row, worker.node)
+                if status or cause:
+                    self._avoid(change, worker.node)
         if self._calls is not None:
             self._calls.flush()
+        for other, number in self._tasks.obsolete:
+            if isinstance(other, Worker):
+                other.kill.append(number)
+        self._tasks.obsolete.clear()
         why = self._tasks.too_many_failed()
         if why:
             self._cancel(why, fails=True)
 
-    def _ended(self, change: Change, row: List[Any]) -> None:
+    def _ended(self, change: Change, row: List[Any], node: str) -> None:
         number, attempt, status, started_at, ended_at, lines, cause = row[:7]
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(number, status, cause, row[7] if len(row) > 7 else "")
+        is_section = self._nodes is not None
+        more: Dict[str, Any] = {"node": node, "copy": True, "most": _SECTION_LINES} if is_section else {}
 
         def record(job: StateObject) -> None:
-            job.ended(number, attempt, status, started_at=started_at, ended_at=ended_at, cause=cause, lines=lines or "")
+            if change.state == RUNNING:
+                job.log(f"a copy {change.cause}: {cause or f'exit status {status}'}", node=node, task=number)
+                return
+            job.ended(
+                number, attempt, status, started_at=started_at, ended_at=ended_at, cause=cause, lines=lines or "",
+                **more,
+            )  # fmt: skip
             if change.state == WAITING:
                 job.change(number, number, WAITING, cause=change.cause)
 

@@ -16,6 +16,11 @@ class Pace:
     def __init__(self) -> None:
         self._mean_s = -1.0
 
+    @property
+    def mean_s(self) -> float:
+        """Seconds that a task takes; 0 before one has ended."""
+        return max(self._mean_s, 0.0)
+
     def took(self, seconds: float) -> None:
         """A task has ended after so long."""
         seconds = max(seconds, 0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 #: Most processors asked for at once; seconds in the CPA's line (a year); seconds until a request that failed is
 #: repeated, at first and at most.
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
+#: Seconds until a request that cannot be granted is repeated for a job that wants so.
+_HOPE_S = 5.0
+#: How yod says that there are not so many processors.
+_ASKED = re.compile(r"\d+ processors? asked for")
 #: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
 HOPELESS = (2,)
 
@@ -32,13 +37,14 @@ class Grant:
     """One launch: asked for, then running, then over."""
 
     __slots__ = (
-        "allocated", "launcher", "nodes", "number", "process", "size", "started", "stopped", "stopping", "waits",
+        "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped", "stopping",
+        "waits",
         "words",
     )  # fmt: skip
 
     def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], *, waits: bool) -> None:
         self.number, self.size, self.process, self.waits = number, size, process, waits
-        self.allocated = self.started = self.stopping = False
+        self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
         self.words: List[str] = []  # what yod said that was not an event
@@ -46,7 +52,7 @@ class Grant:
 
 class Processors:
     """The processors of one job. ``on_granted(grant)``, ``on_over(grant)`` tell of grants; ``on_asked(count)`` of a
-    request, ``on_hopeless(reason)`` that there will never be any."""
+    request, ``on_hopeless(reason)`` that there will never be any: whether to ask again all the same."""
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class Processors:
         on_asked: Callable[[int], None],
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
-        on_hopeless: Callable[[str], None],
+        on_hopeless: Callable[[str], bool],
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
@@ -69,6 +75,7 @@ class Processors:
         self._failures = 0
         self._waits_next = True
         self._again: Optional[Timer] = None
+        self._excluded: List[str] = []
         self._ending = False
 
     @property
@@ -85,6 +92,15 @@ class Processors:
         self._wanted = min(count, self._limit) if self._limit else count
         self._grow()
 
+    def exclude(self, nodes: List[str]) -> None:
+        """Ask for no processors of these nodes from now on; what was granted there stays."""
+        if nodes == self._excluded:
+            return
+        self._excluded = nodes
+        for grant in self.grants.values():
+            if not grant.allocated:
+                self._leave(grant)
+
     def _grow(self) -> None:
         if self._ending or self._again is not None:
             return
@@ -100,6 +116,8 @@ class Processors:
     def _ask(self, size: int, *, waits: bool) -> None:
         self._numbers += 1
         words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
+        if self._excluded:
+            words += ["-exclude", ",".join(self._excluded)]
         # pidfds and loops come after the fork: the yod has its own
         process = subprocess.Popen(
             [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words],
@@ -143,6 +161,9 @@ class Processors:
             self._granted(grant, event)
         elif kind == "started":
             grant.started = True
+        elif kind == "note" and _ASKED.match(str(event.get("text"))) and grant.waits and not grant.allocated:
+            grant.never = True  # who waits is refused for what no waiting helps
+            grant.words = [str(event["text"])[:500]]
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
 
@@ -162,8 +183,9 @@ class Processors:
         if self._ending:
             return
         if not grant.allocated and not grant.stopping:
-            if status in HOPELESS and grant.waits:
-                self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}")
+            if grant.never or (status in HOPELESS and grant.waits):
+                if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
+                    self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
             if not grant.waits:  # not so many are free
                 self._step = grant.size // 2

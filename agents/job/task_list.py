@@ -13,7 +13,7 @@ from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Hashable, List, NamedTuple, Optional, Tuple
+    from typing import Dict, Hashable, Iterable, List, NamedTuple, Optional, Set, Tuple
 
     class Change(NamedTuple):
         """What became of one attempt at a task: its new state, and why if that needs a reason."""
@@ -40,6 +40,8 @@ class Event(Enum):
     FAIL = "fail"  # and it is not tried again
     RETRY = "retry"  # it failed, and is tried again
     LOSE = "lose"  # its worker is lost; it is tried again
+    COPY = "copy"  # a second worker gets it too
+    DROP = "drop"  # a copy failed or was lost, another one runs
     ABANDON = "abandon"  # its worker is lost, as too many were before
     CANCEL = "cancel"
     AGAIN = "again"  # somebody wants ended tasks tried again
@@ -54,6 +56,8 @@ TRANSITIONS: Dict[Tuple[str, Event], str] = {
     (RUNNING, Event.RETRY): WAITING,
     (RUNNING, Event.LOSE): WAITING,
     (RUNNING, Event.ABANDON): FAILED,
+    (RUNNING, Event.COPY): RUNNING,
+    (RUNNING, Event.DROP): RUNNING,
     (RUNNING, Event.CANCEL): CANCELLED,
     (FAILED, Event.AGAIN): WAITING,
     (CANCELLED, Event.AGAIN): WAITING,
@@ -76,10 +80,12 @@ class TaskList:
     def __init__(self, retries: int = 0, max_fails: Optional[int] = None) -> None:
         self._retries, self._max_fails = retries, max_fails
         self._waiting: List[Tuple[int, int]] = []  # a heap of ranges
-        self._running: Dict[int, Tuple[Hashable, int]] = {}  # number: worker, attempt
+        self._running: Dict[int, Dict[Hashable, int]] = {}  # number: attempt of each worker that has a copy
+        self._avoids: Dict[int, Set[str]] = {}  # nodes that a task is not handed to
         self._held_by: Dict[Hashable, Dict[int, int]] = {}
         self._tried: Dict[int, _Tried] = {}  # those that wait or run and were handed out before
         self.counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED, CANCELLED), 0)
+        self.obsolete: List[Tuple[Hashable, int]] = []  # copies that run though another one has succeeded
         self.held = False
         self.cancelled = ""  # why
         self._fails = False  # what was cancelled counts as a failure of the job
@@ -133,38 +139,70 @@ class TaskList:
 
     # what happens
 
-    def hand_out(self, worker: Hashable, count: int) -> List[Tuple[int, int]]:
-        """Give a worker the next ``count`` tasks, in order: number and attempt of each, fewer where there are fewer."""
+    def avoid(self, number: int, node: str) -> None:
+        """Hand the task ``number`` to no worker on ``node`` from now on."""
+        self._avoids.setdefault(number, set()).add(node)
+
+    def suits(self, node: str) -> bool:
+        """Whether some task that waits may be handed to a worker on ``node``."""
+        return any(node not in self._avoids.get(first, ()) for first, _ in self._waiting)
+
+    def hand_out(self, worker: Hashable, count: int, node: str = "") -> List[Tuple[int, int]]:
+        """Give a worker on ``node`` the next ``count`` tasks, in order: number and attempt of each, fewer where there
+        are fewer."""
         given: List[Tuple[int, int]] = []
+        aside: List[Tuple[int, int]] = []  # a task that was tried stands alone in its range
         while self.open and self._waiting and len(given) < count:
             first, last = heapq.heappop(self._waiting)
+            if node in self._avoids.get(first, ()):
+                aside.append((first, last))
+                continue
             through = min(last, first + count - len(given) - 1)
             if through < last:
                 heapq.heappush(self._waiting, (through + 1, last))
             for number in range(first, through + 1):
-                given.append((number, self._start(worker, number)))
+                given.append((number, self._start(worker, number, Event.HAND_OUT)))
+        for one in aside:
+            heapq.heappush(self._waiting, one)
         return given
 
-    def _start(self, worker: Hashable, number: int) -> int:
-        self._go(WAITING, Event.HAND_OUT)
+    def copy(self, worker: Hashable, node: str, numbers: Iterable[int]) -> Optional[Tuple[int, int]]:
+        """Give a worker on ``node`` a second copy of the first of these running tasks that has but one; its number and
+        attempt. The first copy to succeed counts, the others become ``obsolete``."""
+        for number in numbers:
+            runs = self._running.get(number, {})
+            if self.open and len(runs) == 1 and worker not in runs and node not in self._avoids.get(number, ()):
+                return number, self._start(worker, number, Event.COPY)
+        return None
+
+    def _start(self, worker: Hashable, number: int, event: Event) -> int:
+        state = WAITING if event is Event.HAND_OUT else RUNNING
+        self._go(state, event)
+        if event is Event.COPY:
+            self._tried.setdefault(number, _Tried(max(self._running[number].values())))
         tried = self._tried.get(number)
         attempt = 1 if tried is None else tried.attempts + 1
         if tried is not None:
             tried.attempts = attempt
-        self._running[number] = (worker, attempt)
+        self._running.setdefault(number, {})[worker] = attempt
         self._held_by.setdefault(worker, {})[number] = attempt
         return attempt
 
     def end(self, worker: Hashable, number: int, attempt: int, *, failed: bool) -> Optional[Change]:
         """A worker's result. None where this attempt is not under way (any more): it changes nothing."""
-        if self._running.get(number) != (worker, attempt):
+        if self._running.get(number, {}).get(worker) != attempt:
             return None
-        self._stop(worker, number)
+        others = self._stop(worker, number)
         if not failed:
+            for other in list(others):
+                self._stop(other, number)
+                self.obsolete.append((other, number))
             self._tried.pop(number, None)
             return Change(number, attempt, self._go(RUNNING, Event.SUCCEED), "")
         tried = self._tried.setdefault(number, _Tried(attempt))
         tried.failures += 1
+        if others:
+            return Change(number, attempt, self._go(RUNNING, Event.DROP), "failed; another copy of it runs")
         if tried.failures <= self._retries and not self.cancelled:
             self._list(number, number)
             cause = f"failed: retry {tried.failures} of {self._retries}"
@@ -177,17 +215,19 @@ class TaskList:
         cancelled meanwhile."""
         changes = []
         for number, attempt in sorted(self.given_to(worker).items()):
-            self._stop(worker, number)
+            others = self._stop(worker, number)
             tried = self._tried.setdefault(number, _Tried(attempt))
             tried.losses += 1
-            if self.cancelled:
+            if others:
+                event, cause = Event.DROP, f"{reason}; another copy of it runs"
+            elif self.cancelled:
                 event, cause = Event.CANCEL, self.cancelled
             elif tried.losses >= MOST_LOST:
                 event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this task"
             else:
                 event, cause = Event.LOSE, reason
                 self._list(number, number)
-            if event is not Event.LOSE:
+            if event not in (Event.LOSE, Event.DROP):
                 del self._tried[number]
             changes.append(Change(number, attempt, self._go(RUNNING, event), cause))
         self._held_by.pop(worker, None)
@@ -209,9 +249,10 @@ class TaskList:
 
     def killed(self, worker: Hashable, number: int, attempt: int) -> Optional[Change]:
         """A worker has ended a task of a cancelled job, or never began it. None as for :meth:`end`."""
-        if self._running.get(number) != (worker, attempt) or not self.cancelled:
+        if self._running.get(number, {}).get(worker) != attempt or not self.cancelled:
             return None
-        self._stop(worker, number)
+        if self._stop(worker, number):
+            return None  # the last copy ends the task
         self._tried.pop(number, None)
         return Change(number, attempt, self._go(RUNNING, Event.CANCEL), self.cancelled)
 
@@ -229,9 +270,14 @@ class TaskList:
             return ""
         return f"{self.counts[FAILED]} tasks failed, {self._max_fails} may (--max-fails)"
 
-    def _stop(self, worker: Hashable, number: int) -> None:
-        del self._running[number]
+    def _stop(self, worker: Hashable, number: int) -> Dict[Hashable, int]:
+        """Take a copy away from its worker; the copies that are left."""
+        copies = self._running[number]
+        del copies[worker]
         del self._held_by[worker][number]
+        if not copies:
+            del self._running[number]
+        return copies
 
     def _list(self, first: int, last: int) -> None:
         heapq.heappush(self._waiting, (first, last))

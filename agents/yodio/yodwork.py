@@ -7,6 +7,7 @@ no launch and no database work a task. Standard library only, Python 3.9. docs/j
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import select
@@ -25,11 +26,16 @@ else:
     from yodcaller import Caller
     from yodio import Channel
 
+if TYPE_CHECKING:
+    from agents.yodio.yodreport import Report, ReportServer
+
 _STATE = 12  # operation (docs/protocol.md)
 #: Seconds that a result may wait for others, and how many, and bytes of last lines, go at once at most.
 _FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
 #: Bytes kept of what a task wrote last.
 _LINES = 4 << 10
+#: The same of a section (docs/sections.md): a hundred lines at most.
+_SECTION_LINES, _MOST_LINES = 32 << 10, 100
 #: Seconds between SIGTERM and SIGKILL for a task that is over its time, or whose job is cancelled.
 _GRACE_S = 2.0
 #: Seconds between two looks at a task where the kernel has no pidfd_open (before Linux 5.3).
@@ -49,6 +55,9 @@ class Process:
         self.pid, self.pidfd, self.pipe = 0, -1, -1
         self.tail = b""
         self.output = ""  # the file that it writes to
+        self.error = ""  # that its program reported
+        self.parts: List[Tuple[str, str]] = []  # files that it writes, and their names once it has succeeded
+        self.kept = _LINES
 
     def drain(self) -> bool:
         """Read what it wrote; False at the end of its output."""
@@ -57,7 +66,7 @@ class Process:
                 data = os.read(self.pipe, 65536)
                 if not data:
                     return False
-                self.tail = (self.tail + data)[-_LINES:]
+                self.tail = (self.tail + data)[-self.kept :]
         except BlockingIOError:
             return True
 
@@ -75,11 +84,25 @@ class Process:
         if self.output:
             try:
                 with open(self.output, "rb") as file:
-                    file.seek(max(0, os.fstat(file.fileno()).st_size - _LINES))
-                    self.tail = file.read(_LINES)
+                    file.seek(max(0, os.fstat(file.fileno()).st_size - self.kept))
+                    self.tail = file.read(self.kept)
             except (OSError, ValueError):
                 pass
-        return self.tail.decode("utf-8", "replace")
+        text = self.tail.decode("utf-8", "replace")
+        return text if self.kept == _LINES else "".join(text.splitlines(True)[-_MOST_LINES:])
+
+    def settle(self, status: int) -> str:
+        """Give what it wrote its names where it has succeeded, else delete it; what went wrong, or ""."""
+        for part, name in self.parts:
+            try:
+                if status:
+                    os.unlink(part)
+                else:
+                    os.replace(part, name)
+            except OSError as error:
+                if not status:
+                    return f"{name} was not written: {error.strerror}"
+        return ""
 
 
 class Worker:
@@ -99,6 +122,7 @@ class Worker:
         self._job: Dict[str, Any] = {}
         self._env: Dict[str, str] = {}
         self._stops = self._cancelled = False
+        self._reports: Optional[ReportServer] = None
 
     def run(self) -> int:
         """Work to the end of the tasks; the exit status."""
@@ -143,10 +167,13 @@ class Worker:
                 self._take()
             elif self._caller is not None and fd == self._caller.results:
                 self._take_results(self._caller)
-            elif process is not None and fd == process.pipe and not process.drain():
-                self._poll.unregister(fd)
-                os.close(fd)
-                process.pipe = -1
+            elif process is not None and fd == process.pipe:
+                if not process.drain():
+                    self._poll.unregister(fd)
+                    os.close(fd)
+                    process.pipe = -1
+            elif self._reports is not None:
+                self._reports.handle(fd)
         if process is not None:
             if process.pidfd < 0 or any(fd == process.pidfd for fd, _ in ready):
                 self._reap(process)
@@ -179,6 +206,11 @@ class Worker:
             if "job" in told:
                 self._begin(told["job"])
             self._queue.extend(told.get("tasks", ()))
+            if told.get("test"):
+                self._tell({"op": "tested", "reason": tested(self._job)})
+            for unwanted in told.get("kill", ()):
+                if self._process is not None and self._process.number == unwanted:
+                    self._kill(self._process, "another copy of the section was first")
             if told.get("cancel"):
                 self._cancel()
             self._stops = bool(told.get("stop"))
@@ -217,6 +249,9 @@ class Worker:
             self._spawn(process, str(number), given)
         except (OSError, ValueError) as error:
             status = 127 if isinstance(error, FileNotFoundError) else 126
+            process.settle(1)
+            if self._reports is not None:
+                self._reports.end()
             self._report(number, attempt, status, process.started_at, "", f"not started: {error}")
             return
         try:
@@ -238,6 +273,8 @@ class Worker:
         env = {**self._env, "REDMESH_TASK": number, "REDMESH_TASK_ATTEMPT": str(process.attempt)}
         if given is not None:
             env["REDMESH_TASK_INPUT"] = given
+        if job.get("sections"):
+            words, text = self._section(process, json.loads(given or "{}"), env)
         stdin = job["stdin"].replace("{}", text) if job["stdin"] else os.devnull
         actions: List[Tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, _checked(stdin), os.O_RDONLY, 0)]
         writer = -1
@@ -264,6 +301,32 @@ class Worker:
         if process.pipe >= 0:
             self._poll.register(process.pipe, select.POLLIN)
 
+    def _section(self, process: Process, told: Dict[str, Any], env: Dict[str, str]) -> Tuple[List[str], str]:
+        """The command of a section, and its id; its part of an output gets a name of this attempt's own."""
+        process.kept = _SECTION_LINES
+        words: List[str] = told["words"]
+        for place, name in enumerate(told["parts"]):
+            part = f"{name}.redmesh-{process.attempt}"
+            process.parts.append((part, name))
+            words = [word.replace(f"\ue000{place}\ue000", part) for word in words]
+        if self._reports is None:
+            module = importlib.import_module("yodreport")  # stands beside this file, whatever the package
+            self._reports = module.ReportServer(self._poll, self._on_report)
+        env.update(self._reports.begin(told["id"]))
+        return words, str(told["id"])
+
+    def _on_report(self, report: Report) -> None:
+        process = self._process
+        if process is None:
+            return
+        if report.kind == "error":
+            process.error = report.text or "an error"
+        told = {"op": "report", "number": process.number, "kind": report.kind, "part": report.part}
+        self._tell({**told, "text": report.text})
+
+    def _tell(self, message: Dict[str, Any]) -> None:
+        self._unanswered.add(self._channel.send(_STATE, data=json.dumps(message).encode()))
+
     def _kill(self, process: Process, why: str) -> None:
         process.signal()
         process.cause = process.cause or why
@@ -283,14 +346,19 @@ class Worker:
             process.drain()
             self._poll.unregister(process.pipe)
             os.close(process.pipe)
+        if self._reports is not None:
+            self._reports.end()
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told)
         cause = process.cause
+        wrong = process.settle(1 if process.error else status)
         if self._cancelled:
             cause = "killed"
         elif cause:
             status = TIMED_OUT
         elif os.WIFSIGNALED(told):
             cause = f"signal {os.WTERMSIG(told)}"
+        if not cause and (process.error or wrong):
+            cause = f"the program reported: {process.error}" if process.error else wrong
         self._process, self._cancelled = None, False
         self._report(process.number, process.attempt, status, process.started_at, process.last_lines(), cause, ended_at)
 
@@ -314,6 +382,44 @@ class Worker:
             told = json.dumps({"op": "worked", "results": self._results}).encode()
             self._unanswered.add(self._channel.send(_STATE, data=told))
             self._results, self._size = [], 0
+
+
+def tested(job: Dict[str, Any]) -> str:
+    """Test this node for sections: what is wrong with it, or ""."""
+    if job.get("wrong"):
+        return str(job["wrong"])
+    rules = job["sections"]["probe"]
+    free = os.statvfs(".")
+    disk_mb = free.f_bavail * free.f_frsize >> 20
+    if disk_mb < rules["disk_mb"]:
+        return f"{disk_mb} MiB are free in {job['cwd']}, {rules['disk_mb']} are wanted (min_disk_mb)"
+    with open("/proc/meminfo") as file:
+        memory_mb = next((int(line.split()[1]) >> 10 for line in file if line.startswith("MemAvailable:")), 1 << 40)
+    if memory_mb < rules["memory_mb"]:
+        return f"{memory_mb} MiB of memory are free, {rules['memory_mb']} are wanted (min_memory_mb)"
+    return _probe(rules["command"], rules["time_s"]) if rules["command"] else ""
+
+
+def _probe(words: List[str], time_s: float) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=time_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the probe {words[0]} has not ended within {time_s:g} s"
+    except OSError as error:
+        return f"the probe {words[0]}: {error.strerror}"
+    told = done.stdout.decode("utf-8", "replace").strip()[-200:]
+    return (
+        f"the probe {words[0]} ended with {done.returncode}" + (f": {told}" if told else "") if done.returncode else ""
+    )
 
 
 #: Signals that Python ignores: a task has them as a shell's children do.

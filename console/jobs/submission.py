@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
 from agents.job.dependencies import ANY, OK, Unmet, unmet
@@ -68,8 +68,12 @@ def submit(
     *,
     user: str,
     hold: bool,
+    files: Mapping[str, bytes] = {},
 ) -> str:
-    """Make the job; the path of its object. Its owner is started unless it is held or waits. ConsoleError."""
+    """Make the job; the path of its object. Its owner is started unless it is held or waits. ConsoleError.
+
+    ``files``: more that travel in the object, by name.
+    """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
     variables = {name: value for name, value in os.environb.items() if not name.startswith(_FOREIGN)}
@@ -82,6 +86,8 @@ def submit(
         job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
         try:
             job.add_file(ENVIRONMENT, pack_environment(variables))
+            for name, content in files.items():
+                job.add_file(name, content)
             for first, last in ranges:
                 job.add_array(first, last)
             if inputs is not None and not job.add_list(inputs):

@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     _add_inspection(commands)
     _add_jobs(commands)
     _add_queue(commands)
+    _add_sections(commands)
     _add_partitions(commands)
     _add_administration(commands)
     _add_database(commands)
@@ -493,6 +494,44 @@ def _add_tasks(submit: _Parser) -> None:
     submit.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job when more than N tasks failed")
     submit.add_argument("--cpus-per-task", metavar="N", type=_positive, default=1, help="processors for each task")
     submit.add_argument("--gpus-per-task", metavar="N", type=_how_many, default=0, help="GPUs for each task")
+
+
+def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    told = "jobs that are cut into sections and run until every section has finished"
+    sections = commands.add_parser("sections", help=told, description=f"{told.capitalize()} (docs/sections.md).")
+    within = sections.add_subparsers(metavar="COMMAND", required=True)
+    made = {
+        name: within.add_parser(name, help=about, description=f"{about.capitalize()} (docs/sections.md).")
+        for name, about in (
+            ("init", "write a job file to begin with"),
+            ("run", "make a job, see it through to its end, combine its outputs"),
+            ("status", "how far a job is, and which sections run or have failed"),
+            ("watch", "see a running job through to its end"),
+            ("resume", "run what is missing, and combine the outputs"),
+            ("report", "write one HTML file with when and where everything ran"),
+            ("cancel", "end a job"),
+        )
+    }
+    for name, one in made.items():
+        one.set_defaults(command=_lazily("sections", name))
+        if name not in ("init", "run"):
+            one.add_argument("job", metavar="JOB", nargs="?", help="UUID, or its beginning (default: the newest)")
+    made["init"].add_argument("file", metavar="FILE")
+    run = made["run"]
+    run.add_argument("--limit", metavar="N", type=_positive, help="at most N processors at a time")
+    run.add_argument("--retries", metavar="N", type=_how_many, help="try a failed section N times again (default: 3)")
+    run.add_argument("--same-node", action="store_true", default=None, help="also on a node where it has failed")
+    run.add_argument("--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …")
+    run.add_argument("--digests", action="store_true", help="know inputs by their SHA-256, not by size and time")
+    run.add_argument("--detach", action="store_true", help="return at once; mesh sections watch combines the outputs")
+    run.add_argument("--json", action="store_true", help="for programs")
+    run.add_argument("words", metavar="JOB.toml | -- PROGRAM", nargs=argparse.REMAINDER)
+    made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
+    made["status"].add_argument("--json", action="store_true", help="for programs")
+    made["resume"].add_argument("--anyway", action="store_true", help="also when the command or an input has changed")
+    made["resume"].add_argument("--file", metavar="JOB.toml", help="compare the job with this file too")
+    made["report"].add_argument("--joblog", action="store_true", help="GNU parallel's job log instead")
+    made["report"].add_argument("--file", metavar="FILE", default="-", help="where to (default: standard output)")
 
 
 def _positive(text: str) -> int:

@@ -1,0 +1,173 @@
+"""Where a section's program reports: an INET server on its node's loopback, in the worker that runs the section.
+
+Short ASCII lines, each answered (docs/sections.md): ``TOKEN started ID``, ``TOKEN progress ID 0.42 text``,
+``TOKEN finished ID``, ``TOKEN error ID text``. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import math
+import os
+import select
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, NamedTuple, Optional, Tuple
+
+    class Report(NamedTuple):
+        """What a program said of its section. ``part``: 0 to 1, of ``progress``."""
+
+        kind: str
+        part: Optional[float]
+        text: str
+
+else:
+    from collections import namedtuple
+
+    Report = namedtuple("Report", "kind part text")
+
+STARTED, PROGRESS, FINISHED, ERROR = "started", "progress", "finished", "error"
+KINDS = (STARTED, PROGRESS, FINISHED, ERROR)
+#: Bytes of a line, its end included; connections of one section's processes at once.
+LONGEST, MOST = 512, 64
+#: What a process finds in its environment.
+ADDRESS, SECTION, TOKEN = "REDMESH_REPORT", "REDMESH_SECTION", "REDMESH_TOKEN"
+
+
+class Refused(Exception):
+    """A line that means nothing; its text is the answer."""
+
+
+def parse(line: bytes, token: str, section: str) -> Report:
+    """What a line says. Refused."""
+    try:
+        text = line.decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise Refused("a report is one line of ASCII") from None
+    given, _, rest = text.partition(" ")
+    if not token or not hmac.compare_digest(given.encode(), token.encode()):
+        raise Refused(f"this is not the token of the section that runs here: send the value of {TOKEN} first")
+    kind, _, rest = rest.strip().partition(" ")
+    if kind not in KINDS:
+        raise Refused(f"the second word is one of {' '.join(KINDS)}")
+    # an id may have blanks in it
+    rest = rest.strip()
+    if rest != section and not rest.startswith(section + " "):
+        raise Refused(f"the section that runs here is {section}")
+    rest = rest[len(section) :].strip()
+    part = None
+    if kind == PROGRESS:
+        number, _, rest = rest.partition(" ")
+        try:
+            part = float(number)
+        except ValueError:
+            part = math.nan
+        if not 0 <= part <= 1:
+            raise Refused("progress takes a number from 0 to 1")
+    return Report(kind, part, rest.strip())
+
+
+class ReportServer:
+    """Serves the section that runs now. Its descriptors are in ``poll``, whose owner calls :meth:`handle` with those
+    that are ready; ``told(report)`` gets each report."""
+
+    def __init__(self, poll: select.poll, told: Callable[[Report], None]) -> None:
+        """OSError when this node has no loopback interface."""
+        self._poll, self._told = poll, told
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._sock.bind(("127.0.0.1", 0))
+        self._sock.listen(MOST)
+        self.address = "127.0.0.1:%d" % self._sock.getsockname()[1]
+        self._poll.register(self._sock, select.POLLIN)
+        self._connections: Dict[int, Tuple[socket.socket, bytearray]] = {}
+        self._token = self._section = ""
+
+    def begin(self, section: str) -> Dict[str, str]:
+        """Serve ``section`` from now on: variables for its process."""
+        self._token, self._section = os.urandom(8).hex(), section
+        return {ADDRESS: self.address, SECTION: section, TOKEN: self._token}
+
+    def end(self) -> None:
+        """The section's process has ended: take what has arrived from it, and no more."""
+        self._accept()
+        for fd in list(self._connections):
+            self._read(fd)
+        for fd in list(self._connections):
+            self._close(fd)
+        self._token = self._section = ""
+
+    def handle(self, fd: int) -> bool:
+        """Serve a descriptor that is ready; False where it is none of the server's."""
+        if fd == self._sock.fileno():
+            self._accept()
+        elif fd in self._connections:
+            self._read(fd)
+        else:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.end()
+        self._poll.unregister(self._sock)
+        self._sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _address = self._sock.accept()
+            except OSError as error:
+                if error.errno in (errno.ECONNABORTED, errno.EINTR):
+                    continue
+                return
+            if len(self._connections) >= MOST:
+                sock.close()
+                continue
+            sock.setblocking(False)
+            self._connections[sock.fileno()] = (sock, bytearray())
+            self._poll.register(sock, select.POLLIN)
+
+    def _read(self, fd: int) -> None:
+        sock, pending = self._connections[fd]
+        while True:
+            try:
+                data = sock.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            pending += data
+            if not data and pending:
+                pending += b"\n"  # the last line of a client that sends no newline
+            while b"\n" in pending[:LONGEST]:
+                line, _, rest = bytes(pending).partition(b"\n")
+                pending[:] = rest
+                if line.strip():
+                    self._answer(sock, self._take(line))
+            if len(pending) >= LONGEST:
+                self._answer(sock, f"refused: a report has {LONGEST} bytes at most")
+                data = b""
+            if not data:
+                self._close(fd)
+                return
+
+    def _take(self, line: bytes) -> str:
+        try:
+            self._told(parse(line, self._token, self._section))
+        except Refused as refused:
+            return f"refused: {refused}"
+        return "ok"
+
+    @staticmethod
+    def _answer(sock: socket.socket, text: str) -> None:
+        try:
+            sock.send(text.encode("ascii", "replace") + b"\n", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            pass  # a client that does not read its answers: its report counts
+
+    def _close(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._connections.pop(fd)[0].close()

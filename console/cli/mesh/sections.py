@@ -1,0 +1,295 @@
+"""``mesh sections``: jobs of sections, run until every section has finished, and combined (docs/sections.md)."""
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+from console.cli.map.drawing import table
+from console.cli.mesh.queue import cancel as cancel_job
+from console.errors import ConsoleError, UsageError
+from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
+from console.jobs.owner_client import NoOwner, await_end, last_words
+from console.launch.daemons.connect import user
+from console.sections.attempts import attempts, joblog
+from console.sections.html_report import page
+from console.sections.job import changed, combined, facts, failures, is_sections, make, read_made
+from console.sections.job import resume as resume_job
+from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
+from console.sections.lists import sections_of, split_command
+from console.settings import Settings
+from redmesh.sanitise import clean
+from redmesh.state import job_path, owned
+
+_SHOWN = 5  # failures whose last lines are printed
+_LOST_S = 10.0
+
+
+def init(settings: Settings, options: argparse.Namespace) -> int:
+    """Write a job file to begin with."""
+    try:
+        with open(options.file, "x", encoding="utf-8") as file:
+            file.write(EXAMPLE)
+    except OSError as error:
+        raise ConsoleError(f"{options.file}: {error.strerror}", "name a file that does not exist") from None
+    print(f"mesh sections run {options.file}")
+    return 0
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Make a job of sections, see it through to its end, and combine what it wrote."""
+    job = _job(options)
+    path = make(settings, job, user=user(), digests=options.digests)
+    uuid = os.path.basename(path)[:36]
+    print(
+        json.dumps({"uuid": uuid, "path": path}) if options.json else f"job {uuid}: {len(job.sections)} sections",
+        flush=True,
+    )
+    if options.detach:
+        return 0
+    return _see_through(path, quiet=options.quiet)
+
+
+def _job(options: argparse.Namespace) -> SectionsJob:
+    words = list(options.words)
+    if words[:1] != ["--"]:
+        if len(words) != 1:
+            raise UsageError("give a job file, or a command behind --", "mesh sections run -- program {} ::: a b c")
+        job = read(words[0])
+        limits = replace(
+            job.limits,
+            processors=job.limits.processors if options.limit is None else options.limit,
+            retries=job.limits.retries if options.retries is None else options.retries,
+            same_node=bool(job.limits.same_node or options.same_node),
+        )
+        return _checked(replace(job, limits=limits))
+    command, rows = split_command(words[1:])
+    if not command:
+        raise UsageError("no program to run", "mesh sections run -- program {} ::: a b c")
+    if not rows and not sys.stdin.isatty():
+        rows = [[line] for line in sys.stdin.read().splitlines()]
+    limits = Limits(
+        retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
+        same_node=bool(options.same_node),
+    )  # fmt: skip
+    job = SectionsJob(tuple(command), tuple(sections_of(rows, options.colsep)), os.getcwd(), command[0], limits=limits)
+    job.check()
+    return _checked(job)
+
+
+def _checked(job: SectionsJob) -> SectionsJob:
+    if job.limits.size > 1:
+        raise UsageError(
+            f"size = {job.limits.size}: sections of several ranks cannot be run yet",
+            "let the program of a section be yod -sz N program on a mesh that has processors left",
+        )
+    return job
+
+
+def _see_through(path: str, *, quiet: bool) -> int:
+    """Wait for the job's end, show failures, combine; the exit status."""
+    progress = _Progress(path) if not quiet and sys.stderr.isatty() else None
+    try:
+        job = _ended(path)
+    except KeyboardInterrupt:
+        print(f"mesh: the job goes on (mesh sections watch {os.path.basename(path)[:8]})", file=sys.stderr)
+        return 130
+    finally:
+        if progress is not None:
+            progress.close()
+    if job["state"] != "done":
+        _tell_failures(path, job)
+        return int(job.get("exit_status") or 1)
+    for whole, size in combined(path):
+        if not quiet:
+            print(f"mesh: {clean(whole)}: {size:,} bytes", file=sys.stderr)
+    if not quiet:
+        print(f"mesh: {_counts(job)}, {job['ended_at'] - job['created_at']:.1f} s", file=sys.stderr)
+    return 0
+
+
+class _Progress:
+    """One line on the terminal, for as long as the job runs."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._stop = path, threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+        self._thread.start()
+
+    def _show(self) -> None:
+        while not self._stop.wait(0.5):
+            try:
+                print(f"\r\x1b[K{_counts(summary(self._path))}", end="", file=sys.stderr, flush=True)
+            except ConsoleError:
+                continue
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._stop.set()
+        self._thread.join()
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _ended(path: str) -> dict[str, Any]:
+    lost_at = 0.0
+    while True:
+        try:
+            await_end(path)
+        except NoOwner:
+            pass
+        job = summary(path)
+        if job["state"] in ENDED:
+            return job
+        if owned(path) or job.get("held"):
+            lost_at = 0.0
+        elif not lost_at:
+            lost_at = time.monotonic()  # its owner may just be starting
+        elif time.monotonic() - lost_at > _LOST_S:
+            words = last_words(path)
+            raise ConsoleError(
+                f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
+                f"mesh sections resume {job['uuid'][:8]} goes on with it", exit_status=1,
+            )  # fmt: skip
+        time.sleep(0.1)
+
+
+def _tell_failures(path: str, job: dict[str, Any]) -> None:
+    db = opened(path)
+    try:
+        made = read_made(db, path)
+        failed = failures(db, made)
+    finally:
+        db.close()
+    for section, what, lines in failed[:_SHOWN]:
+        print(f"mesh: section {clean(section)} failed: {clean(what)}", file=sys.stderr)
+        for line in lines.splitlines():
+            print(f"    {clean(line)}", file=sys.stderr)
+    if len(failed) > _SHOWN:
+        print(f"mesh: {len(failed) - _SHOWN} more failed: mesh sections status", file=sys.stderr)
+    why = f": {job['why']}" if job.get("why") else ""
+    short = job["uuid"][:8]
+    print(clean(f"mesh: job {short} {job['state']}{why} (mesh sections resume {short})"), file=sys.stderr)
+
+
+def _counts(job: dict[str, Any]) -> str:
+    counts = job["counts"] or {}
+    total = sum(counts.values())
+    words = [f"{counts.get('done', 0)} of {total} sections finished"]
+    words += [
+        f"{counts[state]} {name}" for state, name in (("running", "running"), ("failed", "failed")) if counts.get(state)
+    ]
+    return ", ".join(words)
+
+
+def status(settings: Settings, options: argparse.Namespace) -> int:
+    """How far a job of sections is, and what became of every section."""
+    path = _find(settings, options.job)
+    job = summary(path)
+    db = opened(path)
+    try:
+        made = read_made(db, path)
+        rows = db.execute(
+            "SELECT first, state, node, attempt, progress, started_at, ended_at, exit FROM task ORDER BY first"
+        ).fetchall()
+        left_out = db.execute("SELECT text FROM log WHERE text LIKE '% is left out: %' ORDER BY id").fetchall()
+    finally:
+        db.close()
+    told = [
+        dict(
+            zip(
+                ("section", "state", "node", "attempt", "progress", "started_at", "ended_at", "exit"),
+                (made.ids[row[0] - 1], *row[1:]),
+                strict=True,
+            )
+        )
+        for row in rows
+    ]
+    if options.json:
+        print(json.dumps({"uuid": job["uuid"], "state": job["state"], "counts": job["counts"], "sections": told}))
+        return 0
+    print(f"job {job['uuid']}  {job['state']}{': ' + clean(job['why']) if job.get('why') else ''}\n{_counts(job)}")
+    for (text,) in left_out[-_SHOWN:]:
+        print(clean(text))
+    shown = [one for one in told if options.all or one["state"] in ("running", "failed", "cancelled")]
+    cells = [
+        [clean(str("" if one[key] is None else one[key])) for key in ("section", "state", "node", "attempt", "exit")]
+        + ["" if one["progress"] is None else f"{one['progress']:.0%}"]
+        for one in shown
+    ]
+    if cells:
+        for line in table(("SECTION", "STATE", "NODE", "TRY", "EXIT", "PROGRESS"), cells, 160):
+            print(line)
+    return 0
+
+
+def watch(settings: Settings, options: argparse.Namespace) -> int:
+    """See a running job through to its end, and combine its outputs if nobody has."""
+    return _see_through(_find(settings, options.job), quiet=False)
+
+
+def resume(settings: Settings, options: argparse.Namespace) -> int:
+    """Run what is missing, and combine."""
+    path = _find(settings, options.job)
+    found = changed(path, read(options.file) if options.file else None)
+    if found and not options.anyway:
+        lines = "".join(f"\n    {clean(line)}" for line in found)
+        raise ConsoleError(
+            f"what the job was made of has changed:{lines}",
+            "--anyway goes on; mesh sections run begins a new job", exit_status=1,
+        )  # fmt: skip
+    if summary(path)["state"] != "done":
+        print(f"{resume_job(path)} sections are missing", file=sys.stderr)
+    return _see_through(path, quiet=False)
+
+
+def cancel(settings: Settings, options: argparse.Namespace) -> int:
+    """End a job."""
+    options.jobs = [_find(settings, options.job)]
+    return cancel_job(settings, options)
+
+
+def report(settings: Settings, options: argparse.Namespace) -> int:
+    """Write the report as one HTML file, or GNU parallel's job log."""
+    path = _find(settings, options.job)
+    job = summary(path)
+    db = opened(path)
+    try:
+        made = read_made(db, path)
+        found = [one._replace(number=one.number - 1) for one in attempts(db)]
+        failed = failures(db, made)
+    finally:
+        db.close()
+    if options.joblog:
+        text = "".join(joblog(found, lambda number: " ".join(made.words[number])))
+    else:
+        names = dict(enumerate(made.ids))
+        title = f"Sections of {os.path.basename(made.cwd)}" if not job.get("name") else str(job["name"])
+        text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
+    if options.file == "-":
+        print(text, end="")
+        return 0
+    try:
+        with open(options.file, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConsoleError(f"{options.file}: {error.strerror}", "name a file that can be written") from None
+    return 0
+
+
+def _find(settings: Settings, name: str | None) -> str:
+    """The job that is named, or the newest job of sections. ConsoleError."""
+    if name:
+        return find(settings, name)
+    directory = directory_of(settings.state_dir)
+    paths = [job_path(directory, uuid) for uuid in uuids(directory)]
+    for path in sorted(paths, key=os.path.getmtime, reverse=True):
+        try:
+            if is_sections(path):
+                return path
+        except ConsoleError:
+            continue
+    raise ConsoleError("there is no job of sections on this host", "mesh sections run makes one", exit_status=1)

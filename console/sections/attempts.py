@@ -1,0 +1,56 @@
+"""Every attempt at every section of a job, from its state object: for the report and GNU parallel's job log."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from redmesh.state import RUNNING
+
+
+class Attempt(NamedTuple):
+    """One attempt at a section. ``began`` and ``ended`` are seconds since 1970; ``ended`` is None while it runs.
+
+    ``state`` is its outcome: ``done``, ``failed``, ``cancelled``, or ``waiting`` for a section that is tried again.
+    ``exit`` is known of a section's last attempt.
+    """
+
+    number: int
+    node: str
+    began: float
+    ended: float | None
+    state: str
+    cause: str
+    exit: int | None
+
+
+def attempts(db: sqlite3.Connection) -> list[Attempt]:
+    """All of them, in the order in which they began."""
+    exits = dict(db.execute("SELECT first, exit FROM task WHERE exit IS NOT NULL"))
+    last_of: dict[int, int] = {}  # section: the place of its last attempt in the list
+    found: list[Attempt] = []
+    rows = db.execute("SELECT at, first, last, state, node, cause FROM transition WHERE first IS NOT NULL ORDER BY id")
+    for at, first, last, state, node, cause in rows:
+        for number in range(first, last + 1):
+            if state == RUNNING:
+                last_of[number] = len(found)
+                found.append(Attempt(number, node or "", at, None, RUNNING, "", None))
+            elif number in last_of and found[last_of[number]].ended is None:
+                place = last_of[number]
+                found[place] = found[place]._replace(ended=at, state=state, cause=cause or "")
+    for number, place in last_of.items():
+        found[place] = found[place]._replace(exit=exits.get(number))
+    return found
+
+
+def joblog(found: list[Attempt], command_of: Callable[[int], str]) -> Iterator[str]:
+    """GNU parallel's ``--joblog``: a line an ended attempt, in the order in which they ended."""
+    yield "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
+    for one in sorted((one for one in found if one.ended is not None), key=lambda one: one.ended or 0.0):
+        status = one.exit if one.exit is not None else 0 if one.state == "done" else 255
+        killed = status - 128 if status > 128 and one.state != "done" and status != 255 else 0
+        took = (one.ended or one.began) - one.began
+        fields = (one.number + 1, one.node or ":", f"{one.began:.3f}", f"{took:10.3f}", 0, 0)
+        words = command_of(one.number).replace("\t", " ").replace("\n", " ")
+        yield "\t".join(map(str, (*fields, 0 if killed else status, killed, words))) + "\n"

@@ -1,0 +1,147 @@
+"""Whole outputs out of the parts that sections left: one after another, added up, or by a command of the user's.
+
+An output appears under its name only when it is whole: it is written beside it, on the same file system, synced, and
+renamed. Whoever is killed meanwhile begins anew; what a former attempt left is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from console.errors import ConsoleError
+
+#: ``header``: the first part's header once, then every part without its own.
+HOW = ("concatenate", "sum", "mean", "header")
+_PIECE = 1 << 24  # bytes that are in memory at once
+_BESIDE = ".redmesh-part"
+
+
+@dataclass(frozen=True)
+class Output:
+    """``part``: template of the sections' files. ``dtype``, ``shape``: of the arrays (numpy's words) that are added up.
+
+    ``header``: bytes at the beginning of every part that stand once in the output, with ``header``; for ``sum`` and
+    ``mean`` bytes that are kept from the first part.
+    """
+
+    name: str
+    part: str
+    how: str = "concatenate"
+    command: tuple[str, ...] = ()
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    header: int = 0
+
+
+def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
+    """Make the output at ``path`` out of ``parts``, in their order; its size in bytes. ConsoleError."""
+    beside = f"{path}{_BESIDE}"
+    try:
+        if output.how == "command":
+            _by_command(output, beside, parts, cwd)
+        elif output.how in ("sum", "mean"):
+            _added(output, beside, parts)
+        else:
+            with open(beside, "wb") as whole:
+                for number, part in enumerate(parts):
+                    _append(whole, part, output.header if output.how == "header" and number else 0)
+        with open(beside, "rb+") as whole:
+            os.fsync(whole.fileno())
+        os.replace(beside, path)
+        _sync_directory(path)
+        return os.path.getsize(path)
+    except OSError as error:
+        raise ConsoleError(
+            f"output {output.name} cannot be combined: {error.filename or path}: {error.strerror}",
+            "mend that, then: mesh sections resume; nothing that is done runs again",
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+
+
+def _append(whole: IO[bytes], part: str, skip: int) -> None:
+    with open(part, "rb") as file:
+        if skip and os.fstat(file.fileno()).st_size < skip:
+            raise ConsoleError(
+                f"{part} is shorter than its header of {skip} bytes", "look at the section that wrote it"
+            )
+        file.seek(skip)
+        while piece := file.read(_PIECE):
+            whole.write(piece)
+
+
+def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
+    numpy = _numpy()
+    try:
+        dtype = numpy.dtype(output.dtype)
+    except TypeError:
+        raise ConsoleError(
+            f"output {output.name}: numpy knows no dtype {output.dtype!r}", '"float32", "<f8", "int64" …'
+        ) from None
+    if output.shape:
+        wanted = output.header + int(numpy.prod(output.shape)) * dtype.itemsize
+    else:
+        wanted = os.path.getsize(parts[0])
+    for part in parts:
+        if os.path.getsize(part) != wanted:
+            raise ConsoleError(
+                f"{part} has {os.path.getsize(part)} bytes, and the arrays of output {output.name} have {wanted}",
+                "dtype, shape and header must be those of what the sections write",
+            )
+    # a fixed order gives the same bytes however the sections ran; sums of floats are kept in double until the end
+    wide = numpy.longdouble if dtype.kind == "f" and dtype.itemsize > 8 else None
+    wide = wide or (numpy.complex128 if dtype.kind == "c" else numpy.float64 if dtype.kind == "f" else dtype)
+    step = max(1, _PIECE // max(dtype.itemsize, 16)) * dtype.itemsize
+    with open(beside, "wb") as whole:
+        with open(parts[0], "rb") as first:
+            whole.write(first.read(output.header))
+        for at in range(output.header, wanted, step):
+            total: Any = None
+            for part in parts:
+                with open(part, "rb") as file:
+                    file.seek(at)
+                    values = numpy.frombuffer(file.read(min(step, wanted - at)), dtype).astype(wide)
+                total = values if total is None else total + values
+            whole.write((total / len(parts) if output.how == "mean" else total).astype(dtype).tobytes())
+
+
+def _numpy() -> Any:
+    try:
+        numpy = importlib.import_module("numpy")  # the sections' programs have it; Redmesh itself needs none
+    except ImportError:
+        raise ConsoleError(
+            "sum and mean of arrays need numpy, which is not installed", "pip install numpy, then resume"
+        ) from None
+    return numpy
+
+
+def _by_command(output: Output, beside: str, parts: Sequence[str], cwd: str) -> None:
+    words: list[str] = []
+    for word in output.command:
+        words += parts if word == "{parts}" else [word.replace("{out}", beside)]
+    names_itself = any("{out}" in word for word in output.command)
+    # without {out} in its words the command's output is the output
+    with open(beside, "wb") as whole:
+        done = subprocess.run(
+            words, cwd=cwd, check=False, stdin=subprocess.DEVNULL, stdout=None if names_itself else whole
+        )
+    if done.returncode:
+        raise ConsoleError(
+            f"output {output.name}: {words[0]} ended with status {done.returncode}",
+            "mend it, then: mesh sections resume; nothing that is done runs again",
+        )
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,184 @@
+"""A job of sections as a job of tasks: made, looked at, resumed, combined. Its state object keeps all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from agents.job.description import Description
+from agents.job.start import start_owner
+from console.errors import ConsoleError
+from console.jobs.objects import ENDED, opened, summary
+from console.jobs.owner_client import NoOwner, ask
+from console.jobs.submission import submit
+from console.sections.combine import Output, combine
+from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
+from console.settings import Settings
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
+
+#: The file in the object with what was asked for.
+_FILE = "sections"
+#: What stands in a section's words for a part until a worker gives it a name (agents/yodio/yodwork.py).
+_PLACE = "\ue000{}\ue000"
+
+
+class Made(NamedTuple):
+    """What a job's object says of its sections: their ids in order, and the outputs with their parts."""
+
+    ids: list[str]
+    words: list[list[str]]
+    outputs: list[tuple[Output, list[str]]]
+    cwd: str
+    fingerprints: dict[str, str]
+
+
+def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> str:
+    """Make the job and start its owner; the path of its object. ConsoleError, UsageError."""
+    described = Description(list(job.command), job.cwd)
+    described.name, described.limit = job.name, job.limits.processors
+    described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
+    named = job.names_parts
+    described.sections = {
+        "recheck_s": job.probe.recheck_s,
+        "same_node": job.limits.same_node,
+        # two copies may write at the same time: only where each has files of its own
+        "copies": job.limits.stragglers and named,
+        "probe": {
+            "command": list(job.probe.command),
+            "time_s": job.probe.time_s,
+            "memory_mb": job.probe.memory_mb,
+            "disk_mb": job.probe.disk_mb,
+        },
+    }
+    ids, words, parts = [], [], [[job.part(output, one) for one in job.sections] for output in job.outputs]
+    inputs = []
+    for section in job.sections:
+        own = [those[section.number] for those in parts] if named else []
+        ids.append(section.id)
+        words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))]))
+        inputs.append(json.dumps({"id": section.id, "words": words[-1], "parts": own}))
+    kept = {
+        "ids": ids,
+        "words": words,
+        "outputs": [[vars(output), those] for output, those in zip(job.outputs, parts, strict=True)],
+        "cwd": job.cwd,
+        "fingerprints": fingerprints(job, digests=digests),
+        "digests": digests,
+    }
+    return submit(settings, described, (), inputs, user=user, hold=False, files={_FILE: json.dumps(kept).encode()})
+
+
+def read_made(db: sqlite3.Connection, name: str) -> Made:
+    """What was asked for. ConsoleError where the object is not of a job of sections."""
+    row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
+    if row is None:
+        raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
+    told = json.loads(bytes(row[0]))
+    outputs = []
+    for one, parts in told["outputs"]:
+        outputs.append((Output(**{**one, "command": tuple(one["command"]), "shape": tuple(one["shape"])}), parts))
+    return Made(told["ids"], told["words"], outputs, told["cwd"], told["fingerprints"])
+
+
+def is_sections(path: str) -> bool:
+    """Whether a state object is of a job of sections."""
+    db = opened(path)
+    try:
+        return db.execute("SELECT 1 FROM file WHERE name = ?", (_FILE,)).fetchone() is not None
+    finally:
+        db.close()
+
+
+def combined(path: str) -> list[tuple[str, int]]:
+    """Combine the outputs of a job that is done; each with its size. ConsoleError."""
+    db = opened(path)
+    try:
+        made = read_made(db, path)
+    finally:
+        db.close()
+    found = []
+    for output, parts in made.outputs:
+        whole = os.path.join(made.cwd, output.name)
+        found.append((whole, combine(output, whole, parts, made.cwd)))
+    return found
+
+
+def changed(path: str, job: SectionsJob | None) -> list[str]:
+    """A line for everything that is not as it was when the job was made: inputs, and ``job`` where one is given."""
+    db = opened(path)
+    try:
+        row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
+    finally:
+        db.close()
+    told = json.loads(bytes(row[0]))
+    if job is None:
+        now = _inputs_now(told["fingerprints"], told["digests"])
+    else:
+        now = fingerprints(job, digests=told["digests"])
+    return changes(told["fingerprints"], now)
+
+
+def _inputs_now(before: Mapping[str, str], digests: bool) -> dict[str, str]:
+    return {
+        name: fingerprint(name.partition(" ")[2], digests) if name.startswith("input ") else text
+        for name, text in before.items()
+    }
+
+
+def resume(path: str) -> int:
+    """Have everything that is not done run again, on whatever nodes; how many sections that is. ConsoleError."""
+    job = summary(path)
+    missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
+    try:
+        if job["state"] in ENDED:
+            state = StateObject(path)
+            try:
+                for first, last, before, _ in list(state.ranges()):
+                    if before in (FAILED, CANCELLED, RUNNING):
+                        state.change(first, last, WAITING, cause="mesh sections resume")
+                state.set_state(WAITING, "mesh sections resume")
+                state.set_meta(ended_at=None, exit_status=None, held=0)
+            finally:
+                state.close()
+            start_owner(path)
+        else:
+            try:
+                ask(path, "retry")
+            except NoOwner:
+                start_owner(path)
+    except (StateError, OSError) as error:
+        raise ConsoleError(getattr(error, "message", str(error)), getattr(error, "hint", "")) from None
+    return missing
+
+
+def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
+    """Section, what happened, and its last lines, of every section that failed and did not finish later."""
+    found = []
+    rows = db.execute(
+        "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL"
+        " ORDER BY first"
+    )
+    for number, node, status, lines in rows:
+        cause = db.execute(
+            "SELECT cause FROM transition WHERE first = ? AND state = 'failed' ORDER BY id DESC LIMIT 1", (number,)
+        ).fetchone()
+        told = f"exit status {status} on {node}" + (f": {cause[0]}" if cause and cause[0] else "")
+        found.append((made.ids[number - 1], told, lines or ""))
+    return found
+
+
+def facts(job: dict[str, Any], made: Made) -> list[tuple[str, str]]:
+    """What the report's table has."""
+    counts = job["counts"] or {}
+    return [
+        ("job", str(job["uuid"])),
+        ("state", str(job["state"]) + (f": {job['why']}" if job.get("why") else "")),
+        ("command", " ".join(job["command"] or ())),
+        ("directory", made.cwd),
+        ("of", f"{job.get('user')} on {job.get('host')}"),
+        ("sections", ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)),
+        ("outputs", ", ".join(output.name for output, _ in made.outputs)),
+    ]

@@ -1,0 +1,96 @@
+"""The command of a section, from a template: GNU parallel's replacement strings, and parameters by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from console.errors import UsageError
+
+#: ``{}`` ``{.}`` ``{/}`` ``{//}`` ``{/.}`` ``{#}``, ``{2}`` ``{2.}`` …, ``{name}``; ``{{`` and ``}}`` in a job file.
+_FIELD = re.compile(r"\{(?P<place>[1-9][0-9]*)?(?P<part>\.|//|/\.|/)?\}|\{#\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\}")
+_DOUBLED = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
+
+
+class Section(NamedTuple):
+    """``number``: from 0. ``id``: what users call it. ``values``: of its line in the list. ``parameters``: by name."""
+
+    number: int
+    id: str
+    values: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = {}
+
+
+def fill(template: str, section: Section, *, strict: bool) -> str:
+    """``template`` with the section's values. ``strict``: unknown names are refused, and ``{{name}}`` is literal.
+
+    Without ``strict`` what is no replacement string stays as it is, as with GNU parallel: awk's ``{print}``, say.
+    UsageError.
+    """
+    if not strict:
+        return _filled(template, section, strict=False)
+    pieces, at = [], 0
+    for doubled in _DOUBLED.finditer(template):
+        pieces += [_filled(template[at : doubled.start()], section, strict=True), f"{{{doubled['text']}}}"]
+        at = doubled.end()
+    return "".join([*pieces, _filled(template[at:], section, strict=True)])
+
+
+def command_of(words: Sequence[str], section: Section, *, strict: bool = False) -> list[str]:
+    """The section's command. Where no word has a replacement string, its values follow the words. UsageError."""
+    if not strict and section.values and not any(map(has_field, words)):
+        return [*words, *section.values]
+    return [fill(word, section, strict=strict) for word in words]
+
+
+def has_field(template: str) -> bool:
+    """Whether ``template`` has a replacement string of GNU parallel, or ``{section}``."""
+    return any(match["name"] in (None, "section") for match in _FIELD.finditer(template))
+
+
+def _filled(template: str, section: Section, *, strict: bool) -> str:
+    def value(match: re.Match[str]) -> str:
+        text = match[0]
+        if text == "{#}":
+            return str(section.number + 1)
+        name = match["name"]
+        if name is not None:
+            if name == "section":
+                return section.id
+            if name in section.parameters:
+                return section.parameters[name]
+            if strict:
+                known = " ".join(sorted({"section", *section.parameters}))
+                raise UsageError(
+                    f"section {section.id}: {text} is not a parameter",
+                    f"the parameters are: {known}; write {{{text}}} for the text {text} itself",
+                )
+            return text
+        return _part(_chosen(match["place"], section, text), match["part"])
+
+    return _FIELD.sub(value, template)
+
+
+def _chosen(place: str | None, section: Section, text: str) -> str:
+    if place is None:
+        return " ".join(section.values) if section.values else section.id
+    if int(place) > len(section.values):
+        raise UsageError(
+            f"section {section.id}: {text} asks for value {place}, and the section has {len(section.values)}",
+            "give as many lists (:::) or columns (--colsep) as the command uses",
+        )
+    return section.values[int(place) - 1]
+
+
+def _part(value: str, part: str | None) -> str:
+    if part == ".":
+        return os.path.splitext(value)[0]
+    if part == "/":
+        return os.path.basename(value)
+    if part == "//":
+        return os.path.dirname(value) or "."
+    if part == "/.":
+        return os.path.splitext(os.path.basename(value))[0]
+    return value

@@ -1,0 +1,105 @@
+"""Jobs of sections through the real commands: nodes left out, failures, copies, reports, resumption, outputs."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+from tests.system.job.test_tasks import row, sql
+
+__all__ = ["one_mesh", "yods"]
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "sections"
+HEAD = """
+command = '''sh -c "{script}"'''
+retries = {retries}
+[sections]
+count = {count}
+[[output]]
+name = "whole"
+part = "part.{{section}}"
+"""
+
+
+def job_file(mesh: PrivateMesh, script: str, count: int = 12, retries: int = 3, **keys: str) -> None:
+    lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    (mesh.work / "JOB.toml").write_text(lines + HEAD.format(script=script, count=count, retries=retries))
+    for old in (*mesh.work.glob("part.*"), mesh.work / "whole"):
+        old.unlink(missing_ok=True)
+
+
+def newest(mesh: PrivateMesh) -> str:
+    return str(mesh.json("mesh", "queue", "--all")[-1]["uuid"])
+
+
+def test_a_section_that_fails_finishes_on_another_node_and_the_output_is_whole(yods: PrivateMesh) -> None:
+    job_file(yods, "echo {section} >{part}; test $REDMESH_TASK_ATTEMPT != 1 || {{ echo bad luck; exit 3; }}", 6)
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n4\n5\n"
+    job = newest(yods)
+    nodes = "SELECT count(DISTINCT node) AS n FROM transition WHERE state = 'running' AND first > 0 GROUP BY first"
+    assert sql(yods, job, nodes) == [{"n": 2}] * 6
+    assert not list(yods.work.glob("part.*.redmesh-*")), "no attempt leaves its file"
+    log = yods.run("mesh", "sections", "report", "--joblog", job, check=True).stdout.splitlines()
+    assert len(log) == 1 + 12
+
+
+def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMesh) -> None:
+    probe = """'''sh -c "test $YOD_NODE != n2 || { echo no scratch; exit 1; }"'''"""
+    job_file(yods, "echo {section} >{part}", probe=probe)
+    assert yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120).returncode == 0
+    told = yods.run("mesh", "sections", "status", check=True).stdout
+    ran_there = sql(yods, newest(yods), "SELECT count(*) AS n FROM transition WHERE node = 'n2'")
+    assert ran_there == [{"n": 0}]
+    left_out = sql(yods, newest(yods), "SELECT text FROM log WHERE node = 'n2'")
+    if left_out:  # it had a worker before the sections were over
+        assert "n2 is left out: the probe sh ended with 1: no scratch" in told
+
+
+def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: PrivateMesh) -> None:
+    script = (
+        f". {EXAMPLES}/report.sh; report started; report progress 0.5 halfway;"
+        " test {section} = 1 && report error 'no input'; echo {section} >{part}; exit 0"
+    )
+    job_file(yods, script, count=2, retries=0)
+    text = (yods.work / "JOB.toml").read_text().replace('sh -c "', 'bash -c "')
+    (yods.work / "JOB.toml").write_text(text)
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 1 and "section 1 failed: exit status 0" in done.stderr, done.stderr
+    assert "the program reported: no input" in done.stderr
+    assert not (yods.work / "whole").exists() and not (yods.work / "part.1").exists()
+    logged = sql(yods, newest(yods), "SELECT task, text FROM log WHERE task IS NOT NULL ORDER BY id")
+    assert {(one["task"], one["text"]) for one in logged} >= {
+        (1, "started"), (2, "started"), (1, "progress halfway"), (2, "error no input"),
+    }  # fmt: skip
+
+
+def test_a_section_that_hangs_on_one_node_gets_a_second_copy_and_counts_once(yods: PrivateMesh) -> None:
+    script = "mkdir first.{section} 2>/dev/null && test {section} = 3 && sleep 600; echo {section} >{part}"
+    job_file(yods, script, count=6)
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n4\n5\n"
+    assert sql(yods, newest(yods), "SELECT count(*) AS n FROM transition WHERE cause = 'a second copy'")[0]["n"] >= 1
+    assert sql(yods, newest(yods), "SELECT count(*) AS n FROM transition WHERE state = 'done'")[0]["n"] == 6 + 1
+
+
+def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: PrivateMesh) -> None:
+    (yods.work / "in").write_text("input")
+    script = "echo x >>ran.{section}; test -e go || test {section} -lt 4 || sleep 600; echo {section} >{part}"
+    job_file(yods, script, count=8, inputs='["in"]')
+    yods.run("mesh", "sections", "run", "--detach", "JOB.toml", check=True)
+    job = newest(yods)
+    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished", 30.0)
+    os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
+    (yods.work / "go").touch()
+    (yods.work / "in").write_text("other input")
+    refused = yods.run("mesh", "sections", "resume", job)
+    assert refused.returncode == 1 and f"input {yods.work}/in: was 5 bytes" in refused.stderr
+    done = yods.run("mesh", "sections", "resume", "--anyway", job, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "".join(f"{number}\n" for number in range(8))
+    assert [(yods.work / f"ran.{number}").read_text() for number in range(4)] == ["x\n"] * 4, "finished ones ran once"

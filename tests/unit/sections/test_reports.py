@@ -1,0 +1,136 @@
+"""Reports of sections: the lines, the server, and the clients in examples/sections against the real server."""
+
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.yodio.yodreport import LONGEST, Refused, Report, ReportServer, parse
+from tests.support.waiting import patience
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "sections"
+
+
+class Served:
+    """A server in a thread of its own, as a worker has it, and what it was told."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self._poll = select.poll()
+        self.server = ReportServer(self._poll, self.reports.append)
+        self.environ = self.server.begin("17 b")
+        self._stop, self._stopped = socket.socketpair()
+        self._poll.register(self._stopped, select.POLLIN)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            for fd, _ in self._poll.poll():
+                if not self.server.handle(fd):
+                    return
+
+    def send(self, data: bytes) -> bytes:
+        host, port = self.server.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=patience(5.0)) as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: sock.recv(4096), b""))
+
+    def close(self) -> None:
+        self._stop.close()
+        self._thread.join()
+        self._stopped.close()
+        self.server.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.close()
+
+
+def test_lines_and_what_is_refused() -> None:
+    assert parse(b"t0 started 17 b\r", "t0", "17 b") == Report("started", None, "")
+    assert parse(b"t0 progress 17 b 0.42 half of it", "t0", "17 b") == Report("progress", 0.42, "half of it")
+    assert parse(b"t0 error 17 b no input", "t0", "17 b") == Report("error", None, "no input")
+    for line, told in (
+        (b"t1 started 17 b", "token"), (b"", "token"), (b"t0", "second word"), (b"t0 begun 17 b", "second word"),
+        (b"t0 started 1", "17 b"), (b"t0 started 17 bc", "17 b"), (b"t0 progress 17 b", "0 to 1"),
+        (b"t0 progress 17 b nan x", "0 to 1"), (b"t0 progress 17 b 1.01", "0 to 1"), (b"t0 error 17 b \xff", "ASCII"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=told):
+            parse(line, "t0", "17 b")
+    with pytest.raises(Refused):
+        parse(b" started 17 b", "", "17 b")  # between two sections there is no token
+
+
+def test_many_lines_on_one_connection_are_all_answered(served: Served) -> None:
+    token = served.environ["REDMESH_TOKEN"].encode()
+    lines = token + b" started 17 b\n\n" + token + b" progress 17 b 0.5\nnonsense\n" + token + b" finished 17 b"
+    answers = served.send(lines).decode().splitlines()
+    assert [answer.split(":")[0] for answer in answers] == ["ok", "ok", "refused", "ok"]
+    assert [report.kind for report in served.reports] == ["started", "progress", "finished"]
+
+
+def test_a_line_without_an_end_is_refused_and_the_next_client_served(served: Served) -> None:
+    assert b"512 bytes at most" in served.send(b"x" * (LONGEST + 100))
+    token = served.environ["REDMESH_TOKEN"].encode()
+    assert served.send(token + b" finished 17 b\n") == b"ok\n"
+
+
+def test_the_next_section_has_another_token(served: Served) -> None:
+    before = served.environ["REDMESH_TOKEN"].encode()
+    served.server.begin("18")
+    assert served.send(before + b" finished 18\n").startswith(b"refused: this is not the token")
+    assert served.reports == []
+
+
+CLIENTS = {
+    "sh": ["bash", "-c", '. "$0/report.sh" && report progress "0.25 from sh" && report error "no input"'],
+    "python": [
+        sys.executable, "-c",
+        "import sys; sys.path.insert(0, sys.argv[1]); from report import report;"
+        " report('progress', '0.25 from python'); report('error', 'no input')",
+    ],
+    "c": ["gcc", "main.c", "report.c"],
+    "fortran": ["gfortran", "report.f90", "main.f90", "report.o"],
+}  # fmt: skip
+C_MAIN = """int report(const char *, const char *);
+int main() {return report("progress", "0.25 from c") + report("error", "no input");}
+"""
+FORTRAN_MAIN = """program main
+use section_reports
+call report_section("progress", "0.25 from fortran")
+call report_section("error", "no input")
+end program
+"""
+
+
+@pytest.mark.parametrize("language", CLIENTS)
+def test_the_clients_report(served: Served, language: str, tmp_path: Path) -> None:
+    words = CLIENTS[language]
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not installed")
+    environ = {**served.environ, "PATH": "/usr/bin:/bin"}
+    if language in ("c", "fortran"):
+        for name in ("report.c", "report.f90"):
+            shutil.copy(EXAMPLES / name, tmp_path)
+        (tmp_path / "main.c").write_text(C_MAIN)
+        (tmp_path / "main.f90").write_text(FORTRAN_MAIN)
+        if language == "fortran":
+            subprocess.run(["gcc", "-c", "report.c"], cwd=tmp_path, check=True)
+        subprocess.run([*words, "-o", "main"], cwd=tmp_path, check=True)
+        words = ["./main"]
+    done = subprocess.run([*words, str(EXAMPLES)], env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [report.kind for report in served.reports] == ["progress", "error"]
+    assert served.reports[0] == Report("progress", 0.25, f"from {language}")
+    assert served.reports[1].text == "no input"
