@@ -205,7 +205,7 @@ RCA: Dict[str, Shape] = {
 
 #: What a PCT is asked, besides hosting a launch.
 PCT: Dict[str, Shape] = {
-    "status": _shape(),
+    "status": _shape({"node": _str}),
     "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
     "death": _shape(launcher=_int),
@@ -222,6 +222,9 @@ OBJECT: Dict[str, Shape] = {
     "take": _shape(uuid=_str, counter=_int),
     "settled": _shape(uuid=_str, counter=_int),
     "move": _shape(uuid=_str, node=_str, address=_str),
+    "give": _shape(uuid=_str, receiver=_str),
+    "confirm": _shape(uuid=_str, counter=_int),
+    "answer": _shape(uuid=_str, counter=_int, taken=_bool),
     "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
     "held": _shape(),
 }

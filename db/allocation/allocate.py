@@ -28,6 +28,7 @@ from db.store.store import Row, Store, Transaction
 from redmesh.text import counted
 
 NOT_YOURS = "this request key belongs to somebody else's request"
+OUTSIDE = "to launch outside a job: unset REDMESH_PARTITION REDMESH_ALLOCATION_COOKIE"
 HOPEFUL = 10_000  # requests of which is kept that they could be met
 
 
@@ -552,11 +553,11 @@ def _check_right(t: Transaction, demand: Demand) -> None:
 
 def _check_row(demand: Demand, row: Row | None) -> None:
     if row is None:
-        raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
+        raise Expired(f"there is no partition {demand.partition}: its job has ended, or never was", OUTSIDE)
     if not cookies.fits(demand.cookie, row[0]):
         raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
     if row[1] is not None:
-        raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
+        raise Expired(f"partition {demand.partition} has been destroyed: its batch job has ended", OUTSIDE)
 
 
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
