@@ -89,7 +89,7 @@ class StandIn:
             self._loop.after(1.0, self._beats.register_again)
             session.reply(message, {})
         elif op == "status":
-            session.reply(message, self._status())
+            session.reply(message, self._status(message.get("node", "")))
         else:
             session.refuse(message, AgentError(f"a simulated node knows no {op}", code="unknown_op"))
 
@@ -106,15 +106,17 @@ class StandIn:
         self._beats.register_again()
         return killed
 
-    def _status(self) -> Message:
+    def _status(self, node: str) -> Message:
+        """``node``: of that one alone; empty: of all that are here."""
         launches = [
             {
                 "launcher": launcher,
                 "pid": os.getpid(),
-                "state": next(iter(here)).state,
+                "state": here[0].state,
                 "ranks": [pair for one in here for pair in one.ranks],
             }
-            for launcher, here in self._host.launches.items()
+            for launcher, those in self._host.launches.items()
+            if (here := [one for one in those if node in ("", one.node)])
         ]
         return {
             "node": self._name,

@@ -66,6 +66,7 @@ CPA: Dict[str, Shape] = {
             "segments": _list,
             "preemptible": _bool,
             "pending_s": _num,
+            "time_s": (int, float, _none),
         },
         key=_str,
         login=_str,
@@ -73,6 +74,38 @@ CPA: Dict[str, Shape] = {
         pid_started=_int,
         command=_str,
     ),
+    "request": _shape(
+        {
+            "partial": _bool,
+            "post_back": _str,
+            "time_s": (int, float, _none),
+            "wait_s": _num,
+            "job": _str,
+            "wanted": (dict, _none),
+            "exclude": (dict, _none),
+            "cpus_per_task": _int,
+            "overcommit": _bool,
+            "partition": (int, _none),
+            "cookie": (str, _none),
+            "placement": _str,
+            "resources": _dict,
+            "nodes": _int,
+            "most": _dict,
+            "per_task": _dict,
+            "preemptible": _bool,
+            "pending_s": _num,
+        },
+        uuid=_str,
+        count=_int,
+        login=_str,
+        pid=_int,
+        pid_started=_int,
+        command=_str,
+    ),
+    "posted": _shape(uuid=_str, sequence=_int),
+    "cancel": _shape(uuid=_str),
+    "free": _shape(launcher=_int, cookie=_str),
+    "granted": _shape(uid=_int, post_back=_dict),
     "would_allocate": _shape(
         {
             "size": (int, _none),
@@ -133,7 +166,9 @@ CPA: Dict[str, Shape] = {
     "node_down": _shape(
         {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
-    "nodes_out": _shape(failed_s=_num),
+    "nodes_out": _shape({"near": _bool}, failed_s=_num),
+    "nodes_moved": _shape(),
+    "cpa_started": _shape(),
     "remote_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),
     "rca_silent": _shape({"lost": _bool, "missed": _bool}, login=_str, rca=_str, reason=_str),
@@ -170,7 +205,7 @@ RCA: Dict[str, Shape] = {
 
 #: What a PCT is asked, besides hosting a launch.
 PCT: Dict[str, Shape] = {
-    "status": _shape(),
+    "status": _shape({"node": _str}),
     "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
     "failed": _shape({"reason": _str}, launcher=_int),
     "death": _shape(launcher=_int),
@@ -187,6 +222,9 @@ OBJECT: Dict[str, Shape] = {
     "take": _shape(uuid=_str, counter=_int),
     "settled": _shape(uuid=_str, counter=_int),
     "move": _shape(uuid=_str, node=_str, address=_str),
+    "give": _shape(uuid=_str, receiver=_str),
+    "confirm": _shape(uuid=_str, counter=_int),
+    "answer": _shape(uuid=_str, counter=_int, taken=_bool),
     "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
     "held": _shape(),
 }

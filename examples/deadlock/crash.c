@@ -1,5 +1,5 @@
-/* A crash: rank 3 writes behind the end of its strip. `yod -bt` says where.
- *   mpicc -g -o crash crash.c && yod -bt -sz 4 ./crash
+/* A crash: rank 3 writes behind the end of its strip. `yod -bt` says where, `-kill` ends the others.
+ *   mpicc -g -o crash crash.c && yod -bt -kill -sz 4 ./crash
  */
 #include <mpi.h>
 #include <stdlib.h>

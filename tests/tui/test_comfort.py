@@ -151,3 +151,20 @@ async def test_the_footer_fills_its_line_with_what_is_possible(tmp_path: Path) -
         await keys.resize_terminal(240, 50)
         await until(keys, lambda: "s Select state" in footer(), "more of it")
         assert footer().rstrip().endswith("q Quit") and "Invert" not in footer(), "nothing is selected"
+
+
+async def test_the_page_of_keys_is_searched(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, keyboard):
+        await keyboard.press("question_mark")
+        await until(keyboard, lambda: "Keys: " in screen_text(app), "the page")
+        await keyboard.press("slash", *"pingd kill")
+        shown = screen_text(app)
+        assert "pingd -kill" in shown and "zoom out" not in shown
+        await keyboard.press(*"xyz")
+        assert "nothing is called so" in screen_text(app)
+        await keyboard.press("escape")
+        assert "zoom out" in screen_text(app), "first the search is cleared"
+        await keyboard.press("escape")
+        await until(keyboard, lambda: "Keys: " not in screen_text(app), "the page is closed")
+    database.close()

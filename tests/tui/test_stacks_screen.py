@@ -206,4 +206,6 @@ def test_the_first_look_is_at_the_innermost_line_of_the_fewest_ranks() -> None:
         call("main", "0-3", call("all", "0,2-3"), call("one", "1", call("inner", "1", call("MPI_Recv", "1", line=0))))
     ]
     shown = rows(tree, whole=False)
-    assert shown[outlier(shown, [{"ranks": "0-3"}])].call == "inner" and outlier(shown, []) == 0
+    assert shown[outlier(shown, [{"ranks": "0-3"}])].call == "inner"
+    assert shown[outlier(shown, [{"ranks": "0"}])].call == "all" and shown[outlier(shown, [])].call == "inner"
+    assert outlier([], []) == 0

@@ -6,17 +6,22 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual import events
 
 from console.tui.app import ConsoleApp
 from console.tui.screens.launch_form import LaunchScreen
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.painted import Watched
 from tests.support.scripted_yod import ScriptedYod
+from tests.tui.test_painting import agrees
 
 SEED = int(os.environ.get("REDMESH_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+COMPARED = 40  # what happens between two looks at every cell
 FUZZ_S = float(os.environ.get("REDMESH_FUZZ_S", "8"))
 
 
@@ -88,14 +93,39 @@ def keys_of(app: ConsoleApp) -> list[str]:
     return sorted((bound | {"m", "1", "2", "3", "4", "tab", "escape", "up", "down", "x", "7"}) - quits)
 
 
+def mouse(choice: random.Random, app: ConsoleApp) -> str:
+    """A click, a drag or the wheel somewhere; with shift, now and then."""
+    what = choice.choice(("click", "drag", "wheel", "wheel back"))
+    at: list[dict[str, Any]] = [
+        {"x": choice.randrange(app.size.width), "y": choice.randrange(1, app.size.height - 1)} for _ in range(2)
+    ]  # neither the bar nor the footer: they have what ends the console
+    more: dict[str, Any] = {"delta_x": 0, "delta_y": 0, "meta": False, "ctrl": False}
+    more |= {"shift": choice.random() < 0.2, "button": 1}
+    if what.startswith("wheel"):
+        kind = events.MouseScrollDown if what == "wheel" else events.MouseScrollUp
+        app.post_message(kind(None, **at[0], **more))
+        return f"{what} {at[0]}"
+    app.post_message(events.MouseDown(None, **at[0], **more))
+    end = at[1] if what == "drag" else at[0]
+    if what == "drag":
+        app.post_message(events.MouseMove(None, **end, **more))
+    app.post_message(events.MouseUp(None, **end, **more))
+    return f"{what} {at}"
+
+
 async def meddle(choice: random.Random, database: FixedDatabase, app: ConsoleApp, pilot: Keyboard) -> str:
-    """One thing happens: a key, another size, a launch begins or ends, the machine is another."""
-    what = choice.choices(("key", "resize", "put", "end", "machine", "down"), (60, 8, 10, 12, 2, 3))[0]
+    """One thing happens: a key, the mouse, another size or theme, a launch begins or ends, the machine is another."""
+    kinds = {"key": 60, "mouse": 25, "resize": 8, "theme": 2, "put": 10, "end": 12, "machine": 2, "down": 3}
+    [what] = choice.choices(list(kinds), list(kinds.values()))
     nodes = max(1, len(app.machine.nodes) - 1)
     if what == "key":
         key = choice.choice(keys_of(app))
         await app._press_keys([key])
         return f"key {key}"
+    if what == "mouse":
+        return mouse(choice, app)
+    if what == "theme":
+        app.theme = f"redmesh-{choice.choice(('dark', 'light', 'contrast', 'mono'))}"
     if what == "resize":
         size = choice.choice([(80, 24), (100, 30), (120, 40), (200, 60), (40, 12), (60, 50)])
         await pilot.resize_terminal(*size)
@@ -116,7 +146,10 @@ async def meddle(choice: random.Random, database: FixedDatabase, app: ConsoleApp
 async def test_random_keys_sizes_launches_and_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long."""
+    """Nobody sees a traceback, nor a cell that is not as the screen has it.
+
+    ``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long.
+    """
     monkeypatch.chdir(tmp_path)
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -132,8 +165,11 @@ async def test_random_keys_sizes_launches_and_machines(
             yod.hello("./solve", 6)
             yod.started(["n0"] * 6)
             until_s = time.monotonic() + FUZZ_S
+            terminal = Watched(app)
             while time.monotonic() < until_s and app._exception is None:
                 done.append(await meddle(choice, database, app, pilot))
+                if len(done) % COMPARED == 0:
+                    await agrees(app, pilot, terminal, done[-COMPARED:])
                 if choice.random() < 0.3:
                     await pilot.pause(choice.choice([0, 0, 0.02, 0.3]))
     except BaseException as error:

@@ -173,6 +173,7 @@ def _place(call: stack_tree.Call) -> str:
 def _stand(tree: stack_tree.Tree, ranks: int) -> list[tuple[str, int]]:
     """The innermost places with a line in the program's own code of ranks that wait for nobody."""
     found: dict[str, int] = {}
+    known = 0  # of these a source line is known: threads of libraries that have none say nothing more
     ahead: list[tuple[stack_tree.Tree, str]] = [(tree, "")]
     while ahead:
         level, place = ahead.pop()
@@ -181,13 +182,15 @@ def _stand(tree: stack_tree.Tree, ranks: int) -> list[tuple[str, int]]:
             if not here:
                 continue
             at = f"{call[0]} ({_place(call)})" if _place(call) else place or call[0]
+            known |= here if at.endswith(")") else 0
             below = 0
             for each in node.below.values():
                 below |= each.ranks
             if here & ~below:
                 found[at] = found.get(at, 0) | here & ~below
             ahead.append((node.below, at))
-    return sorted(found.items(), key=lambda item: -idset.count(item[1]))
+    told = {at: stand if at.endswith(")") else stand & ~known for at, stand in found.items()}
+    return sorted(((at, stand) for at, stand in told.items() if stand), key=lambda item: -idset.count(item[1]))
 
 
 def _ranks(ranks: int) -> str:

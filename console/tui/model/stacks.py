@@ -142,8 +142,9 @@ def members(ranks: str) -> frozenset[int]:
 
 
 def outlier(lines: Sequence[Row], hints: Sequence[Mapping[str, Any]]) -> int:
-    """The row to look at first: the innermost source line of the fewest ranks that hints speak of; 0 without any."""
+    """The row to look at first: the innermost source line of the fewest ranks that hints speak of, or else of any."""
     spoken = frozenset[int]().union(*(members(str(hint["ranks"])) for hint in hints))
+    spoken = spoken or frozenset[int]().union(*(members(row.ranks) for row in lines))
     best, fewest = 0, 0
     for at, row in enumerate(lines):
         ranks = members(row.ranks)

@@ -63,7 +63,6 @@ class BesideScreen(Framed):
             Content.styled(f" {self._run.launcher} ", "bold reverse"),
             Content.styled(f" {self._run.name}", "bold"),
         ]
-        parts.append(Content(f"  {names[0]}  and  {names[1]}"))
         told = f"  {count} of {len(found)} lines differ" if count else "  no difference"
         parts.append(Content.styled(told, "$warning" if count else "$quiet"))
         self._head.update(Content("").join(parts))

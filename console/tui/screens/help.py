@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from console.tui.actions.action import command_line
 from console.tui.actions.registry import HEADINGS, of
 from console.tui.context import AppContext
 from console.tui.screens.base import Framed
+from console.tui.widgets.inputs import CleanInput
 
 _WIDEST = 104  # columns of the page
 _KEYS = 20  # of them for the keys
@@ -49,7 +52,9 @@ class Help(ModalScreen[None]):
         Binding("escape,q,question_mark,enter", "close", "Close", show=False),
         Binding("j,down", "scroll_help(1)", "Down", show=False),
         Binding("k,up", "scroll_help(-1)", "Up", show=False),
+        Binding("slash,f", "search", "Search", show=False),
     ]
+    AUTO_FOCUS = "#help-text"
 
     def __init__(self, title: str, sections: list[Section]) -> None:
         super().__init__()
@@ -61,14 +66,29 @@ class Help(ModalScreen[None]):
         """The sections, one under the other."""
         with Vertical(id="help") as frame:
             frame.border_title = f"Keys: {self._title}"
-            frame.border_subtitle = "escape closes"
+            frame.border_subtitle = "/ searches, escape closes"
+            yield CleanInput(placeholder="/ searches keys, meanings and commands", compact=True)
             with VerticalScroll(id="help-text"):
                 yield Static(self._text())
 
-    def _text(self) -> Content:
+    @on(Input.Changed)
+    def _searched(self, event: Input.Changed) -> None:
+        words = event.value.lower().split()
+        self.query_one("#help-text Static", Static).update(self._text(words))
+
+    @on(Input.Submitted)
+    def _read(self) -> None:
+        self.query_one("#help-text").focus()
+
+    def action_search(self) -> None:
+        """Types into the search."""
+        self.query_one(Input).focus()
+
+    def _text(self, words: Sequence[str] = ()) -> Content:
         room = max(24, min(_WIDEST, self.app.size.width * 95 // 100) - 6 - _KEYS)
         lines: list[Content] = []
-        for heading, keys in self._sections:
+        for heading, rows in self._sections:
+            keys = [row for row in rows if all(word in " ".join(row).lower() for word in words)]
             if not keys:
                 continue
             if lines:
@@ -84,11 +104,15 @@ class Help(ModalScreen[None]):
                 lines.append(Content.assemble((f"  {key:<{_KEYS - 2}}", "$primary"), told[0], *rest))
                 lines += [Content(" " * _KEYS + more) for more in told[1:]]
                 lines += [Content.styled(" " * _KEYS + more, "$quiet") for more in same]
-        return Content("\n").join(lines)
+        return Content("\n").join(lines or [Content("  nothing is called so")])
 
     def action_close(self) -> None:
-        """Closes the page, once."""
-        if not self._dismissed:
+        """Clears the search; then closes the page, once."""
+        search = self.query_one(Input)
+        if search.has_focus and search.value:
+            search.value = ""
+            self.query_one("#help-text").focus()
+        elif not self._dismissed:
             self._dismissed = True
             self.dismiss()
 

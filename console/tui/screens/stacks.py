@@ -168,6 +168,7 @@ class StacksScreen(Framed):
         if at is None:
             self._source.tell("no source line is known here" if self._tree.rows else "")
             return
+        self._source.wait()
         text = await self.files.read(at, live=self._run.live)
         self._source.show(text, at.line, standing(self._told["tree"], at.path))
 

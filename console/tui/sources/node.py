@@ -46,7 +46,7 @@ class Probe:
     async def ask(self, node: Node) -> bool:
         """Asks; True when the answer is another than before."""
         self._asked_at[node.id] = time.monotonic()
-        told = await asyncio.to_thread(_ask, node.address)
+        told = await asyncio.to_thread(_ask, node.address, node.name)
         before, self._statuses[node.id] = self._statuses.get(node.id), told
         return told != before
 
@@ -55,10 +55,11 @@ class Probe:
         await asyncio.gather(*map(self.ask, nodes))
 
 
-def _ask(path: str) -> NodeStatus:
+def _ask(path: str, name: str) -> NodeStatus:
+    """``name``: behind one address there may be many nodes of a simulated machine."""
     try:
         with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
-            reply = client.call({"op": "status"})
+            reply = client.call({"op": "status", "node": name})
     except Unreachable:
         return NodeStatus(trouble="its PCT does not answer")
     except (AgentError, OSError) as error:

@@ -13,6 +13,7 @@ from textual.strip import Strip
 
 from console.tui.model.source import SourceText
 from console.tui.widgets.bars import set_subtitle, set_title
+from redmesh.sanitise import clean
 
 _WIDEST_RANKS = 12
 _EMPTY = SourceText("", 1, [])
@@ -46,17 +47,22 @@ class SourcePane(ScrollView, can_focus=False):
             return
         self._text, self._line, self._ranks, self._told = text, line, ranks, ""
         if text.why:
-            self.tell(f"{text.path}: {text.why}")
+            self.tell(clean(f"{text.path}: {text.why}"))
             return
         widest = max((sum(cell_len(piece) for _, piece in pieces) for pieces in text.lines), default=0)
         self.virtual_size = Size(widest + self._gutter, len(text.lines))
-        set_title(self, f"{text.path}:{line}")
+        set_title(self, _from_the_end(clean(f"{text.path}:{line}"), self.size.width - 2))
         at = line - text.first
         outside = not 0 <= at < len(text.lines)
         where = f"read on {text.node}" if text.node else ""
         set_subtitle(self, f"the file has only {len(text.lines):,} lines now" if outside else where)
         self.scroll_to(0, max(0, at - self.size.height // 2), animate=False, force=True)
         self.refresh()
+
+    def wait(self) -> None:
+        """Says that a file is being read, where nothing is shown yet."""
+        if not self._line and not self._told:
+            self.tell("reading …")
 
     def tell(self, text: str) -> None:
         """A sentence in the place of a file."""
@@ -122,3 +128,8 @@ class SourcePane(ScrollView, can_focus=False):
         )
         left, room = self.scroll_offset.x, max(0, width - self._gutter)
         return Strip([*gutter, *code.crop(left, left + room)]).adjust_cell_length(width, ground)
+
+
+def _from_the_end(path: str, width: int) -> str:
+    """The end of a path says more than its beginning."""
+    return path if len(path) <= width or width < 8 else "…" + path[1 - width :]
