@@ -8,7 +8,6 @@ from agents.link.link import Caller
 from agents.link.sockets import connect_now
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.errors import AgentError
-from redmesh.state import SUFFIX, owned
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -62,7 +61,12 @@ def jobs_run(state: str) -> bool:
         names = os.listdir(directory)
     except OSError:
         return False
-    return any(owned(os.path.join(directory, name[:-5])) for name in names if name.endswith(f"{SUFFIX}.lock"))
+    locks = [name for name in names if name.endswith(".job.lock")]
+    if not locks:
+        return False
+    from redmesh.state import owned  # loads SQLite, which a keeper without jobs has no use for
+
+    return any(owned(os.path.join(directory, name[: -len(".lock")])) for name in locks)
 
 
 def running_launchers(run: str, state: str) -> List[int]:
