@@ -23,7 +23,10 @@ SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "site"
 #: The site's order. A page of docs/ that is in no list comes last, under "More".
 NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
-    "Guides": ["guides/why-it-hangs", "mpi", "stacks", "deployment", "system", "managers", "python", "console", "recording", "simulation"],
+    "Guides": [
+        "guides/why-it-hangs", "mpi", "stacks", "deployment", "system", "managers", "python", "console", "recording",
+        "simulation",
+    ],
     "Reference": [
         "yod", "mesh", "reference-mesh", "showmesh", "pingd", "yodio", "configuration", "exit-status",
         "reference-python", "reference-events", "state-object", "topology", "placement", "protocol", "database",
