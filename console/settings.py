@@ -254,8 +254,25 @@ def state_directory(environ: Mapping[str, str]) -> str:
     """STATE: ``$XDG_STATE_HOME/redmesh``, links resolved so that one directory has one name."""
     home = environ.get("XDG_STATE_HOME", "")
     if not home.startswith("/"):  # the XDG specification: a relative path is to be ignored
-        home = os.path.expanduser("~/.local/state")
+        home = home_directory(environ)
+        if not home:
+            told = f"no home directory: HOME is not set, and uid {os.geteuid()} has no account"
+            raise ConfigurationError(told, "export XDG_STATE_HOME=DIR, a directory of yours")
+        home += "/.local/state"
     return os.path.realpath(f"{home}/redmesh")
+
+
+def home_directory(environ: Mapping[str, str]) -> str:
+    """``$HOME``; where a job has none, or no whole path, the account's home directory; "" without either."""
+    home = environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    import pwd  # only for jobs that were started without an environment
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
 
 
 def job_directory(environ: Mapping[str, str]) -> str:
@@ -359,7 +376,7 @@ def _find(environ: Mapping[str, str]) -> str:
         )
     home = environ.get("XDG_CONFIG_HOME", "")
     if not home.startswith("/"):
-        home = os.path.expanduser("~/.config")
+        home = f"{home_directory(environ)}/.config"
     for path in (f"{home}/redmesh/mesh.toml", SITE):
         if os.path.exists(path):
             return path

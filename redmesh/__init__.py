@@ -6,6 +6,7 @@ Type checkers read ``__init__.pyi``.
 
 #: The public names, by the module that defines them (PEP 562).
 _DEFINED_IN = {
+    "redmesh.executor": ("Executor",),
     "redmesh.errors": ("LaunchFailed", "NotLaunched", "RedmeshError"),
     "redmesh.events": (
         "Aborted",

@@ -18,6 +18,7 @@ from redmesh.events import Output as Output
 from redmesh.events import Result as Result
 from redmesh.events import SameEnd as SameEnd
 from redmesh.events import Started as Started
+from redmesh.executor import Executor as Executor
 from redmesh.placement import Geometry as Geometry
 from redmesh.placement import Layout as Layout
 from redmesh.placement import Placement as Placement

@@ -24,8 +24,8 @@ SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "site"
 NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
-        "guides/why-it-hangs", "mpi", "stacks", "deployment", "system", "managers", "python", "console", "recording",
-        "simulation",
+        "guides/why-it-hangs", "jobs", "mpi", "stacks", "deployment", "system", "managers", "python", "console",
+        "recording", "simulation",
     ],
     "Reference": [
         "yod", "mesh", "reference-mesh", "showmesh", "pingd", "yodio", "configuration", "exit-status",
@@ -62,10 +62,7 @@ def main() -> int:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE)
-    for page in sorted((ROOT / "examples").glob("**/README.md")):
-        copy = SOURCE / page.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(page, copy)
+    shutil.copytree(ROOT / "examples", SOURCE / "examples")
     shutil.copytree(ROOT / "screenshots", SOURCE / "screenshots", ignore=lambda _, names: [
         name for name in names if not name.endswith(".png")
     ])  # fmt: skip
@@ -104,7 +101,8 @@ def _toctrees() -> str:
     index.write_text(index.read_text() + _toctree("", [page.removeprefix("decisions/") for page in decisions]))
     index = SOURCE / "examples" / "README.md"
     index.write_text(index.read_text() + _toctree("", [page.removeprefix("examples/") for page in examples]))
-    more = sorted({page.stem for page in SOURCE.glob("*.md")} - listed - {"index"})
+    pages = [*SOURCE.glob("*.md"), *SOURCE.glob("guides/*.md")]
+    more = sorted({str(page.relative_to(SOURCE).with_suffix("")) for page in pages} - listed - {"index"})
     text = "".join(_toctree(caption, names) for caption, names in NAVIGATION.items())
     return text + (_toctree("More", more) if more else "")
 

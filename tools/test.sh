@@ -39,9 +39,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
-# tests runs one by one. What fails is tried again, twice at most, and counted as "rerun" in the closing line: every rerun is a
-# fault to look for (tests/system/remote/test_logins.py has one that nobody has found yet).
-[ $# -gt 0 ] || set -- -n 4 --dist worksteal --reruns 2 --reruns-delay 2
+# tests runs one by one. No test is tried again: one that fails now and then has a cause.
+[ $# -gt 0 ] || set -- -n 4 --dist worksteal
 
 # stderr into stdout, so that pytest's closing line is the last one wherever both are kept
 exec "$python" -m pytest "$@" 2>&1 </dev/null

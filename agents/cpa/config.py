@@ -35,12 +35,17 @@ class Config(NamedTuple):
     granted: bool = False  # by another login processor's mesh up, which may revoke it
     pending_s: float = 60.0
     loading_s: float = 300.0
+    backfill: bool = True  # smaller requests pass where they delay nobody
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
 
     def place(self, name: str) -> str:
         """Where the CPA called ``name`` is reached from other login processors; empty for nowhere."""
         host, _, port = self.listen.rpartition(":")
         return f"{host}:{int(port) + int(name.rpartition('-')[2])}" if self.listen else ""
+
+    def address(self, name: str) -> str:
+        """Which CPA holds a request: its login processor, and where others of that one reach it."""
+        return f"{self.login} {self.socket(name)}"
 
     def socket(self, name: str) -> str:
         """Where the CPA called ``name`` listens."""
@@ -69,6 +74,7 @@ def read(path: str) -> Config:
             loading_s=float(whole.get("loading_s", 300.0)),
             mesh=str(whole["mesh"]),
             granted=bool(whole.get("granted")),
+            backfill=bool(whole.get("backfill", True)),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
         )

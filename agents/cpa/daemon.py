@@ -1,5 +1,6 @@
 """The dispatch loop: requests of all connections, one at a time, in order of arrival."""
 
+import glob
 import time
 import traceback
 from collections import Counter, deque
@@ -15,29 +16,38 @@ from agents.cpa.credentials import Issuing
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
+from agents.cpa.post_backs import PostBacks
 from agents.cpa.preemption_notices import GivingWay
 from agents.cpa.queue import Queue
+from agents.cpa.requests import Requests
 from agents.cpa.side_wiping import OP, Switching
 from agents.link import sockets, trust
 from agents.link.journal import Journal
-from agents.link.loop import Loop
+from agents.link.link import Caller
+from agents.link.loop import Loop, Timer
 from agents.link.server import Server, Session
+from agents.link.sockets import connect_now
 from agents.link.user_limits import Busy, Users
 from agents.linux.peer_alive import is_there
+from agents.linux.process_ends import ProcessEnds
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
 from db.allocation import finish, partitions, waiting_requests
+from db.allocation.line import Line
 from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 from db.store.outage import Outage
 from db.store.store import Store
 
-LOOK_S = 1.0
+LOOK_S, LEAST_S = 1.0, 0.05
 AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
 CHECKPOINT_S = 60.0
 TRIM_S, TRIM_MORE_S = 60.0, 0.2
 AHEAD = 64  # requests that one connection may have in the queue
+
+#: What is asked while nothing happens.
+IDLE = frozenset(("nodes_out", "nodes_moved", "idle"))
 
 #: Fields of a request that the log may show. Never: cookies, keys, commands.
 LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
@@ -60,9 +70,21 @@ class Cpa:
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
         self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
         self.switching = Switching(loop, self.operations, self.outage, journal)
-        self.queue = Queue(loop, store, self.outage, self._transact, self._refuse, journal)
+        address = config.address(name)
+        answers = self._transact, self._answer, self._refuse
+        self.queue = Queue(loop, self.operations, self.outage, answers, journal, address)
+        self.requests = Requests(self.operations, self.outage, journal, address)
+        line = Line(self.operations.machine, self.operations.understand, passing=config.backfill)
+        store.serving, store.on_nodes_moved = line, self._nodes_moved
+        self.post_backs = PostBacks(loop, self.operations, self.outage, line, journal, address)
+        self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
-        self.queue.make_room = self.giving_way.make_room
+        self.post_backs.make_room = self.giving_way.make_room
+        self.ends = ProcessEnds(loop, self._requester_ended)
+        self._known_requesters = False  # those whose CPA died, perhaps with them
+        self._looks: Timer | None = None  # at what is due in the database, a moment after something happened
+        self._next: Timer | None = None  # the same, when the next reservation or request runs out
+        self._busy = False  # since the last looks at what is to be forgotten
         # Of other login processors every user counts, and of this one where all of them may come.
         self.users = Users(loop, journal) if config.public else None
         self.afar: Any = None  # where other login processors come
@@ -83,9 +105,10 @@ class Cpa:
 
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
-        self._every(LOOK_S, self._look_after)
+        self._happened()
+        self._tell_others("cpa_started")  # one of this name may have been killed before it told what it did
         self._look_at_socket()
-        self._every(CHECKPOINT_S, self.store.checkpoint)
+        self._every(CHECKPOINT_S, self._checkpoint)
         self._every(TRIM_S, self._trim)
 
     def stop(self) -> None:
@@ -119,6 +142,7 @@ class Cpa:
             self.loop.after(0, self._serve)
 
     def _vouch(self, session: Session, message: Message) -> None:
+        self._happened()
         session.peer = vouched(session.peer, message)
         if self.users is not None and self.users.limits(session.peer.uid):
             try:
@@ -141,6 +165,8 @@ class Cpa:
                 session.dismiss("the connection ended")  # nor is what else it left here
             return
         began = time.monotonic()
+        if op not in IDLE:
+            self._happened()
         code = ""
         try:
             self._do(session, op, message)
@@ -178,6 +204,27 @@ class Cpa:
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
             self.queue.allocate_or_wait(session, message)
+            self._watch(message)
+        elif op == "request":
+            self._request(session, message)
+        elif op == "posted":
+            self._answer(session, message, self.outage.guard(lambda: self.requests.posted(session, message)))
+        elif op == "cancel":
+            self._answer(session, message, self.outage.guard(lambda: self.requests.cancel(session, message)))
+        elif op == "nodes_moved":
+            self.rights.need_daemon(session.peer.uid, op)
+            self.operations.nodes_moved()
+            session.reply(message, {})
+        elif op == "cpa_started":
+            self.rights.need_daemon(session.peer.uid, op)
+            self.operations.nodes_moved()
+            session.reply(message, {})
+            self.queue.find_granted()
+            self.post_backs.post_all_unconfirmed()
+        elif op == "granted":
+            self.rights.need_daemon(session.peer.uid, op)
+            self.post_backs.receive(message["uid"], message["post_back"])
+            session.reply(message, {})
         elif op == "allocate":
             self._allocate_now(session, message)
         else:
@@ -206,6 +253,42 @@ class Cpa:
             if not error.never:
                 error.hint = self.giving_way.hint(session.peer.uid, message) or error.hint
             raise
+
+    def _request(self, session: Session, message: Message) -> None:
+        for row in self.requests.request(session, message):
+            self.post_backs.post_unconfirmed(row)
+        self._watch(message)
+
+    def _watch(self, message: Message) -> None:
+        """Hear of the end of a process that waits: nobody is to wait behind it."""
+        if message["login"] == self.config.login and message["pid_started"]:
+            self.ends.watch(message["pid"], message["pid_started"])
+
+    def _nodes_moved(self) -> None:
+        self.operations.nodes_moved()
+        self.loop.after(0, lambda: self._tell_others("nodes_moved"))
+
+    def _tell_others(self, op: str) -> None:
+        """Tell the other CPAs of this processor: they answer *nodes_out* from memory while every node is up."""
+        for path in glob.glob(self.config.socket("cpa-*")):
+            if path != self.config.socket(self.name):
+                try:
+                    caller = Caller(self.loop, connect_now(path), "cpa", lambda _caller, _reason: None)
+                except (OSError, AgentError):
+                    continue  # it is not there, or has just begun and knows nothing yet
+                caller.call({"op": op}, self._closing(caller))
+
+    def _closing(self, caller: Caller) -> Callable[[Message | None, AgentError | None], None]:
+        def answered(_reply: Message | None, _error: AgentError | None) -> None:
+            self.loop.after(0, caller.close)
+
+        return answered
+
+    def _requester_ended(self, pid: int, started: int) -> None:
+        try:
+            self.outage.guard(lambda: waiting_requests.drop_process(self.store, self.config.login, pid, started))
+        except DatabaseUnavailable:
+            self.loop.after(AWAY_S, lambda: self._requester_ended(pid, started))
 
     def _launcher_lost(self, session: Session, message: Message) -> None:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")
@@ -268,11 +351,12 @@ class Cpa:
         if reason != "the connection ended":
             self.journal.write("session_ended", uid=session.peer.uid, reason=reason)
         self.queue.session_ended(session)
+        self.requests.session_ended(session)
 
     # --- what is due
 
     def _released(self) -> None:
-        self.queue.look_soon()
+        self._happened()  # whoever waits was served in the same transaction
 
     def _undo_now(self) -> None:
         while self._undo:
@@ -294,18 +378,61 @@ class Cpa:
         except (OSError, AgentError):
             pass  # there is no place for it yet; the keeper's log says why
 
-    def _look_after(self) -> None:
+    def _happened(self) -> None:
+        """Something was asked or done here: look soon what is due by it. While nothing happens, nothing is asked."""
+        self._busy = True
+        if self._looks is None:
+            self._looks = self.loop.after(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looks = None
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        again_s: float | None = AWAY_S
+        try:
+            again_s = self.outage.guard(self._look_after)
+        except DatabaseUnavailable as error:
+            self.journal.write("database_away", reason=error.message)
+        except StoreError as error:
+            self.journal.write("fault", reason=error.message)
+        except Exception:  # what is due next must not hang on it
+            self.journal.write("fault", trace=traceback.format_exc())
+        if again_s is not None:
+            self._next = self.loop.after(max(again_s, LEAST_S), self._look)
+
+    def _look_after(self) -> float | None:
+        """In how many seconds something is due again; None: when something happens."""
         self._undo_now()
-        if self.operations.expire():
-            self._released()
+        if not self._known_requesters:
+            for pid, started in waiting_requests.processes_of(self.store, self.config.login):
+                self.ends.watch(pid, started)
+            self._known_requesters = True
+        late, due_s = self.operations.expire()
+        self.post_backs.too_late(late)
+        if self.config.granted or any(session.peer.names for session in self.server.sessions.values()):
+            due_s = LOOK_S  # a login processor may be revoked, which no message says
         for session in list(self.server.sessions.values()):
             refusal = self.logins.refusal(session.peer)
             if refusal is not None:
                 self.queue.refuse(session, refusal)
                 session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
+        if len(self.operations.machine.logins()) > 1 and (len(self.queue) or len(self.requests)):
+            # CPAs of other login processors cannot tell what they grant to those who wait here
+            self.queue.find_granted()
+            self.post_backs.post_all_unconfirmed()
+            due_s = LOOK_S
+        return LOOK_S if self._undo else due_s
+
+    def _checkpoint(self) -> None:
+        if self._busy:
+            self.store.checkpoint()
 
     def _trim(self) -> float | None:
+        if not self._busy:
+            return None
+        self._busy = False
         more = self.operations.trim(self.config.history_days, self.config.history_rows)
         return TRIM_MORE_S if more else None
 

@@ -6,6 +6,7 @@ Requests have their shape checked already (agents/wire/messages.py); what their 
 import functools
 import gc
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,9 @@ from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
 from db.allocation import allocate, finish, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
-from db.allocation.types import PENDING_S, Choose, Demand
+from db.allocation.types import PENDING_S, Allocation, Choose, Demand
+from db.allocation.waiting_requests import Waiter
+from db.errors import Invalid
 from db.jobs import locations
 from db.machine import nodes as machine
 from db.machine import nodes_bulk, rcas, reservations
@@ -57,6 +60,7 @@ class Operations:
         self._geometry: placement.Geometry = None
         self._described: tuple[str, str | None] = ("", None)  # the boot and the topology that it is of
         self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
+        self._nobody_out: tuple[float, Message] | None = None  # *nodes_out* while all are up, since when
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
@@ -76,6 +80,10 @@ class Operations:
     def _allocate(self, uid: int, message: Message) -> Answer:
         demand = self.demand(uid, message)
         granted = allocate.allocate(self.store, self.machine, demand, self.choose_for(message))
+        return self.answer(self.reply_of(granted, demand))
+
+    def reply_of(self, granted: Allocation, demand: Demand | None = None) -> Message:
+        """An allocation as its launcher gets it."""
         reply = {
             "launcher": granted.launcher,
             "cookie": granted.cookie,
@@ -83,22 +91,46 @@ class Operations:
             "mesh": self.machine.boot_id,
             "pending_s": round(granted.pending_s, 3),
             "nodes": as_messages(granted.nodes),
-            **_sizes(demand),
+            **(_sizes(demand) if demand is not None else {}),
         }
         if granted.devices:
             reply["resources"] = granted.devices
+        return reply
+
+    def answer(self, reply: Message) -> Answer:
+        """An allocation's reply, undone if nobody is there to hear it."""
         # under our cookie: were the request repeated meanwhile, the newer cookie keeps what it got
         return Answer(
             reply,
             lambda: finish.finish(
-                self.store, granted.launcher, granted.cookie, 125, reason="its client was gone before the reply"
+                self.store, reply["launcher"], reply["cookie"], 125, reason="its client was gone before the reply"
             ),
         )
+
+    def message_of(self, waiter: Waiter) -> Message:
+        """What a request of the line asked for, as an allocate."""
+        message = {**waiter.request, "key": waiter.request_key, "partition": waiter.partition}
+        if waiter.place:
+            message["size"] = waiter.size
+        return message
+
+    def understand(self, waiter: Waiter) -> tuple[Demand, Choose]:
+        """The demand of a request of the line, inside the transaction that serves it. StoreError."""
+        message = self.message_of(waiter)
+        try:
+            return self._demand(waiter.uid, message), self.choose_for(message)
+        except AgentError as error:
+            raise Invalid(error.message, error.hint) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise Invalid(f"this request is no longer understood: {error!r}", "ask again") from None
 
     def demand(self, uid: int, message: Message) -> Demand:
         """What an allocate asks for, as the database wants it."""
         if any(message.get(key) for key in NAMING):
             self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
+        return self._demand(uid, message)
+
+    def _demand(self, uid: int, message: Message) -> Demand:
         wanted, exclude = self._without_excluded(message)
         each = message.get("cpus_per_task", 1)
         shape = shape_of(self.machine, message)
@@ -124,6 +156,7 @@ class Operations:
             resources=message.get("resources", {}),
             shape=shape,
             nice=message.get("preemptible", False),
+            time_s=message.get("time_s"),
             pending_s=min(max(self.pending_s, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )
 
@@ -210,6 +243,9 @@ class Operations:
             self.machine,
         )
         return Answer({}, released=True)
+
+    def _free(self, uid: int, message: Message) -> Answer:
+        return self._finish(uid, {**message, "exit_status": 0})
 
     def _node_failed(self, _uid: int, message: Message) -> Answer:
         node, launcher = message["node"], message["launcher"]
@@ -330,7 +366,21 @@ class Operations:
 
     def _nodes_out(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "nodes_out")
-        return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
+        if not message.get("near"):
+            return Answer(daemon_reads.nodes_out(self.store, message["failed_s"])._asdict())
+        now = time.monotonic()
+        if self._nobody_out is None:
+            reply = daemon_reads.nodes_out(self.store, message["failed_s"])._asdict()
+            self.machine.refresh(self.store)
+            if not self.machine.all_up():
+                return Answer(reply)
+            self._nobody_out = now, reply
+        read_at, reply = self._nobody_out
+        return Answer({**reply, "now": reply["now"] + now - read_at})
+
+    def nodes_moved(self) -> None:
+        """A node is in another state, by this CPA or another of this processor."""
+        self._nobody_out = None
 
     def _remote_nodes(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "remote_nodes")
@@ -404,14 +454,25 @@ class Operations:
 
     # --- the timer's
 
-    def expire(self) -> bool:
-        """End what was not started or served in time; whether somebody's turn may have come by it."""
+    def expire(self) -> tuple[list[Waiter], float | None]:
+        """End what was not started or served in time.
+
+        The requests that waited too long, and in how many seconds the next such time is over; None: nothing has one.
+        """
         self.machine.refresh(self.store)
-        if self.machine.drains():  # asked of the database it would be a look at every node, each second
+        if self.machine.drains():  # asked of the database it would be a look at every node
             nodes_bulk.settle_drained(self.store)
-        anybody, expired = self.store.read_together([waiting_requests.any_request.bind(), finish.any_expired.bind()])
-        late = waiting_requests.drop_late(self.store) if anybody else []
-        return bool((expired and finish.expire_pending(self.store)) or late)
+        times = self.store.read_together(
+            [waiting_requests.next_deadline.bind(), finish.next_expiry.bind(), daemon_reads.clock.bind()]
+        )
+        deadline, expiry, now = (rows[0][0] for rows in times)
+        late: list[Waiter] = []
+        if deadline is not None and deadline <= now:
+            late = waiting_requests.drop_late(self.store)
+        if expiry is not None and expiry <= now:
+            finish.expire_pending(self.store)
+        dues = [at - now for at in (deadline, expiry) if at is not None]
+        return late, max(0.0, min(dues)) if dues else None
 
     def keep_ready(self) -> None:
         """Make what placing needs before somebody waits for it: at a hundred thousand processors that is seconds."""

@@ -4,7 +4,6 @@ Who has to go is decided and written down in one transaction (db/allocation/pree
 told, again and again until the launcher has ended, so it does not matter which CPA, or how many, do it.
 """
 
-import time
 from collections.abc import Callable
 
 from agents.cpa.operations import Operations
@@ -14,9 +13,10 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation import preemption
+from db.allocation import finish, preemption
 from db.allocation.preemption import Nice
 from db.allocation.types import Demand
+from db.errors import StoreError
 from redmesh.text import counted
 
 AGAIN_S = 5.0
@@ -35,7 +35,8 @@ class GivingWay:
     ) -> None:
         self._loop, self._operations, self._guard, self._journal = loop, operations, guard, journal
         self._grace_s = grace_s
-        self._told: dict[int, float] = {}  # launcher -> monotonic seconds
+        self._told: dict[int, tuple[Nice, Demand]] = {}  # by launcher, until it has ended
+        self._again = False
 
     def make_room(self, uid: int, message: Message) -> None:
         """An allocate that is first in its line found too few processors: have others end, if that would help."""
@@ -45,12 +46,28 @@ class GivingWay:
         ending = self._guard(
             lambda: preemption.make_room(operations.store, operations.machine, demand, self._grace_s, choose)
         )
-        now = time.monotonic()
-        self._told = {launcher: at for launcher, at in self._told.items() if now - at < AGAIN_S}
         for one in ending:
             if one.launcher not in self._told:
-                self._told[one.launcher] = now
+                self._told[one.launcher] = one, demand
                 self._tell(one, demand)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._told and not self._again:
+            self._again = True
+            self._loop.after(AGAIN_S, self._tell_again)
+
+    def _tell_again(self) -> None:
+        self._again = False
+        try:
+            for launcher, (one, demand) in list(self._told.items()):
+                if finish.find_live(self._operations.store, launcher) is None:
+                    del self._told[launcher]
+                else:
+                    self._tell(one, demand)
+        except StoreError as error:
+            self._journal.write("fault", reason=error.message)
+        self._begin()
 
     def hint(self, uid: int, message: Message) -> str:
         """What somebody is told who does not wait, though launches of low priority would give way; else empty."""

@@ -1,34 +1,37 @@
-"""The requests that wait at this CPA, around the pure waiters: put in line, served in turn, refused in time."""
+"""The allocates that wait at this CPA for their replies: put in line, answered when their processors are there.
+
+Their order stands in the database's ``waiting`` table. Whichever CPA frees processors gives them to the heads of the
+lines in the same transaction (db.allocation.line), and tells the CPA that holds the connection (post_backs): so nothing
+is asked while nothing happens.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
+from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import user_name
 from agents.link.journal import Journal
-from agents.link.loop import Loop
+from agents.link.loop import Loop, Timer
 from agents.link.server import Session
 from agents.link.user_limits import Busy
 from agents.linux.peer_alive import is_there
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
+from db.allocation.allocate import check_right
 from db.errors import NotEnough, StoreError
 from db.store.outage import Outage
-from db.store.store import Store
 
-# Requests that wait, and whose turn it is: strictly first in first out in each pool, over all CPAs. Pure.
-#
-# The order stands in the database's ``waiting`` table; a CPA serves those whose connection it holds, and only when
-# nobody stands before them, whichever CPA that one waits at.
-
-
-class Row(NamedTuple):
-    """A row of ``waiting``: its key, the partition it waits in (None: the interactive pool), and that pool's side."""
-
-    key: str
-    partition: int | None
-    side: int = 1
+#: Requests of one user that may wait at this CPA, and their bytes.
+MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
+LOOK_S = 1.0  # whether the connection to the database is still there; nothing is sent for it
+KNOCK_S = 0.2  # at a database that is away
+MOST = (1 << 31) - 1  # what the column holds; nobody gets so many
+LEFT = 1000  # requests whose connection ended a moment ago
+#: What of a request is not kept in the line.
+UNKEPT = frozenset(("op", "id", "key", "uuid", "cookie", "wait_s", "notices", "partition", "post_back", "partial"))
 
 
 class Waiter:
@@ -41,16 +44,8 @@ class Waiter:
     ) -> None:
         self.size = size
         self.key, self.session, self.message, self.deadline = key, session, message, deadline
-        self.refusal = refusal  # what it is told when its time is over: the last reason
+        self.refusal = refusal  # what it is told when its time is over
         self.told = False  # that the database is away
-
-
-def turns(rows: Sequence[Row]) -> list[str]:
-    """The keys whose turn it is: the first of every pool."""
-    first: dict[tuple[int | None, int], str] = {}
-    for row in rows:
-        first.setdefault((row.partition, row.side), row.key)
-    return list(first.values())
 
 
 class Waiters:
@@ -91,43 +86,44 @@ class Waiters:
         """Those whose time is over."""
         return [waiter for waiter in self._by_key.values() if waiter.deadline <= now]
 
-    def next(self, rows: Sequence[Row]) -> list[Waiter]:
-        """Those who wait here and whose turn it is."""
-        return [self._by_key[key] for key in turns(rows) if key in self._by_key]
+    def next_deadline(self) -> float | None:
+        """When the first of them has waited for long enough."""
+        return min((waiter.deadline for waiter in self._by_key.values()), default=None)
 
-    def missing(self, keys: Iterable[str]) -> list[Waiter]:
-        """Those who wait here though the database has forgotten them: they have to queue again."""
-        known = set(keys)
-        return [waiter for key, waiter in self._by_key.items() if key not in known]
-
-
-#: Requests of one user that may wait at this CPA, and their bytes.
-MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
-LOOK_S = 0.2  # for processors that became free at another CPA
-
-#: What of a request is kept in the line, for those who look at it.
-SHOWN = (
-    "size", "wanted", "exclude", "cpus_per_task", "overcommit", "placement", "nodes", "most", "per_task", "segments",
-)  # fmt: skip
-MOST = (1 << 31) - 1  # what the column holds; nobody gets so many
 
 Allocate = Callable[[Session, Message], None]
+Reply = Callable[[Session, Message, Answer], None]
 Refuse = Callable[[Session, Message, StoreError | AgentError], None]
 
 
 class Queue:
-    """``allocate`` serves one request and answers it, or raises; ``refuse`` answers with an error."""
+    """``allocate`` serves one request and answers it, or raises; ``reply`` and ``refuse`` answer one.
+
+    ``address``: where other CPAs reach this one.
+    """
 
     def __init__(
-        self, loop: Loop, store: Store, outage: Outage, allocate: Allocate, refuse: Refuse, journal: Journal
+        self,
+        loop: Loop,
+        operations: Operations,
+        outage: Outage,
+        answers: tuple[Allocate, Reply, Refuse],
+        journal: Journal,
+        address: str,
     ) -> None:
-        self._loop, self._store, self._outage = loop, store, outage
-        self._allocate, self._refuse, self._journal = allocate, refuse, journal
+        self._loop, self._operations, self._store, self._outage = loop, operations, operations.store, outage
+        self._allocate, self._reply, self._refuse = answers
+        self._journal, self._address = journal, address
         self._waiters = Waiters()
         self._abandoned: set[str] = set()  # rows to be taken out, when the database can
-        self._looking = False
-        self._look_due = False
-        self.make_room: Callable[[int, Message], None] = lambda _uid, _message: None  # somebody may give way to it
+        self._left: deque[str] = deque(maxlen=LEFT)
+        self._looks: Timer | None = None
+        self._due: Timer | None = None
+        self._away = False
+        self._connection = 0  # to the database, when it was last looked at
+
+    def __len__(self) -> int:
+        return len(self._waiters)
 
     def allocate_or_wait(self, session: Session, message: Message) -> None:
         """Serve an allocate that may wait: now, if it is its turn and enough is free, else later."""
@@ -138,15 +134,18 @@ class Queue:
                 raise
             wait_s = min(float(message["wait_s"]), waiting_requests.LONGEST_WAIT_S)
             self._limit_user(session, message["key"])
-            self._enqueue(session.peer.uid, message, wait_s)
             until, size = time.monotonic() + wait_s, session.request_bytes
-            before = self._waiters.add(Waiter(message["key"], session, message, until, error, size))
+            waiter = Waiter(message["key"], session, message, until, error, size)
+            before = self._waiters.add(waiter)  # it may be granted by the transaction that puts it in line
+            try:
+                self._enqueue(session.peer.uid, message, wait_s)
+            except BaseException:
+                self._waiters.remove(message["key"])
+                raise
             if before is not None and before.session is not session:
                 self._refuse(before.session, before.message, AgentError("repeated on another connection", code="gone"))
             self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
-            self._begin()
-            if not error.waiting:
-                self._make_room(session, message)
+            self._arm()
             return
         self._waiters.remove(message["key"])
 
@@ -161,13 +160,29 @@ class Queue:
                 "submit this one again when some of them have been served",
             )
 
+    def granted(self, key: str, reply: Message | None, error: StoreError | AgentError | None) -> None:
+        """What a request that waits here got, by a transaction of this CPA or another."""
+        waiter = self._waiters.remove(key)
+        self._arm()
+        if waiter is not None and reply is not None:
+            self._reply(waiter.session, waiter.message, self._operations.answer(reply))
+        elif waiter is not None:
+            late = error is None or error.code == "expired"
+            self._refuse(waiter.session, waiter.message, waiter.refusal if late else error)  # type: ignore[arg-type]
+        elif reply is not None and key in self._left:
+            undo = self._operations.answer(reply).undo
+            assert undo is not None
+            self._outage.guard(undo)
+        # else its client has connected to no CPA again yet: it repeats its request, or the grant runs out
+
     def session_ended(self, session: Session) -> None:
         """Nobody is there any more to be served: its requests leave the line."""
         for waiter in self._waiters.of_session(session):
             self._waiters.remove(waiter.key)
             self._abandoned.add(waiter.key)
+            self._left.append(waiter.key)
         if self._abandoned:
-            self.look_soon()
+            self._loop.after(0, self._take_out)
 
     def refuse(self, session: Session, error: AgentError) -> None:
         """What waits on this connection is told so, and leaves the line."""
@@ -175,125 +190,131 @@ class Queue:
             self._refuse(session, waiter.message, error)
         self.session_ended(session)
 
-    def look_soon(self) -> None:
-        """Processors became free, or the line has moved: look right after what is being done."""
-        if not self._look_due and (len(self._waiters) or self._abandoned):
-            self._look_due = True
-            self._loop.after(0, self._look)
+    # --- time
 
-    def _begin(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self._loop.after(LOOK_S, self._tick)
+    def _arm(self) -> None:
+        """Look when the first one's time is over, and at the connection to the database while anybody waits."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        deadline = self._waiters.next_deadline()
+        if deadline is not None:
+            self._due = self._loop.after(max(0.0, deadline - time.monotonic()), self._give_up)
+        if self._looks is None and (len(self._waiters) or self._abandoned):
+            self._connection = self._store.connections
+            self._looks = self._loop.after(LOOK_S, self._look)
 
-    def _tick(self) -> None:
-        self._looking = False
-        self._look()
-        if len(self._waiters) or self._abandoned:
-            self._begin()
-
-    def _look(self) -> None:
-        self._look_due = False
-        try:
-            self._take_out_abandoned()
-            self._serve()
-            self._tell_back()
-        except StoreError as error:
-            if not _is_away(error):
-                self._journal.write("fault", reason=error.message)
-            else:
-                self._tell_away(error)
-            self._begin()  # they go on waiting, until their own time is over
+    def _give_up(self) -> None:
+        self._due = None
         for waiter in self._waiters.overdue(time.monotonic()):
             self._waiters.remove(waiter.key)
             self._abandoned.add(waiter.key)
+            self._left.append(waiter.key)
             self._refuse(waiter.session, waiter.message, waiter.refusal)
+        self._take_out()
 
-    def _tell_away(self, error: StoreError) -> None:
-        for waiter in self._waiters.all():
-            if not waiter.told and waiter.message.get("notices") and waiter.session.open:
-                waiter.session.link.send({"notice": error.message})
-            waiter.told = True
+    def _take_out(self) -> None:
+        try:
+            while self._abandoned:
+                key = next(iter(self._abandoned))
+                self._outage.guard(lambda key=key: waiting_requests.drop(self._store, key, self._address))  # type: ignore[misc]
+                self._abandoned.discard(key)
+        except StoreError as error:
+            self._journal.write("fault" if not _is_away(error) else "database_away", reason=error.message)
+        self._arm()
 
-    def _tell_back(self) -> None:
+    def _look(self) -> None:
+        self._looks = None
+        lost = not self._store.is_open() or self._connection not in (0, self._store.connections)
+        if self._abandoned or lost:
+            self._away = True
+        if self._away:
+            self._knock()
+        self._connection = self._store.connections
+        if self._away:
+            self._looks = self._loop.after(KNOCK_S, self._look)
+        else:
+            self._arm()
+
+    def _knock(self) -> None:
+        """The database went away: those who wait are told once, and served again when it is back."""
+        try:
+            self._outage.guard(lambda: self._store.read(waiting_requests.any_request.bind()))
+        except StoreError as error:
+            for waiter in self._waiters.all():
+                if not waiter.told and waiter.message.get("notices") and waiter.session.open:
+                    waiter.session.link.send({"notice": error.message})
+                waiter.told = True
+            return
+        self._away = False
+        self._take_out()
         for waiter in self._waiters.all():
             waiter.told = False
+            if waiter.key in self._waiters:
+                self._ask_again(waiter)
 
-    def _make_room(self, session: Session, message: Message) -> None:
-        try:
-            self.make_room(session.peer.uid, message)
-        except StoreError as error:
-            if not _is_away(error):
-                raise
-            self.look_soon()  # it is in line already, and stays there
+    def find_granted(self) -> None:
+        """Another CPA did not live to tell what it granted to those who wait here."""
+        there = {key for key, _, _ in self._outage.guard(lambda: waiting_requests.line(self._store))}
+        for waiter in self._waiters.all():
+            if waiter.key not in there and waiter.key in self._waiters:
+                self._ask_again(waiter)
 
-    def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
-        wait = waiting_requests.Wait(
-            request_key=message["key"],
-            partition=message.get("partition"),
-            uid=uid,
-            user=user_name(uid),
-            login=message["login"],
-            pid=message["pid"],
-            pid_started=message["pid_started"],
-            size=min(message.get("size") or 0, MOST),
-            request={key: message[key] for key in SHOWN if message.get(key) is not None},
-            wait_s=wait_s,
-        )
-        self._outage.guard(lambda: waiting_requests.enqueue(self._store, wait))
-
-    def _take_out_abandoned(self) -> None:
-        while self._abandoned:
-            key = next(iter(self._abandoned))
-            self._outage.guard(lambda key=key: waiting_requests.drop(self._store, key))  # type: ignore[misc]
-            self._abandoned.discard(key)
-
-    def _serve(self) -> None:
-        served = True
-        while served and len(self._waiters):
-            rows = [Row(*row) for row in self._outage.guard(lambda: waiting_requests.line(self._store))]
-            for waiter in self._waiters.missing(row.key for row in rows):
-                # granted by a transaction of whose end the database did not tell; or taken out by a CPA that saw an
-                # older connection of the same client end
-                if not self._serve_one(waiter) and waiter.key in self._waiters:
-                    self._enqueue_again(waiter)
-            served = False
-            for waiter in self._waiters.next(rows):
-                served = self._serve_one(waiter) or served
-
-    def _enqueue_again(self, waiter: Waiter) -> None:
-        left_s = waiter.deadline - time.monotonic()
-        if left_s <= LOOK_S:
-            return
-        try:
-            self._enqueue(waiter.session.peer.uid, waiter.message, left_s)
-        except StoreError as error:
-            if _is_away(error):
-                raise
-            # its login processor was revoked: others wait here too
-            self._waiters.remove(waiter.key)
-            self._refuse(waiter.session, waiter.message, error)
-
-    def _serve_one(self, waiter: Waiter) -> bool:
+    def _ask_again(self, waiter: Waiter) -> None:
+        # granted by a transaction of whose end the database did not tell; or still in line
         if not is_there(waiter.session.link.sock):
             self.session_ended(waiter.session)
-            return False
+            return
         try:
             self._allocate(waiter.session, waiter.message)
         except NotEnough as error:
             waiter.refusal = error
             if not error.never:
-                self.make_room(waiter.session.peer.uid, waiter.message)
-                return False
+                self._enqueue_again(waiter)
+                return
             self._refuse(waiter.session, waiter.message, error)
-            self._abandoned.add(waiter.key)
         except (StoreError, AgentError) as error:
             if _is_away(error):
-                raise
+                self._away = True
+                return
             self._refuse(waiter.session, waiter.message, error)
-            self._abandoned.add(waiter.key)
         self._waiters.remove(waiter.key)
-        return True
+        self._abandoned.add(waiter.key)
+
+    def _enqueue_again(self, waiter: Waiter) -> None:
+        try:
+            self._enqueue(waiter.session.peer.uid, waiter.message, max(0.001, waiter.deadline - time.monotonic()))
+        except StoreError as error:
+            if _is_away(error):
+                self._away = True
+                return
+            # its login processor was revoked: others wait here too
+            self._waiters.remove(waiter.key)
+            self._refuse(waiter.session, waiter.message, error)
+
+    def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
+        wait = wait_of(uid, message, message["key"], message.get("size") or 0, wait_s)._replace(cpa=self._address)
+        if wait.partition is not None:  # whoever serves it asks for no cookie
+            demand = self._operations.demand(uid, message)
+            self._outage.guard(lambda: check_right(self._store, demand))
+        self._outage.guard(lambda: waiting_requests.enqueue(self._store, wait))
+
+
+def wait_of(uid: int, message: Message, key: str, size: int, wait_s: float) -> waiting_requests.Wait:
+    """A request as it stands in the line: all that another CPA needs to serve it."""
+    return waiting_requests.Wait(
+        request_key=key,
+        partition=message.get("partition"),
+        uid=uid,
+        user=user_name(uid),
+        login=message["login"],
+        pid=message["pid"],
+        pid_started=message["pid_started"],
+        size=min(size, MOST),
+        request={word: value for word, value in message.items() if word not in UNKEPT and value is not None},
+        wait_s=wait_s,
+        time_s=message.get("time_s"),
+    )
 
 
 def _is_away(error: StoreError | AgentError) -> bool:

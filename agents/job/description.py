@@ -21,8 +21,8 @@ class Description:
     for the shell."""
 
     __slots__ = (
-        "after", "command", "cpus", "cwd", "env", "gpus", "limit", "max_fails", "name", "output", "retries", "stdin",
-        "time_s",
+        "after", "command", "cpus", "cwd", "env", "functions", "gpus", "limit", "max_fails", "name", "output",
+        "retries", "stdin", "time_s",
     )  # fmt: skip
 
     def __init__(self, command: List[str], cwd: str) -> None:
@@ -35,6 +35,8 @@ class Description:
         self.time_s = 0.0  # for each task; 0: none
         self.cpus, self.gpus = 1, 0  # for each task
         self.after: List[List[str]] = []  # UUID, "ok" or "any"
+        #: Of redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
+        self.functions: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:
         """As JSON."""
@@ -51,6 +53,7 @@ class Description:
             "time_s": self.time_s,
             "stdin": self.stdin,
             "output": self.output,
+            "functions": self.functions,
         }
 
 

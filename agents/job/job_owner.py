@@ -9,7 +9,9 @@ import json
 import os
 import struct
 import time
+from collections import deque
 
+from agents.job.calls import Calls
 from agents.job.description import read
 from agents.job.owner import Owner
 from agents.job.pace import Pace
@@ -29,7 +31,7 @@ from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
     from agents.job.processors import Grant
     from agents.job.task_list import Change
@@ -52,22 +54,24 @@ _OWN = ("work", "worked")
 class Worker:
     """One worker: a rank of a grant, known by its channel."""
 
-    __slots__ = ("cancelled", "connection", "node", "reply", "slot", "stopped", "told")
+    __slots__ = ("backlog", "cancelled", "connection", "node", "reply", "slot", "stopped", "told")
 
     def __init__(self, connection: Connection, node: str, slot: int) -> None:
         self.connection, self.node, self.slot = connection, node, slot
         self.reply: Optional[Reply] = None  # to its request for tasks
+        self.backlog: Deque[List[Any]] = deque()  # tasks that it was given and has not received
         self.told = self.cancelled = self.stopped = False  # of the job; that its tasks are not wanted; to exit
 
 
 class Connection:
     """A yod that relays its workers' requests, or a command."""
 
-    __slots__ = ("grant", "link", "over", "relays", "workers")
+    __slots__ = ("client", "grant", "link", "over", "relays", "workers")
 
     def __init__(self) -> None:
         self.link: Optional[Link] = None
         self.relays = self.over = False  # over: the yod has said that its ranks have ended
+        self.client = False  # a redmesh.Executor
         self.grant: Optional[Grant] = None
         self.workers: Dict[Tuple[int, int], Worker] = {}
 
@@ -93,6 +97,9 @@ class JobOwner:
             words += ["-cpus-per-task", str(self._described.cpus)]
         if self._described.gpus:
             words += ["-gpus-per-task", str(self._described.gpus)]
+        if self._described.functions:
+            words += ["-io", self._described.functions["directory"]]
+        self._calls = Calls() if self._described.functions else None
         self._processors = Processors(
             loop, [*words, "yodwork"], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
@@ -161,6 +168,7 @@ class JobOwner:
         def record(job: StateObject) -> None:
             request = self._requests[grant.number - 1]
             job.answered(request, "acknowledged")
+            job.set_meta(trouble=None)
             for node in grant.nodes:
                 numbers = sorted(node["processors"])
                 job.granted(request, str(node["name"]), ",".join(map(str, numbers)), len(numbers))
@@ -173,6 +181,8 @@ class JobOwner:
                 job.freed(request=self._requests[grant.number - 1])
             else:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
+                if grant.waits and not grant.stopping:
+                    job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again: a node may come back
             if grant.allocated and grant.process.returncode and not self._ending:
                 job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {'; '.join(grant.words)}")
 
@@ -198,6 +208,9 @@ class JobOwner:
     def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:
         if kind == FILE and connection.relays:
             self._on_request(connection, payload)
+            return
+        if kind == FILE and self._calls is not None and self._calls.client is connection.link:
+            self._on_calls(self._calls, payload)
             return
         if kind != CONTROL:
             raise WireError("a connection to a job's owner begins with a control message")
@@ -244,6 +257,9 @@ class JobOwner:
         connection.link = None
         self._waiters = [one for one in self._waiters if one[0] is not connection]
         if not connection.relays:
+            if connection.client and self._calls is not None:
+                self._calls.client = None
+                self._close_calls(self._calls)
             return
         for worker in connection.workers.values():
             worker.reply = None
@@ -263,16 +279,36 @@ class JobOwner:
         if self._ending:
             self._end_if_free()
 
+    # functions
+
+    def _on_calls(self, calls: Calls, payload: bytes) -> None:
+        first, last = calls.add(payload)
+        if last >= first:
+            self._tasks.add(first, last)
+            self._owner.record(lambda job: job.add_array(first, last))
+            self._serve()
+
+    def _close_calls(self, calls: Calls) -> None:
+        """The program wants nothing more: the job ends with the calls that were made. Where the program has exited,
+        those that have not ended are cancelled."""
+        calls.open = False
+        if calls.client is None and not self._tasks.finished:
+            self._cancel("the program has exited")
+        self._loop.after(0.0, self._serve)
+
     # tasks
 
     def _serve(self) -> None:
         """Hand out tasks, let workers go that have none to expect, and end the job when all tasks have ended."""
         if self._over:
             return
-        if self._tasks.finished and not self._tasks.held and not self._ending:
+        if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
             self._end()
         ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
         for worker in ready:
+            if worker.backlog:
+                self._send(worker)
+                continue
             if self._tasks.cancelled and self._tasks.given_to(worker):
                 if not worker.cancelled:
                     worker.cancelled = True
@@ -284,9 +320,14 @@ class JobOwner:
                 continue
             if self._tasks.waiting and self._tasks.open:
                 self._give(worker, ahead - has)
-            elif not has and not (self._tasks.running and self._described.retries):
+            elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
                 self._stop(worker)
         self._need()
+
+    @property
+    def _expects(self) -> bool:
+        """Whether more tasks may come."""
+        return self._calls is not None and self._calls.open and not self._tasks.cancelled
 
     def _give(self, worker: Worker, count: int) -> None:
         given = self._tasks.hand_out(worker, count)
@@ -294,7 +335,18 @@ class JobOwner:
         self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
         if [one.number for one in taken] != [number for number, _ in given]:
             return  # the object takes no more: the owner's failure ends the job
-        tasks = [[one.number, one.attempt, one.input] for one in taken]
+        inputs = self._calls.inputs if self._calls is not None else None
+        for one in taken:
+            worker.backlog.append([one.number, one.attempt, one.input if inputs is None else inputs[one.number]])
+        self._send(worker)
+
+    def _send(self, worker: Worker) -> None:
+        """Hand a worker the tasks that it was given, as many as one frame holds."""
+        tasks: List[Any] = []
+        size = 0
+        while worker.backlog and (not tasks or size < _BATCH_BYTES):
+            tasks.append(worker.backlog.popleft())
+            size += len(tasks[-1][2] or "")
         message: Dict[str, Any] = {"tasks": tasks}
         if not worker.told:
             message["job"] = self._described.for_workers(self._job.uuid)
@@ -318,7 +370,7 @@ class JobOwner:
             return
         for row in results:
             try:
-                number, attempt, status, started_at, ended_at, _, cause = row
+                number, attempt, status, started_at, ended_at, _, cause = row[:7]
             except (TypeError, ValueError):
                 continue
             if cause == "dropped" or (cause == "killed" and self._tasks.cancelled):
@@ -330,12 +382,16 @@ class JobOwner:
             change = self._tasks.end(worker, number, attempt, failed=bool(status or cause))
             if change is not None:
                 self._ended(change, row)
+        if self._calls is not None:
+            self._calls.flush()
         why = self._tasks.too_many_failed()
         if why:
             self._cancel(why, fails=True)
 
     def _ended(self, change: Change, row: List[Any]) -> None:
-        number, attempt, status, started_at, ended_at, lines, cause = row
+        number, attempt, status, started_at, ended_at, lines, cause = row[:7]
+        if self._calls is not None and change.state != WAITING:
+            self._calls.ended(number, status, cause, row[7] if len(row) > 7 else "")
 
         def record(job: StateObject) -> None:
             job.ended(number, attempt, status, started_at=started_at, ended_at=ended_at, cause=cause, lines=lines or "")
@@ -345,6 +401,8 @@ class JobOwner:
         self._owner.record(record)
 
     def _record(self, change: Change) -> None:
+        if self._calls is not None and change.state != WAITING:
+            self._calls.ended(change.number, 1, change.cause, "")
         number, ended_at = change.number, None if change.state == WAITING else time.time()
         self._owner.record(lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at))
 
@@ -357,7 +415,11 @@ class JobOwner:
         if op == "wait":
             self._waiters.append((connection, number))
             return
-        if op == "cancel":
+        if op == "functions" and self._calls is not None and self._calls.client is None:
+            self._calls.client, connection.client = link, True
+        elif op == "close" and self._calls is not None:
+            self._close_calls(self._calls)
+        elif op == "cancel":
             self._cancel(str(message.get("reason") or "cancelled"))
         elif op in ("hold", "release"):
             self._tasks.held = op == "hold"

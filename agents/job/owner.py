@@ -134,8 +134,8 @@ class Owner:
     def _move(self, node: str) -> bytes:
         if self._on_move is None:
             raise StateError(
-                f"job {self.job.uuid} cannot move: its owner is a yod, which stays where it is",
-                "jobs of mesh submit will move",
+                f"job {self.job.uuid} cannot move while its owner runs",
+                "mesh job move moves what nobody owns: after mesh hold, or the end of the job",
             )
         self._on_move(node)
         return _told()

@@ -13,8 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List
 
-#: Beside the object: the socket of the owner, the jobs that wait for the job's end, what the owner wrote to stderr.
-SOCKET, AFTER, ERRORS = ".sock", ".after", ".err"
+#: Beside the object: the socket of the owner, the jobs that wait for the job's end, what the owner wrote to stderr, the
+#: directory of large calls and results of redmesh.Executor.
+SOCKET, AFTER, ERRORS, CALLS = ".sock", ".after", ".err", ".calls"
 
 
 def beside(path: str, suffix: str) -> str:

@@ -49,10 +49,12 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
         _check_above(path)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
-        raise UnsafeDirectory(
-            f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})",
-            "remove it, or point XDG_RUNTIME_DIR to a directory of your own",
-        )
+        told = f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})"
+        remedy = "remove it, or point XDG_RUNTIME_DIR to a directory of your own"
+        if status.st_uid not in (0, os.geteuid()):  # in /tmp only its owner and root may remove it
+            told += f"; it belongs to uid {status.st_uid}"
+            remedy = "mkdir -m 700 ~/.redmesh-run && export XDG_RUNTIME_DIR=~/.redmesh-run, or ask root to remove it"
+        raise UnsafeDirectory(told, remedy)
     return path
 
 

@@ -35,8 +35,8 @@ UNREAD = 64 << 10
 #: Bytes of a first frame (the hello), of any other, and of those that name what may be a list of a whole machine.
 HELLO_BYTES, FRAME_BYTES, LIST_BYTES = 4096, 64 << 10, 1 << 20
 _LISTS = (
-    "allocate", "would_allocate", "started", "finish", "partition_create", "set_mode", "reserve", "drain", "resume",
-    "reset", "signal_launchers", "kill_launchers", "set_switches",
+    "allocate", "request", "would_allocate", "started", "finish", "partition_create", "set_mode", "reserve", "drain",
+    "resume", "reset", "signal_launchers", "kill_launchers", "set_switches",
 )  # fmt: skip
 LARGER: Dict[str, int] = dict.fromkeys(_LISTS, LIST_BYTES)
 #: Objects, lists and members of objects in one request: a load file of 4,000 lines has fewer.

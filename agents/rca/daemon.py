@@ -11,6 +11,7 @@ from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, give_room, own_directory
 from agents.link.user_limits import Busy, Users
+from agents.linux.process_ends import ProcessEnds
 from agents.linux.processes import alive, state
 from agents.rca import launchers, nodes
 from agents.rca.config import Config
@@ -28,7 +29,6 @@ LATE_S = 1.0  # a tick this late means that we ourselves did not run
 NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
 #: Ends of launches that one user may leave here for a CPA; bytes of them all.
 MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
-WAITING_S = 5.0  # between two questions whose requests wait for processors
 ALONE_S = 4.5  # without an answer to any of them, nodes had better be heard by another RCA
 
 
@@ -56,6 +56,7 @@ class Rca:
         self.relays: Any = None  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
         self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
+        self.ends = ProcessEnds(loop, self._on_requester_ended)  # of those whose requests wait for processors
         self.cpas = Cpas(
             loop,
             [config.cpa_socket(number) for number in range(max(1, config.cpas, len(config.cpas_afar)))],
@@ -82,7 +83,6 @@ class Rca:
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
         self.loop.after(NODES_OUT_S, self._look_after_nodes)
-        self.loop.after(WAITING_S, self._look_at_waiting)
 
     def stop(self) -> None:
         """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
@@ -373,7 +373,7 @@ class Rca:
         reported as failed is there again after its rest, also where its PCT could not be told of the report."""
         if (self.far is not None or self.nodes) and self.cpas.connected:
             asked_at = time.monotonic()
-            message = {"op": "nodes_out", "failed_s": self.config.failed_s}
+            message = {"op": "nodes_out", "failed_s": self.config.failed_s, "near": self.far is None}
             self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
 
     def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:
@@ -552,18 +552,13 @@ class Rca:
         self._look_at_unregistered(now)
         self._on_waiting(reply)
 
-    def _look_at_waiting(self) -> None:
-        """A request whose process is gone holds up everybody behind it: its CPA, or we, may have died with it."""
-        self.loop.after(WAITING_S, self._look_at_waiting)
-        if self.cpas.connected:
-            message = {"op": "launchers_of", "login": self.config.login, "waiting": True}
-            self.cpas.call(message, time.monotonic(), lambda reply, _error: self._on_waiting(reply or {}))
-
     def _on_waiting(self, reply: dict[str, Any]) -> None:
+        """A request whose process is gone holds up everybody behind it: its CPA may have died with it."""
         for entry in reply.get("waiting", ()):
-            pid, pid_started = int(entry["pid"]), int(entry["pid_started"])
-            if not alive(pid, pid_started):
-                self._report_lost(pid, pid_started, None, "its process is gone", time.monotonic())
+            self.ends.watch(int(entry["pid"]), int(entry["pid_started"]))
+
+    def _on_requester_ended(self, pid: int, pid_started: int) -> None:
+        self._report_lost(pid, pid_started, None, "its process is gone", time.monotonic())
 
     def _ask_again(self) -> None:
         if self.cpas.connected:

@@ -155,6 +155,7 @@ class _Way:
         self.pid = os.getpid()
         self.session: Optional[_Session] = None
         self.waiting_at: Optional[FrameType] = None
+        self._welcoming = self._knocked = False
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.sock.bind(_name(self.pid))
         self.sock.listen(4)
@@ -170,19 +171,36 @@ class _Way:
         fcntl.fcntl(self.sock, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
     def welcome(self, frame: "Optional[FrameType]") -> None:
-        """Somebody may have come, or several: signals that wait are one."""
+        """Accept all that wait, and let the first in that may come.
+
+        Signals of more connections interrupt this: were each handled in its own call, a thousand of them would exceed
+        the interpreter's recursion limit, and end the program.
+        """
+        self._knocked = True
+        if self._welcoming:
+            return
         come: List[socket.socket] = []
+        while self._knocked:  # a signal may come between the last look and the flag
+            self._welcoming = True
+            try:
+                while self._knocked:
+                    self._knocked = False
+                    self._accept_all(come)
+            finally:
+                self._welcoming = False
+        if come:
+            self._let_in(come[0], frame)  # the last thing here: what is called behind it would be traced
+
+    def _accept_all(self, come: "List[socket.socket]") -> None:
         while os.getpid() == self.pid:
             try:
                 sock, _ = self.sock.accept()
             except OSError:
-                break
+                return
             if not come and _peer(sock)[1] in (os.geteuid(), 0):
                 come.append(sock)
             else:
                 sock.close()
-        if come:
-            self._let_in(come[0], frame)  # the last thing here: what is called behind it would be traced
 
     def _let_in(self, sock: socket.socket, frame: "Optional[FrameType]") -> None:
         sock.setblocking(True)

@@ -19,8 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque, Dict, List, Optional, Tuple
 
+    from agents.yodio.yodcaller import Caller
     from agents.yodio.yodio import Channel
 else:
+    from yodcaller import Caller
     from yodio import Channel
 
 _STATE = 12  # operation (docs/protocol.md)
@@ -91,6 +93,7 @@ class Worker:
         self._results: List[List[Any]] = []
         self._size, self._oldest = 0, 0.0
         self._process: Optional[Process] = None
+        self._caller: Optional[Caller] = None  # of a job of functions
         self._asked = -1
         self._unanswered: set[int] = set()
         self._job: Dict[str, Any] = {}
@@ -101,7 +104,15 @@ class Worker:
         """Work to the end of the tasks; the exit status."""
         self._ask()
         while True:
-            if self._process is None:
+            if self._caller is not None:
+                while self._queue:
+                    self._caller.give(*self._queue.popleft())
+                if not self._caller.busy or time.monotonic() - self._oldest >= _FLUSH_S:
+                    self._flush()
+                if self._stops and not self._unanswered and not self._caller.busy:
+                    self._caller.close()
+                    return 0
+            elif self._process is None:
                 if self._queue:
                     self._start(*self._queue.popleft())
                     continue
@@ -116,6 +127,8 @@ class Worker:
         timeout = -1.0
         process = self._process
         now = time.monotonic()
+        if self._caller is not None and self._results:
+            timeout = max(0.0, self._oldest + _FLUSH_S - now)
         if process is not None:  # else nothing waits to be sent
             due = [process.kill_at] if process.kill_at else []
             if self._results:
@@ -128,6 +141,8 @@ class Worker:
         for fd, _ in ready:
             if fd == self._channel.fileno():
                 self._take()
+            elif self._caller is not None and fd == self._caller.results:
+                self._take_results(self._caller)
             elif process is not None and fd == process.pipe and not process.drain():
                 self._poll.unregister(fd)
                 os.close(fd)
@@ -137,6 +152,16 @@ class Worker:
                 self._reap(process)
             if self._process is process and process.kill_at and time.monotonic() >= process.kill_at:
                 self._kill(process, f"the time limit of {self._job['time_s']:g} s is reached")
+
+    def _take_results(self, caller: Caller) -> None:
+        before = caller.results
+        rows = caller.take()
+        if caller.results != before or caller.restarted:
+            self._poll.unregister(before)
+            self._poll.register(caller.results, select.POLLIN)
+            caller.restarted = False
+        for row in rows:
+            self._add(row, len(row[7]))
 
     # what the owner says
 
@@ -167,11 +192,17 @@ class Worker:
             os.chdir(job["cwd"])
         except OSError as error:
             self._job["wrong"] = f"{job['cwd']} on {os.uname().nodename}: {error.strerror}"
+        if job.get("functions"):
+            self._caller = Caller(job, self._env)
+            self._poll.register(self._caller.results, select.POLLIN)
 
     def _cancel(self) -> None:
         while self._queue:
             number, attempt = self._queue.popleft()[:2]
             self._report(number, attempt, 0, 0.0, "", "dropped")
+        if self._caller is not None:
+            for number, attempt in self._caller.drop():
+                self._report(number, attempt, 0, 0.0, "", "dropped")
         if self._process is not None:
             self._cancelled = True
             self._kill(self._process, "cancelled")
@@ -268,10 +299,13 @@ class Worker:
     def _report(
         self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str, ended_at: float = 0.0
     ) -> None:
+        self._add([number, attempt, status, started_at, ended_at or time.time(), lines, cause], len(lines))
+
+    def _add(self, row: List[Any], size: int) -> None:
         if not self._results:
             self._oldest = time.monotonic()
-        self._results.append([number, attempt, status, started_at, ended_at or time.time(), lines, cause])
-        self._size += len(lines)
+        self._results.append(row)
+        self._size += size
         if len(self._results) >= _FLUSH or self._size > _FLUSH_BYTES:
             self._flush()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 
-from agents.job.start import AFTER, ERRORS, SOCKET, beside
+from agents.job.start import AFTER, CALLS, ERRORS, SOCKET, beside
 from console.errors import ConsoleError
 from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading, owned
 
@@ -145,3 +146,4 @@ def delete(path: str) -> None:
             os.unlink(name)
         except FileNotFoundError:
             pass
+    shutil.rmtree(beside(path, CALLS), ignore_errors=True)

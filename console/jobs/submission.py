@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 
 from agents.job.dependencies import ANY, OK, Unmet, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
-from agents.job.start import start_owner, wait_for
+from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, find, make_directory
 from console.settings import Settings
@@ -76,6 +76,9 @@ def submit(
     uuid = new_uuid()
     path = job_path(directory, uuid)
     try:
+        if described.functions is not None:
+            described.functions["directory"] = beside(path, CALLS)
+            os.mkdir(described.functions["directory"], 0o700)
         job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
         try:
             job.add_file(ENVIRONMENT, pack_environment(variables))
@@ -134,4 +137,4 @@ def _meta(
 
 
 def _command(described: Description) -> str:
-    return json.dumps(described.command or ["sh", "-c", "{}"])
+    return json.dumps(described.command or ([described.name] if described.functions else ["sh", "-c", "{}"]))

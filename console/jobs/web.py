@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -17,14 +19,19 @@ from redmesh.state import is_uuid, job_path
 _LONGEST_WAIT_S = 60.0
 
 
-def server(directory: str, port: int) -> tuple[ThreadingHTTPServer, str]:
-    """A server of the objects in ``directory`` on loopback, and the token that its users need. OSError."""
+#: Answers about a job that is not on this host: its UUID, what, the query, the watcher's ETag, seconds to wait.
+Elsewhere = Callable[[str, str, dict[str, str], str, float], Answer]
+
+
+def server(directory: str, port: int, elsewhere: Elsewhere) -> tuple[ThreadingHTTPServer, str]:
+    """A server of the objects in ``directory`` on loopback, and of those ``elsewhere``, and the token that its users
+    need. OSError."""
     token = secrets.token_urlsafe(24)
 
     class Handler(_Handler):
         pass
 
-    Handler.directory, Handler.token = directory, token
+    Handler.directory, Handler.token, Handler.elsewhere = directory, token, staticmethod(elsewhere)
     made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     made.daemon_threads = True
     return made, token
@@ -34,6 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection. Other users of this machine reach the port too: without the token they get nothing."""
 
     directory = token = ""
+    elsewhere: Elsewhere
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "redmesh", ""
     timeout = 90
@@ -63,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         path, known = job_path(self.directory, uuid), self.headers.get("If-None-Match", "")
         try:
             wait_s = min(float(query.get("wait", "0")), _LONGEST_WAIT_S)
+            if not os.path.exists(path):
+                return self.elsewhere(uuid, what, query, known, wait_s)
             if known and wait_s > 0:
                 wait_for_change(path, known, wait_s)
         except ValueError:

@@ -8,21 +8,25 @@ import os
 from typing import Any
 
 from agents.job.changes import wait_for_change
-from agents.job.http_query import Answer, answer
+from agents.job.http_query import Answer, answer, refused
 from agents.link import trust
 from agents.link.client import Client
 from agents.pct.objects.answers import Question
 from agents.pct.objects.holder import Holder
+from agents.pct.objects.sender import ask_again
+from agents.pct.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, find
+from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from db.errors import StoreError
+from db.views.daemon_reads import UDP
 from db.views.viewer import open_viewer
 from redmesh import state
-from redmesh.state import SUFFIX, is_uuid
+from redmesh.state import SUFFIX, StateError, is_uuid
 
 _WAIT_S = 25.0
 
@@ -95,6 +99,32 @@ def source(settings: Settings, text: str, at: str = "") -> Source:
     return _tracked(settings, uuid)
 
 
+class Proxy:
+    """Answers about jobs of other hosts, for browsers of this one (``mesh job serve``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: dict[str, str] = {}  # where each job was found last
+
+    def ask(self, uuid: str, what: str, query: dict[str, str], known: str, wait_s: float) -> Answer:
+        """The answer of the node that holds the object."""
+        try:
+            if uuid not in self._known:
+                found = source(self._settings, uuid)
+                if found.path:  # of a node of this host
+                    if known:
+                        wait_for_change(found.path, known, wait_s)
+                    return answer(found.path, what, query, known)
+                self._known[uuid] = found.address
+            told, self._known[uuid] = Question(uuid, what, query, known, wait_s).follow(self._known[uuid])
+            if told.status != 404:
+                return told
+        except (AgentError, ConsoleError) as error:
+            told = refused(404, error.message, error.hint)
+        self._known.pop(uuid, None)
+        return told
+
+
 def _moved_from_here(settings: Settings, text: str) -> str:
     """The UUID that ``text`` begins, of a job that was sent away from this host."""
     try:
@@ -106,7 +136,18 @@ def _moved_from_here(settings: Settings, text: str) -> str:
 
 
 def _tracked(settings: Settings, uuid: str) -> Source:
-    entry = Holder(directory_of(settings.state_dir), settings.login).entry(uuid)
+    holder = Holder(directory_of(settings.state_dir), login_name(settings))
+    try:
+        entry = holder.entry(uuid)
+        if entry.place.state is State.DOUBT:  # of a mesh job move that ended before its answer came
+            _trusted(settings, entry.address)
+            ask_again(holder, uuid)
+            entry = holder.entry(uuid)
+        here = holder.readable(uuid)
+    except StateError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    if here:
+        return Source(uuid, here)
     try:
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
     except (AgentError, ConsoleError):
@@ -165,6 +206,8 @@ def address_of(settings: Settings, node: str) -> str:
         except (OSError, ValueError):
             known = {}
     address = str(known.get(node, ""))
+    if address.startswith(UDP):
+        raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:
         raise ConsoleError(f"no address of node {node!r} is known", "mesh status lists the nodes; tls://HOST:PORT/NODE")
     _trusted(settings, address)

@@ -28,6 +28,7 @@ from db.store.store import Row, Store, Transaction
 from redmesh.text import counted
 
 NOT_YOURS = "this request key belongs to somebody else's request"
+OUTSIDE = "to launch outside a job: unset REDMESH_PARTITION REDMESH_ALLOCATION_COOKIE"
 HOPEFUL = 10_000  # requests of which is kept that they could be met
 
 
@@ -103,6 +104,7 @@ def _insert_launcher(
     resources: str,
     request_key: str,
     nice: bool,
+    time_s: float | None,
 ) -> Query:
     return Launcher.insert(
         {
@@ -127,6 +129,7 @@ def _insert_launcher(
             Launcher.request_key: request_key,
             Launcher.changed: STAMP,
             Launcher.nice: nice,
+            Launcher.time_s: time_s,
         }
     )
 
@@ -214,11 +217,11 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
             if ids is not None and (demand.shape is not None or not _are_in(ids, candidates(machine, demand))):
                 ids, machine.overtaken = None, True
         if granted is not None:
-            return _grant_again(t, machine, demand, granted)
+            return grant_again(t, machine, demand.uid, granted)
         if demand.partition is not None:
             _check_right(t, demand)
         stamp = t.stamp
-        return _take(t, machine, demand, ids or decide(machine, demand, choose))
+        return take(t, machine, demand, ids or decide(machine, demand, choose))
 
     try:
         allocation = store.run(work, [_state_of_request.bind(request_key=demand.request_key), *machine.question()])
@@ -294,6 +297,22 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
             machine.hopeful.add(demand.request_key)  # who waits asks again and again
             raise
         raise NotEnough(error.message, hint, free=error.free, never=True) from None
+
+
+def check_could_be_met(machine: Machine, demand: Demand, choose: Choose) -> None:
+    """Raises NotEnough (``never``) or Invalid for a request that no waiting would help; what is free does not count."""
+    try:
+        decide(machine, demand, choose)
+    except NotEnough as error:
+        if error.never:
+            raise
+
+
+def check_right(store: Store, demand: Demand) -> None:
+    """The right to allocate inside the demand's partition. Expired, Denied."""
+    assert demand.partition is not None
+    rows = store.read(_right_to.bind(partition=demand.partition))
+    _check_row(demand, rows[0] if rows else None)
 
 
 def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
@@ -413,13 +432,15 @@ def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
             )
     if mine is not None:
         t.write(_leave_line.bind(request=mine))
+        t.moved_line = True
 
 
-def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int) -> Allocation:
+def grant_again(t: Transaction, machine: Machine, asker: int, launcher: int) -> Allocation:
+    """What was granted before, under a new cookie. Denied, Expired."""
     row = t.row(_granted.bind(launcher=launcher))
     assert row is not None
     uid, state, pending_until, partition, processors, resources = row
-    if uid != demand.uid:
+    if uid != asker:
         raise Denied(NOT_YOURS, "draw a new one")
     if state == "ended" or (state == "pending" and pending_until <= t.now):
         raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
@@ -430,7 +451,7 @@ def _grant_again(t: Transaction, machine: Machine, demand: Demand, launcher: int
     return Allocation(launcher, cookie, partition, ids, machine.runs_of(ids), pending_until - t.now, True, devices)
 
 
-def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
+def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
     """Writes the rows of an allocation of exactly these processors."""
     launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
     folded, login = fold(ids), machine.node_id(demand.login)
@@ -467,6 +488,7 @@ def _take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) 
             resources=json.dumps(devices, sort_keys=True),
             request_key=demand.request_key,
             nice=demand.nice,
+            time_s=demand.time_s,
         )
     )
     _change_exactly(t, claim, len(ids))  # the last: its count is looked at together with the commit
@@ -531,19 +553,18 @@ def _check_right(t: Transaction, demand: Demand) -> None:
 
 def _check_row(demand: Demand, row: Row | None) -> None:
     if row is None:
-        raise Expired(f"there is no partition {demand.partition}", "its job has ended, or never was")
+        raise Expired(f"there is no partition {demand.partition}: its job has ended, or never was", OUTSIDE)
     if not cookies.fits(demand.cookie, row[0]):
         raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
     if row[1] is not None:
-        raise Expired(f"partition {demand.partition} has been destroyed", "its batch job has ended")
+        raise Expired(f"partition {demand.partition} has been destroyed: its batch job has ended", OUTSIDE)
 
 
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
     """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
     machine.refresh(store)
     if demand.partition is not None:
-        rows = store.read(_right_to.bind(partition=demand.partition))
-        _check_row(demand, rows[0] if rows else None)
+        check_right(store, demand)
     waiting = in_front(store.read, demand.login, demand.partition)
     if waiting:
         before = counted(waiting, "request waits", "requests wait")

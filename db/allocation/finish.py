@@ -17,7 +17,7 @@ from db.errors import Denied, Expired, Invalid
 from db.schema.models import Launcher, Node, Partition, Processor
 from db.store.orm import pw
 from db.store.ranges import unfold
-from db.store.statements import INSTANT, NOW, STAMP, Ids, Query, among, statement, unless_empty
+from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement, unless_empty
 from db.store.store import Row, Store, Transaction
 
 ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
@@ -97,14 +97,14 @@ def _set_process(*, launcher: int, pid: int, pid_started: int) -> Query:
 
 
 @statement
-def any_expired() -> Query:
-    """Whether a launcher was not started in time."""
-    return Launcher.select(Launcher.id).where(*_EXPIRED, Launcher.pending_until <= NOW).limit(1)
+def _expired() -> Query:
+    return Launcher.select(Launcher.id).where(*_EXPIRED, Launcher.pending_until <= INSTANT)
 
 
 @statement
-def _expired() -> Query:
-    return Launcher.select(Launcher.id).where(*_EXPIRED, Launcher.pending_until <= INSTANT)
+def next_expiry() -> Query:
+    """When the first launcher's time to start is over."""
+    return Launcher.select(pw.fn.MIN(Launcher.pending_until)).where(*_EXPIRED)
 
 
 @statement
@@ -356,6 +356,7 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     ids = unfold(processors)
     if state == "ended":
         return Ended(launcher, partition, ids, False)
+    t.freed = True
     interactive = batch_job is None
     free = _free_processors if interactive else _give_back_to_partition
     t.write(free.bind(ids=ids, launcher=launcher))

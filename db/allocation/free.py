@@ -166,6 +166,28 @@ class Machine:
         """
         self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at, changed)
 
+    def see_inside(self, t: Transaction) -> None:
+        """Brings the picture up to what a transaction has written itself. ``forget`` it where that is rolled back."""
+        if t.freed or not self.is_current(t):
+            self._catch_up(t.rows, t.boot_id, t.stamp)
+        self.counter = t.stamp
+
+    def hand_inside(
+        self, t: Transaction, ids: Sequence[int], partition: int, launcher: int, *, devices: bool = False
+    ) -> None:
+        """Takes in what a transaction gives, after ``see_inside``. ``devices``: not only processors."""
+        self._hand(ids, (partition, launcher))
+        for node, name, total, in_use in t.rows(_resources_changed.bind(since=t.counter)) if devices else ():
+            self._left.setdefault(node, {})[name] = total - in_use
+
+    def logins(self) -> list[tuple[int, int, bool]]:
+        """Every login processor: its id, its side, whether it is to change sides."""
+        return [
+            (number, node.side, node.reason == DRAINED_FOR_SIDES)
+            for number, node in self._nodes.items()
+            if node.role == "login"
+        ]
+
     def is_current(self, t: Transaction) -> bool:
         return self.counter == t.counter and self.boot_id == t.boot_id
 
@@ -430,6 +452,10 @@ class Machine:
         if not found:
             raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
         return found
+
+    def all_up(self) -> bool:
+        """Whether every node but login processors is up."""
+        return all(node.state == UP for node in self._nodes.values() if node.role != "login")
 
     def drains(self) -> bool:
         """Whether a node is draining."""

@@ -210,6 +210,7 @@ def destroy(store: Store, partition: int, cookie: str | None, force: bool = Fals
             end_inside(t, launcher, DESTROYED)
         t.change(_free_processors.bind(ids=unfold(processors), partition=partition))
         t.change(_end.bind(partition=partition))
+        t.freed = True
         return live
 
     return store.run(work)

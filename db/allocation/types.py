@@ -41,6 +41,7 @@ class Demand(NamedTuple):
     shape: shaping.Shape | None = None
     pending_s: float = PENDING_S
     nice: bool = False  # gives way to others (db/allocation/preemption.py)
+    time_s: float | None = None  # it runs no longer than that (db/allocation/backfill.py)
 
 
 class Allocation(NamedTuple):

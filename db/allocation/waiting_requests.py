@@ -7,7 +7,7 @@ The pool of a side of the machine is one such place, every batch partition anoth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Denied, Invalid
@@ -88,6 +88,10 @@ def _insert_request(
     size: int,
     request: str,
     deadline_at: float,
+    partial: bool,
+    place: str,
+    cpa: str,
+    time_s: float | None,
 ) -> Query:
     return Waiting.insert(
         {
@@ -103,30 +107,92 @@ def _insert_request(
             Waiting.created_at: INSTANT,
             Waiting.deadline_at: deadline_at,
             Waiting.changed: STAMP,
+            Waiting.partial: partial,
+            Waiting.place: place,
+            Waiting.cpa: cpa,
+            Waiting.sequence: 0,
+            Waiting.time_s: time_s,
         }
     )
 
 
+_COLUMNS = (
+    Waiting.request_key,
+    Waiting.partition,
+    Waiting.uid,
+    Waiting.user,
+    Waiting.login_processor,
+    Waiting.pid,
+    Waiting.pid_started,
+    Waiting.size,
+    Waiting.request,
+    Waiting.created_at,
+    Waiting.deadline_at,
+    Waiting.partial,
+    Waiting.place,
+    Waiting.cpa,
+    Waiting.sequence,
+    Waiting.time_s,
+    Waiting.id,
+)
+
+
 @statement
 def _head(*, partition: int | None) -> Query:
+    return Waiting.select(*_COLUMNS).where(same(Waiting.partition, partition)).order_by(Waiting.id).limit(1)
+
+
+@statement
+def _first_of(*, partition: int | None, login_processor: int, most: int) -> Query:
+    """By the index of the line, so that its length costs nothing."""
     return (
-        Waiting.select(
-            Waiting.request_key,
-            Waiting.partition,
-            Waiting.uid,
-            Waiting.user,
-            Waiting.login_processor,
-            Waiting.pid,
-            Waiting.pid_started,
-            Waiting.size,
-            Waiting.request,
-            Waiting.created_at,
-            Waiting.deadline_at,
-        )
-        .where(same(Waiting.partition, partition))
+        Waiting.select(*_COLUMNS)
+        .where(same(Waiting.partition, partition), Waiting.login_processor == login_processor)
         .order_by(Waiting.id)
-        .limit(1)
+        .limit(most)
     )
+
+
+@statement
+def _times_of(*, login_processor: int, most: int) -> Query:
+    return (
+        Waiting.select(Waiting.time_s)
+        .where(Waiting.partition.is_null(), Waiting.login_processor == login_processor)
+        .order_by(Waiting.id)
+        .limit(most)
+    )
+
+
+@statement
+def _next_partition(*, after: int) -> Query:
+    return Waiting.select(pw.fn.MIN(Waiting.partition)).where(Waiting.partition > after)
+
+
+@statement
+def _of_key(*, request_key: str) -> Query:
+    return Waiting.select(*_COLUMNS).where(Waiting.request_key == request_key)
+
+
+@statement
+def _hold(*, request: int, cpa: str, place: str) -> Query:
+    return Waiting.update({Waiting.cpa: cpa, Waiting.place: place, Waiting.changed: STAMP}).where(Waiting.id == request)
+
+
+@statement
+def _give_part(*, request: int, given: int) -> Query:
+    return Waiting.update(
+        {
+            Waiting.size: Waiting.size - given,
+            Waiting.sequence: Waiting.sequence + 1,
+            Waiting.changed: STAMP,
+        }
+    ).where(Waiting.id == request)
+
+
+@statement
+def next_deadline() -> Query:
+    """When the first request has waited for long enough."""
+    return Waiting.select(pw.fn.MIN(Waiting.deadline_at))
 
 
 @statement
@@ -159,6 +225,11 @@ def _delete_of_process(*, login: str, pid: int, pid_started: int) -> Query:
 
 
 @statement
+def _count_of(*, uid: int) -> Query:
+    return Waiting.select(pw.fn.COUNT(Waiting.id)).where(Waiting.uid == uid)
+
+
+@statement
 def any_request() -> Query:
     """Whether any request waits."""
     return Waiting.select(Waiting.id).limit(1)
@@ -169,7 +240,7 @@ def _late() -> Query:
     """Requests past their deadline, and those for partitions that are gone."""
     live = Partition.select(Partition.id).where(Partition.id == Waiting.partition, Partition.ended_at.is_null())
     gone = Waiting.partition.is_null(False) & ~pw.fn.EXISTS(live)
-    return Waiting.select(Waiting.id, Waiting.request_key).where((Waiting.deadline_at <= INSTANT) | gone)
+    return Waiting.select(*_COLUMNS).where((Waiting.deadline_at <= INSTANT) | gone)
 
 
 class Wait(NamedTuple):
@@ -185,6 +256,10 @@ class Wait(NamedTuple):
     size: int
     request: Mapping[str, Any]
     wait_s: float
+    partial: bool = False  # processors as they come, not all at once
+    place: str = ""  # where they are posted back; empty: in the reply of an ``allocate``
+    cpa: str = ""  # the CPA that holds the connection
+    time_s: float | None = None  # it runs no longer than that
 
 
 class Waiter(NamedTuple):
@@ -201,24 +276,86 @@ class Waiter(NamedTuple):
     request: dict[str, Any]
     created_at: float
     deadline_at: float
+    partial: bool
+    place: str
+    cpa: str
+    sequence: int
+    time_s: float | None
+    id: int
 
 
 def enqueue(store: Store, wait: Wait) -> int:
     """Puts a request at the end of its queue; how many stand before it. One that is there keeps its place. Denied."""
-    if not 0 < wait.wait_s <= LONGEST_WAIT_S:
-        raise Invalid(f"a request cannot wait for {wait.wait_s:g} s", f"at most {LONGEST_WAIT_S:g} s")
+    check_wait(wait.wait_s)
 
     def work(t: Transaction) -> int:
-        row = t.row(_request.bind(request_key=wait.request_key))
-        if row is None:
-            _insert(t, wait)
-            row = t.row(_request.bind(request_key=wait.request_key))
-        assert row is not None
-        if row[1] != wait.uid:
-            raise Denied("this request key belongs to somebody else's request", "draw a new one")
-        return in_front(t.rows, wait.login, wait.partition, row[0])
+        row = put(t, wait)
+        return in_front(t.rows, wait.login, wait.partition, row)
 
     return store.run(work)
+
+
+def check_wait(wait_s: float) -> None:
+    """Invalid unless a request may wait for so long."""
+    if not 0 < wait_s <= LONGEST_WAIT_S:
+        raise Invalid(f"a request cannot wait for {wait_s:g} s", f"at most {LONGEST_WAIT_S:g} s")
+
+
+def put(t: Transaction, wait: Wait) -> int:
+    """The row of a request in its line: at the end, or where it stood already, held by another CPA now. Denied."""
+    row = t.row(_request.bind(request_key=wait.request_key))
+    if row is None:
+        _insert(t, wait)
+        row = t.row(_request.bind(request_key=wait.request_key))
+        assert row is not None
+    elif row[1] != wait.uid:
+        raise Denied("this request key belongs to somebody else's request", "draw a new one")
+    else:
+        t.write(_hold.bind(request=row[0], cpa=wait.cpa, place=wait.place))
+    t.moved_line = True
+    return int(row[0])
+
+
+def leave(t: Transaction, waiter: Waiter) -> None:
+    """Takes a request out of its line."""
+    t.write(_delete.bind(request=waiter.id))
+    t.moved_line = True
+
+
+def give(t: Transaction, waiter: Waiter, given: int) -> None:
+    """A request has got ``given`` of what it waits for: it leaves the line with the last of it."""
+    if given >= waiter.size:
+        t.write(_delete.bind(request=waiter.id))
+    else:
+        t.write(_give_part.bind(request=waiter.id, given=given))
+
+
+def first_in(t: Transaction, partition: int | None, logins: Sequence[int], most: int = 1) -> list[Waiter]:
+    """The first requests from these login processors for a partition, or the pool."""
+    rows = t.rows_of([_first_of.bind(partition=partition, login_processor=login, most=most) for login in logins])
+    return [_waiter(row) for row in sorted(rows, key=lambda row: row[-1])[:most]]
+
+
+def says_how_long(t: Transaction, logins: Sequence[int], most: int) -> bool:
+    """Whether any of the first requests for the pool says how long it takes."""
+    rows = t.rows_of([_times_of.bind(login_processor=login, most=most) for login in logins])
+    return any(row[0] is not None for row in rows)
+
+
+def partitions_waited_for(t: Transaction) -> list[int]:
+    """The batch partitions that requests wait for."""
+    found: list[int] = []
+    while True:
+        row = t.row(_next_partition.bind(after=found[-1] if found else 0))
+        if row is None or row[0] is None:
+            return found
+        found.append(int(row[0]))
+
+
+def of_key(read: Read, request_key: str) -> Waiter | None:
+    """The request that waits under this key."""
+    rows = read(_of_key.bind(request_key=request_key))
+    return _waiter(rows[0]) if rows else None
 
 
 def in_front(read: Read, login: str, partition: int | None = None, request: int | None = None) -> int:
@@ -232,6 +369,11 @@ def in_front(read: Read, login: str, partition: int | None = None, request: int 
     else:
         question = _count.bind(partition=partition, before=before)
     return int(read(question)[0][0])
+
+
+def count_of(store: Store, uid: int) -> int:
+    """How many requests of a user wait."""
+    return int(store.read(_count_of.bind(uid=uid))[0][0])
 
 
 def line(store: Store) -> list[tuple[str, int | None, int]]:
@@ -261,6 +403,10 @@ def _insert(t: Transaction, wait: Wait) -> None:
             size=wait.size,
             request=json.dumps(asked),
             deadline_at=t.now + wait.wait_s,
+            partial=wait.partial,
+            place=wait.place,
+            cpa=wait.cpa,
+            time_s=wait.time_s,
         )
     )
 
@@ -271,11 +417,20 @@ def head(store: Store, partition: int | None = None) -> Waiter | None:
     return _waiter(rows[0]) if rows else None
 
 
-def drop(store: Store, request_key: str) -> bool:
-    """Takes a request out of the queue, because its client gave up; whether it was in."""
-    if not store.read(_request.bind(request_key=request_key)):
+def drop(store: Store, request_key: str, cpa: str | None = None) -> bool:
+    """Takes a request out of the queue, because its client gave up; whether it was in.
+
+    ``cpa``: only where that one holds its connection still.
+    """
+    there = of_key(store.read, request_key)
+    if there is None or cpa not in (None, there.cpa):
         return False
-    return store.run(lambda t: t.change(_delete_request.bind(request_key=request_key))) > 0
+
+    def work(t: Transaction) -> int:
+        t.moved_line = True
+        return t.change(_delete_request.bind(request_key=request_key))
+
+    return store.run(work) > 0
 
 
 def processes_of(store: Store, login: str) -> list[tuple[int, int]]:
@@ -288,20 +443,26 @@ def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
     """Takes out what a vanished process asked for; how many requests that were."""
     if not store.read(_of_process.bind(login=login, pid=pid, pid_started=pid_started)):
         return 0
-    return store.run(lambda t: t.change(_delete_of_process.bind(login=login, pid=pid, pid_started=pid_started)))
+
+    def work(t: Transaction) -> int:
+        t.moved_line = True
+        return t.change(_delete_of_process.bind(login=login, pid=pid, pid_started=pid_started))
+
+    return store.run(work)
 
 
-def drop_late(store: Store) -> list[str]:
-    """Takes out the requests that have waited long enough, and those of partitions that are gone; their keys."""
+def drop_late(store: Store) -> list[Waiter]:
+    """Takes out the requests that have waited long enough, and those of partitions that are gone."""
 
-    def work(t: Transaction) -> list[str]:
+    def work(t: Transaction) -> list[Waiter]:
         rows = t.rows(_late.bind())
+        t.moved_line = bool(rows)
         for row in rows:
-            t.change(_delete.bind(request=row[0]))
-        return [row[1] for row in rows]
+            t.change(_delete.bind(request=row[-1]))
+        return [_waiter(row) for row in rows]
 
     return store.run(work)
 
 
 def _waiter(row: Row) -> Waiter:
-    return Waiter._make((*row[:8], json.loads(row[8]), *row[9:]))
+    return Waiter._make((*row[:8], json.loads(row[8]), *row[9:11], bool(row[11]), *row[12:]))

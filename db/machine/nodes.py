@@ -103,7 +103,8 @@ def _count_present() -> Query:
 
 
 @statement
-def _count_live() -> Query:
+def count_live() -> Query:
+    """How many launchers have not ended."""
     return Launcher.select(pw.fn.COUNT(Launcher.id)).where(Launcher.ended_at.is_null())
 
 
@@ -362,7 +363,7 @@ def refuse_another_mesh(rows: Callable[[Bound], Sequence[Any]], name: str, login
         return
     other, there = whose[0]
     nodes = rows(_count_present.bind())[0][0]
-    launchers = rows(_count_live.bind())[0][0]
+    launchers = rows(count_live.bind())[0][0]
     if nodes or launchers:
         raise Invalid(
             f"the database is that of mesh {other} on {there}, where {counted(nodes, 'node')} are up and"
@@ -436,6 +437,11 @@ def shut_down(store: Store, boot_id: str, reason: str) -> None:
         t.event("down", reason)
 
     store.run(work)
+
+
+def name_of(store: Store) -> str:
+    """The name of the mesh that the database belongs to."""
+    return str(store.read(_boot.bind())[0][0])
 
 
 def release_mesh(store: Store, mesh: str) -> bool:
@@ -628,6 +634,8 @@ def move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, l
     if state is row.state:
         return False
     t.change(_set_state.bind(node=row.id, state=state.value, reason=reason, by=by))
+    t.freed |= state is NodeState.UP
+    t.moved_nodes = True
     text = f"{row.name} is {state}" + (f": {reason}" if reason else "")
     t.event(f"node_{state}", text, node=row.id, launcher=launcher)
     return True

@@ -222,6 +222,8 @@ def _move(
         if state is not row.state:
             moved.setdefault((state, row.side), []).append(row)
     for (state, _), those in moved.items():
+        t.freed |= state is NodeState.UP
+        t.moved_nodes = True
         t.change(_set_states.bind(ids=[row.id for row in those], state=state.value, reason=reason, by=by))
         why = f": {reason}" if reason else ""
         if each:

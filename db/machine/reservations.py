@@ -56,6 +56,7 @@ def _set(t: Transaction, ids: Sequence[int], change: Bound, text: str) -> None:
         raise Invalid("no processors are named")
     if t.change(change) != len(set(ids)):
         raise Invalid("one of these processors is not of this mesh", "showmesh shows those there are")
+    t.freed = True
     _tell(t, ids, text)
 
 

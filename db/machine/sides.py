@@ -243,6 +243,7 @@ def _set_open(
         by_side.setdefault(new.side_of_column(node.column), []).append(node.id)
     for side, ids in by_side.items():
         t.change(_set_side.bind(ids=ids, side=side))
+    t.freed = True
     t.change(_set_topology.bind(topology=json.dumps(new.to_dict(), sort_keys=True)))
     shown = ", ".join(sorted(new.open)) or "none"
     t.event("sides", f"open switches: {shown}, by {by}; {counted(len(new.sides), 'side')}")
@@ -391,6 +392,7 @@ def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, b
 
 
 def _undrain(t: Transaction, by: str) -> None:
+    t.freed = True
     t.change(_undrain_present.bind())
     t.change(_undrain_absent.bind(by=by))
     t.change(_stay.bind())

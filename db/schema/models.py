@@ -13,7 +13,8 @@ from db.store.orm import pw
 SECRET_COLUMNS: dict[str, frozenset[str]] = {
     "partition": frozenset(("admin_cookie", "allocation_cookie", "request_key")),
     "launcher": frozenset(("cookie", "request_key")),
-    "waiting": frozenset(("request_key", "request")),
+    "waiting": frozenset(("request_key", "request", "place", "cpa")),
+    "post_back": frozenset(("request_key", "place", "cpa")),
 }
 
 
@@ -146,6 +147,7 @@ class Launcher(pw.Model):
     changed = pw.BigIntegerField(index=True)
     nice = pw.BooleanField(default=False)
     end_by = pw.DoubleField(null=True)
+    time_s = pw.DoubleField(null=True)
 
     class Meta:
         table_name = "launcher"
@@ -167,9 +169,33 @@ class Waiting(pw.Model):
     created_at = pw.DoubleField()
     deadline_at = pw.DoubleField()
     changed = pw.BigIntegerField(index=True)
+    partial = pw.BooleanField(default=False)
+    place = pw.CharField(max_length=255, default="")
+    cpa = pw.CharField(max_length=255, default="")
+    sequence = pw.IntegerField(default=0)
+    time_s = pw.DoubleField(null=True)
 
     class Meta:
         table_name = "waiting"
+        indexes = ((("partition", "login_processor", "id"), False),)
+
+
+class PostBack(pw.Model):
+    """A grant that its requester has not confirmed yet."""
+
+    id = pw.BigAutoField()
+    request_key = pw.CharField(max_length=64)
+    sequence = pw.IntegerField()
+    launcher = pw.BigIntegerField()
+    missing = pw.IntegerField()
+    place = pw.CharField(max_length=255)
+    cpa = pw.CharField(max_length=255)
+    uid = pw.BigIntegerField()
+    failures = pw.IntegerField(default=0)
+
+    class Meta:
+        table_name = "post_back"
+        indexes = ((("request_key", "sequence"), True),)
 
 
 class Event(pw.Model):
@@ -212,6 +238,7 @@ TABLES: dict[str, type[pw.Model]] = {
     "waiting": Waiting,
     "event": Event,
     "state_location": StateLocation,
+    "post_back": PostBack,
 }
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from db.errors import DatabaseUnavailable, Invalid, SchemaError, StoreError, damage
 from db.schema.models import Event, Mesh
@@ -120,6 +121,9 @@ class Transaction:
         "boot_id",
         "changed",
         "counter",
+        "freed",
+        "moved_line",
+        "moved_nodes",
         "next_launcher",
         "next_partition",
         "now",
@@ -142,6 +146,9 @@ class Transaction:
         self.stamp = self.counter + 1
         self._own = {"stamp": self.stamp, "instant": self.now}  # STAMP and INSTANT of its statements
         self.changed = False
+        self.freed = False  # processors may have come free, by what it wrote
+        self.moved_nodes = False  # nodes are in other states
+        self.moved_line = False  # another request may be first in its line
 
     def rows(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
         """The rows of a question, each in the order of its columns."""
@@ -240,6 +247,19 @@ class Transaction:
             raise
 
 
+class Serving(Protocol):
+    """Gives what a transaction frees to those who wait, before it is committed (db.allocation.line)."""
+
+    def serve(self, t: Transaction) -> None:
+        """Serves in a transaction that freed processors or moved a line."""
+
+    def committed(self) -> None:
+        """What was served stands."""
+
+    def undone(self) -> None:
+        """It does not: the transaction was rolled back, or nobody knows."""
+
+
 class Store:
     """A writer's connection, made when it is first needed and made again after it was lost. Not for two threads."""
 
@@ -250,6 +270,9 @@ class Store:
         self.patience_s = patience_s
         self.any_schema = any_schema
         self._make_file = make_file
+        self.serving: Serving | None = None
+        self.connections = 0  # that were made so far: another one means that the database was away
+        self.on_nodes_moved: Callable[[], None] = lambda: None
         self._commits = 0
         self._inside = False  # a transaction, which is over when its connection is
         self._texts: dict[str, str] = {}
@@ -389,6 +412,7 @@ class Store:
             if self._path:
                 drivers.check_sqlite_file(self._path)
             self.db.connect()
+            self.connections += 1
             if self.dialect == "mysql":
                 answer = self.execute(raw_sql.IS_GALERA).fetchone()
                 drivers.refuse_galera(answer, self._galera, self.url)
@@ -400,6 +424,19 @@ class Store:
         except StoreError:
             self._drop()
             raise
+
+    def is_open(self) -> bool:
+        """Whether the connection is there, as far as this host knows: the database is sent nothing."""
+        if self.db.is_closed():
+            return False
+        if self._path:
+            return os.path.exists(self._path)
+        sock = getattr(self.db.connection(), "_sock", None)  # type: ignore[no-untyped-call]
+        if sock is None:
+            return False
+        poll = select.poll()
+        poll.register(sock, select.POLLRDHUP)
+        return not poll.poll(0)
 
     def writer(self) -> WriterLock | None:
         """The lock around whatever writes outside ``run`` (migrations)."""
@@ -437,6 +474,7 @@ class Store:
 
     def _once(self, work: Callable[[Transaction], T], asks: Sequence[Question], deadline: float) -> T:
         self.connect()
+        served: Serving | None = None
         if self._lock is not None:
             self._lock.acquire(max(0.05, deadline - time.monotonic()))
         try:
@@ -446,16 +484,25 @@ class Store:
             transaction = Transaction(self, self._of_mesh(mesh[0]), answers)
             self._inside = True
             result = work(transaction)
+            if self.serving is not None and (transaction.freed or transaction.moved_line):
+                served = self.serving
+                served.serve(transaction)
             transaction.commit()
             self._look_at_wal()
-            return result
         except BaseException:
             self._roll_back()
+            if served is not None:
+                served.undone()
             raise
         finally:
             self._inside = False
             if self._lock is not None:
                 self._lock.release()
+        if served is not None:
+            served.committed()
+        if transaction.moved_nodes:
+            self.on_nodes_moved()
+        return result
 
     def _of_mesh(self, row: Row) -> Row:
         if self.dialect == "sqlite":

@@ -42,6 +42,12 @@ def _clock_and_size() -> Query:
 
 
 @statement
+def clock() -> Query:
+    """The database's clock."""
+    return Mesh.select(NOW).where(Mesh.id == 1)
+
+
+@statement
 def _rca_addresses() -> Query:
     """Login processors whose RCA takes heartbeats of other machines."""
     listens = pw.fn.SUBSTR(Node.address, 1, len(UDP)) == UDP

@@ -15,10 +15,13 @@ from tests.bench import (
     inspecting,
     launching,
     managers,
+    mounted,
     parallel,
     placing,
     scaling,
     streaming,
+    tasks,
+    waiting,
 )
 from tests.bench.ratios import show
 
@@ -28,6 +31,7 @@ SECTIONS = {
     "start_up": launching.start_up,
     "memory": launching.memory,
     "allocation": allocating.allocation,
+    "requests": waiting.requests,
     "placing": placing.placing,
     "mpi": parallel.mpi,
     "fence": parallel.fence,
@@ -41,6 +45,7 @@ SECTIONS = {
     "replay": scaling.replay,
     "broadcast": imaging.broadcast,
     "files": imaging.files,
+    "mounted": mounted.mounted,
     "console_map": consoles.console_map,
     "console_output": console_output.console_output,
     "beats": beating.beats,
@@ -49,6 +54,8 @@ SECTIONS = {
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,
     "managers": managers.managers,
+    "tasks": tasks.tasks,
+    "functions": tasks.functions,
     "attacked": attacked.attacked,
 }
 

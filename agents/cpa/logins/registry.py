@@ -17,7 +17,7 @@ from db.store.store import Store
 
 #: What is asked from a login processor, and goes by its side.
 FROM_A_LOGIN = frozenset(
-    ("allocate", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
+    ("allocate", "request", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
     + ("remote_nodes", "rca_here", "rca_silent")
 )
 #: What reaches for what is there already.

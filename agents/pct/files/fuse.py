@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -43,16 +44,17 @@ else:
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME, SET_HANDLE = 1, 2, 4, 8, 16, 32, 64
 SET_ATIME_NOW, SET_MTIME_NOW = 128, 256
 #: FOPEN_*: what the kernel is to do with an open file.
-DIRECT_IO, KEEP_CACHE = 1, 2
+DIRECT_IO, KEEP_CACHE, NO_FLUSH = 1, 2, 32
 GETATTR_HANDLE = 1  # GETATTR names an open file
 #: The most bytes of one read or write.
 LARGEST = 512 << 10
-#: Seconds for which the kernel may use a name or an attribute without asking again; an open asks always.
-VALID_S = 5
+#: Seconds for which the kernel may use a name or an attribute without asking again: a tenth of what the file has been
+#: unchanged for, between these. An open asks always.
+VALID_S, LONGEST_VALID_S = 3, 20
 
-_ASYNC_READ, _ATOMIC_TRUNCATE, _BIG_WRITES, _INVALIDATE, _PLUS, _PLUS_AUTO = 1, 8, 32, 1 << 12, 1 << 13, 1 << 14
+_ASYNC_READ, _ATOMIC_TRUNCATE, _BIG_WRITES, _INVALIDATE, _PLUS = 1, 8, 32, 1 << 12, 1 << 13
 _PARALLEL, _MAX_PAGES = 1 << 18, 1 << 22
-_WANTED = _ASYNC_READ | _ATOMIC_TRUNCATE | _BIG_WRITES | _INVALIDATE | _PLUS | _PLUS_AUTO | _PARALLEL | _MAX_PAGES
+_WANTED = _ASYNC_READ | _ATOMIC_TRUNCATE | _BIG_WRITES | _INVALIDATE | _PLUS | _PARALLEL | _MAX_PAGES
 _NOTIFY_INODE, _NOTIFY_STORE = 2, 4
 _OLDEST_MINOR = 31
 
@@ -69,6 +71,7 @@ _BLOCK = 4096
 OPEN_IN, OPEN_OUT = struct.Struct("=II"), struct.Struct("=QII")
 READ_IN = struct.Struct("=QQIIQII")  # handle, offset, size, flags, lock owner, flags of the file, padding; WRITE too
 HANDLE_IN = struct.Struct("=Q")
+RELEASE_IN = struct.Struct("=QI")  # handle, flags of the file
 WRITE_OUT = struct.Struct("=II")
 CREATE_IN = struct.Struct("=IIII")  # flags, mode, umask, open flags; then the name
 MKNOD_IN = struct.Struct("=IIII")  # mode, device, umask, padding; then the name
@@ -153,12 +156,18 @@ def attributes(found: Attributes) -> bytes:
 
 def attr_out(found: Attributes) -> bytes:
     """``struct fuse_attr_out``."""
-    return _ATTR_HEAD.pack(VALID_S, 0, 0) + attributes(found)
+    return _ATTR_HEAD.pack(_valid_s(found), 0, 0) + attributes(found)
 
 
 def entry_out(inode: int, found: Attributes) -> bytes:
     """``struct fuse_entry_out``."""
-    return _ENTRY.pack(inode, 0, VALID_S, VALID_S, 0, 0) + attributes(found)
+    valid_s = _valid_s(found)
+    return _ENTRY.pack(inode, 0, valid_s, valid_s, 0, 0) + attributes(found)
+
+
+def _valid_s(found: Attributes) -> int:
+    unchanged_s = int(time.time()) - max(found.mtime, found.ctime) // 10**9
+    return min(max(unchanged_s // 10, VALID_S), LONGEST_VALID_S)
 
 
 #: What stands in front of an entry of READDIRPLUS that is no LOOKUP of it.

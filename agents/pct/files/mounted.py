@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from agents.pct.files.remote_io import Answer, Application
 
 _GATHER_S = 0.02  # small writes are sent after so long at the latest
+_RELEASED = 64  # files that were only read are released together
 _BATCH = 32  # requests of the kernel before the loop is served again
 
 
@@ -83,6 +84,7 @@ class MountedDirectory:
         self.under_way = 0  # bytes of writes and of reads ahead that yod has not answered
         self._gathering: "List[OpenFile]" = []
         self._timed = False
+        self._released: "List[int]" = []
         self._room: "Deque[Callable[[], None]]" = deque()
         self._asked: "Dict[int, Answer]" = {}
         self._lost = self._closed = False
@@ -192,6 +194,9 @@ class MountedDirectory:
     def gathers(self, file: OpenFile) -> None:
         """``file`` has writes that are to be sent soon."""
         self._gathering.append(file)
+        self._soon()
+
+    def _soon(self) -> None:
         if not self._timed:
             self._timed = True
             self._loop.after(_GATHER_S, self._on_time)
@@ -199,6 +204,12 @@ class MountedDirectory:
     def _on_time(self) -> None:
         self._timed = False
         self._push()
+        self._release_all()
+
+    def _release_all(self) -> None:
+        if self._released:
+            released, self._released = self._released, []
+            self.ask(RELEASE_FILE, 0, 0, b"".join(map(HANDLE.pack, released)), lambda *_: None)
 
     def _push(self) -> None:
         if self._gathering:
@@ -423,6 +434,8 @@ class MountedDirectory:
         inode.opened.add(file)
         # other nodes append as well: where our bytes came to stand nobody here knows, so no page may hold them
         how = fuse.DIRECT_IO if appends else fuse.KEEP_CACHE if same else 0
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            how |= fuse.NO_FLUSH
         return fuse.OPEN_OUT.pack(self._add(file), how, 0)
 
     def _open(self, unique: int, number: int, body: memoryview) -> None:
@@ -496,8 +509,14 @@ class MountedDirectory:
         file = self._file(number)
         del self._handles[number]
         file.inode.opened.discard(file)
-        self._after_writes(RELEASE_FILE, 0, 0, HANDLE.pack(file.handle), lambda *_: None)
         self.device.reply(unique)
+        self._released.append(file.handle)
+        flags = fuse.RELEASE_IN.unpack_from(body)[1]
+        if flags & os.O_ACCMODE != os.O_RDONLY or len(self._released) >= _RELEASED:
+            self._push()
+            self._release_all()  # at once: a program that is open for writing cannot be run there
+        else:
+            self._soon()
 
     def _fallocate(self, unique: int, _number: int, body: memoryview) -> None:
         handle, offset, length, mode, _ = fuse.FALLOCATE_IN.unpack_from(body)

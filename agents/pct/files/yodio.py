@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
 #: What ranks under ``--io`` find on their PATH and PYTHONPATH.
 YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
-_FILES = ("yodio", "yodio.py", "yodpdb.py", "yodstate", "yodstate.py", "yodwork", "yodwork.py")
+_FILES = (
+    "yodio",
+    "yodio.py",
+    "yodpdb.py",
+    "yodstate",
+    "yodstate.py",
+    "yodwork",
+    "yodwork.py",
+    "yodcall.py",
+    "yodcaller.py",
+)
 _read: Dict[str, bytes] = {}
 
 

@@ -65,15 +65,20 @@ def pmix_directory(run: str, launcher: int, machine: int) -> str:
 
 
 def clear_files(run: str, node: str, launcher: int) -> None:
-    """Remove what a launch left in RUN."""
+    """Remove what a launch left in RUN; what its launch children here share, with the last of them."""
     for path in (f(run, node, launcher) for f in (launch_socket, rank_map, file_socket)):
         try:
             os.unlink(path)
         except OSError:
             pass
-    if os.path.isdir(os.path.join(run, "pmix")):
+    if os.path.isdir(os.path.join(run, "pmix")) and not _has_launch_child(run, launcher):
         import shutil  # heavy, and few launches have such a server
 
         for name in os.listdir(os.path.join(run, "pmix")):
             if name.startswith(f"{launcher}-"):
                 shutil.rmtree(os.path.join(run, "pmix", name), ignore_errors=True)
+
+
+def _has_launch_child(run: str, launcher: int) -> bool:
+    # of another node in the same RUN: its PMIx server may serve ranks of all of them
+    return any(name.startswith("launch-") and name.endswith(f"-{launcher}.sock") for name in os.listdir(run))

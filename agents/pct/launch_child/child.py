@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Seconds for the load to arrive, to leave after a kill.
 LOAD_S, LEAVE_S = 10.0, 2.0
+#: Seconds for which killed processes wait for what yod answers about mounted files.
+FILES_S = 2.0
 _TERMINATED = 128 + signal.SIGTERM
 #: States in which no rank has run yet.
 _BEFORE_GO = (State.STARTING, State.HELD)
@@ -558,6 +560,8 @@ class Launch:
         assert self._local is not None
         self._requests.cancel()
         self._local.sweep()
+        if self._payload.namespaces:  # a process that waits for yod's answer about a file cannot be killed
+            self._loop.after(FILES_S, self._payload.abandon_mounts)
 
     def _report_finished(self) -> None:
         self._finished = True

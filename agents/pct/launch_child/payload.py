@@ -108,6 +108,11 @@ class Payload:
         if self._transfer is not None:
             self._transfer.abandon()
 
+    def abandon_mounts(self) -> None:
+        """What yod has not answered about mounted files fails with EIO."""
+        if self._transfer is not None:
+            self._transfer.abandon_mounts()
+
     @property
     def namespaces(self) -> "List[Tuple[int, int]]":
         """What the ranks enter before anything else (agents/pct/files/mounts.py)."""

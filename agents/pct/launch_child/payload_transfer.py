@@ -73,6 +73,11 @@ class PayloadTransfer:
         self._mounts = Mounts(self._launch, self._files(), self._images.store.base)
         self._mounts.begin(self._launch.program.payload["mounts"], then)
 
+    def abandon_mounts(self) -> None:
+        """What yod has not answered about mounted files fails, and so does what is asked from now on."""
+        if self._mounts is not None:
+            self._mounts.abandon()
+
     @property
     def namespaces(self) -> "List[Tuple[int, int]]":
         """What the ranks enter to see mounted directories: descriptors with their kinds."""
@@ -161,8 +166,7 @@ class PayloadTransfer:
     def abandon(self) -> None:
         """The launcher is gone, and nothing that is begun from now on would be answered."""
         self._abandoned = True
-        if self._mounts is not None:
-            self._mounts.abandon()
+        self.abandon_mounts()
         if self._staging is not None:
             self._staging.abandon()
 

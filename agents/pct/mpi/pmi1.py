@@ -6,7 +6,7 @@ from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, Iterator, Optional
 
 LINE_MAX = 80 << 10
 
@@ -29,20 +29,21 @@ class Pmi1:
         self._rest = b""
         self._spawn: Optional[Dict[str, str]] = None
 
-    def feed(self, data: bytes) -> List[Request]:
-        """The requests that are complete. PmiError for what is none."""
+    def feed(self, data: bytes) -> Iterator[Request]:
+        """The requests that are complete, one by one: PmiError for what is none comes behind those before it."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_MAX:
             raise PmiError("a line without an end")
-        found = []
         for number, line in enumerate(lines, 1):
             request = self._line(line.decode("latin-1"))
-            if request is not None:
-                found.append(request)
-                if request.verb is Verb.INIT and request.get("pmi_version") == "2":
-                    self._rest = b"\n".join([*lines[number:], self._rest])  # frames follow
-                    break
-        return found
+            if request is None:
+                continue
+            frames = request.verb is Verb.INIT and request.get("pmi_version") == "2"
+            if frames:
+                self._rest = b"\n".join([*lines[number:], self._rest])
+            yield request
+            if frames:
+                return
 
     def take_rest(self) -> bytes:
         """What no request has used: whoever speaks PMI-2 goes on with it."""

@@ -6,7 +6,7 @@ from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, Iterator
 
 _HEAD, FRAME_MAX = 6, 80 << 10
 
@@ -27,21 +27,18 @@ class Pmi2:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> List[Request]:
-        """The requests that are complete. PmiError for what is none."""
-        data = self._rest + data
-        at, found = 0, []
-        while len(data) - at >= _HEAD:
-            digits = data[at : at + _HEAD].strip()
+    def feed(self, data: bytes) -> Iterator[Request]:
+        """The requests that are complete, one by one: PmiError for what is none comes behind those before it."""
+        self._rest += data
+        while len(self._rest) >= _HEAD:
+            digits = self._rest[:_HEAD].strip()
             if not digits.isdigit() or int(digits) > FRAME_MAX:
-                raise PmiError(f"no length of a PMI-2 command: {data[at : at + _HEAD]!r}")
-            end = at + _HEAD + int(digits)
-            if end > len(data):
-                break
-            found.append(_request(data[at + _HEAD : end].decode("latin-1")))
-            at = end
-        self._rest = data[at:]
-        return found
+                raise PmiError(f"no length of a PMI-2 command: {self._rest[:_HEAD]!r}")
+            end = _HEAD + int(digits)
+            if end > len(self._rest):
+                return
+            frame, self._rest = self._rest[_HEAD:end], self._rest[end:]
+            yield _request(frame.decode("latin-1"))
 
     def take_rest(self) -> bytes:
         """What no request has used."""

@@ -13,13 +13,14 @@ import time
 from agents.linux import prctl
 from agents.pct.objects import http, sender
 from agents.pct.objects.answers import ask
-from agents.pct.objects.holder import Holder
-from agents.pct.objects.states import Action, State
+from agents.pct.objects.arrival import Arrival
+from agents.pct.objects.holder import Holder, Offer
+from agents.pct.objects.states import Action, Event, State
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE, Decoder, frame
 from agents.wire.messages import OBJECT, check, check_hello, hello
-from redmesh.state import LIMIT, SUFFIX, StateError, is_uuid, note_arrival
+from redmesh.state import StateError
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -40,45 +41,6 @@ def directory_on(state: str, node: str) -> str:
     return os.path.join(state, "jobs", node)
 
 
-class Arrival:
-    """The bytes of an object that are coming in."""
-
-    def __init__(self, holder: Holder, message: Message) -> None:
-        self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
-        self.sender, self._left = str(message["sender"]), int(message["size"])
-        if not is_uuid(self.uuid) or not 0 < self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
-            raise AgentError("that is no offer of a state object", code="invalid")
-        os.makedirs(holder.directory, 0o700, exist_ok=True)
-        self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}.part-{os.getpid()}")
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._digest = hashlib.sha256()
-
-    def write(self, data: bytes) -> None:
-        """The next bytes. AgentError for more than were offered; OSError."""
-        self._left -= len(data)
-        if self._left < 0:
-            raise AgentError("more bytes came than were offered", code="invalid")
-        self._digest.update(data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
-
-    def finish(self, message: Message, node: str) -> None:
-        """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
-        if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
-            raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
-        note_arrival(self.path, self.counter, node)
-        os.fsync(self._fd)
-
-    def close(self) -> None:
-        """Forget what has not been kept."""
-        os.close(self._fd)
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
-
-
 class Courier:
     """One connection: ``sock`` is a stream, blocking, whose peer may ask for anything that is in OBJECT."""
 
@@ -88,6 +50,7 @@ class Courier:
         self._frames: List[Frame] = []
         self._arrival: Optional[Arrival] = None
         self._body = b""  # what follows the reply
+        self._offer_given: Optional[Offer] = None  # to the peer, who fetches an object
 
     def serve(self) -> None:
         """Answer until the peer goes. OSError, WireError."""
@@ -108,6 +71,8 @@ class Courier:
         finally:
             if self._arrival is not None:
                 self._arrival.close()
+            if self._offer_given is not None:
+                self._offer_given.job.close()
 
     def _next(self) -> "Optional[Frame]":
         while not self._frames:
@@ -179,6 +144,37 @@ class Courier:
         self._holder.forget_old()
         return {"counter": moved.counter, "live": moved.live, "paused_s": round(moved.paused_s, 4)}
 
+    # a login processor, which nobody can connect to, fetches an object
+
+    def _give(self, message: Message) -> Message:
+        uuid = str(message["uuid"])
+        entry = self._holder.entry(uuid)
+        if entry.place.state is State.DOUBT and not entry.address:
+            return {"doubt": entry.place.counter}
+        if self._offer_given is not None:
+            raise AgentError("one object after the other", code="invalid")
+        self._offer_given = offer = self._holder.offer(uuid, str(message["receiver"]), "")
+        with open(offer.job.path, "rb") as file:
+            digest = hashlib.sha256()
+            self._sock.sendall(control({"op": "offer", "uuid": uuid, "counter": offer.counter, "size": offer.size}))
+            while data := file.read(_GULP):
+                digest.update(data)
+                self._sock.sendall(frame(FILE, data))
+        return {"counter": offer.counter, "digest": digest.hexdigest()}
+
+    def _confirm(self, message: Message) -> Message:
+        offer, self._offer_given = self._offer_given, None
+        if offer is None or message["counter"] != offer.counter:
+            raise AgentError("nothing was given under this number", code="invalid")
+        self._holder.stop(offer)
+        return {"doubt": offer.counter}
+
+    def _answer(self, message: Message) -> Message:
+        uuid, counter = str(message["uuid"]), int(message["counter"])
+        state = self._holder.answered(uuid, counter, Event.TAKEN if message["taken"] else Event.REFUSED)
+        self._log.write("object given", uuid=uuid, counter=counter, state=state.value)
+        return {}
+
     def _ask(self, message: Message) -> Message:
         query = {str(key): str(value) for key, value in message.get("query", {}).items()}
         told = ask(
@@ -193,6 +189,7 @@ class Courier:
 
     _DO = {
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
+        "give": _give, "confirm": _confirm, "answer": _answer,
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
-_ARRIVED, _SENT, _PLACE = ".arrived", ".sent", ".place"
+_ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
 
 
@@ -91,9 +91,10 @@ class Holder:
         return sorted(name for name in names if is_uuid(name))
 
     def doubtful(self) -> List[str]:
-        """Those that stand still until their receiver is heard."""
+        """Those that stand still until their receiver is heard, and whose receiver can be asked."""
         ending = SUFFIX + _SENT
-        return sorted(name[: -len(ending)] for name in self._names() if name.endswith(ending))
+        found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
+        return sorted(uuid for uuid in found if self.entry(uuid).address)
 
     def _names(self) -> List[str]:
         try:
@@ -151,6 +152,9 @@ class Holder:
             entry.place = Place(State.OFFERED, max(entry.place.counter, offer.counter))
             if entry.place.handle(Event.CONFIRMED, offer.counter) is not Action.STOP:
                 raise StateError(f"job {offer.uuid} was moved by somebody else meanwhile", "mesh job show")
+            if self._read(offer.uuid).get("state") != State.LIVE.value:
+                # it was made here: who is killed behind the rename leaves a file whose record says what it is
+                self._write(Entry(offer.uuid, {"state": State.LIVE.value, "counter": offer.counter}))
             os.rename(offer.job.path, offer.job.path + _SENT)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
             entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
@@ -204,8 +208,10 @@ class Holder:
                 self._write(entry)
 
     def forget_old(self) -> None:
-        """Delete entries of objects that are not here any more and that nobody can ask about."""
+        """Delete entries of objects that are not here any more and that nobody can ask about, and what arrived and was
+        never taken, or only in part."""
         old = []
+        self._forget_arrivals()
         for name in self._names():
             uuid = name[: -len(_PLACE)]
             if not name.endswith(_PLACE) or not is_uuid(uuid):
@@ -218,6 +224,25 @@ class Holder:
         for number, (at, name) in enumerate(old):
             if now - at > REMEMBER_S or len(old) - number > MOST_ENTRIES:
                 _unlink(os.path.join(self.directory, name))
+
+    def _forget_arrivals(self) -> None:
+        now = time.time()
+        for name in self._names():
+            uuid, _, ending = name.partition(SUFFIX)
+            path = os.path.join(self.directory, name)
+            if not is_uuid(uuid) or not ending.startswith((PART, _ARRIVED)):
+                continue
+            try:
+                age_s = now - os.stat(path).st_mtime
+            except OSError:
+                continue
+            if age_s < REMEMBER_S:
+                continue
+            with _Locked(self, uuid) as entry:
+                if entry.place.state is State.ARRIVED and ending == _ARRIVED:
+                    entry.place.state = State.ABSENT  # its counter stays: this attempt is refused from now on
+                    self._write(entry)
+                _unlink(path)
 
     # files
 

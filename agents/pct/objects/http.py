@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from agents.pct.objects.holder import Holder
 
 _LONGEST, _GULP = 8192, 4096
+_REQUEST_S = 10.0  # for the next request: who is not known yet does not hold a process for longer
 _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden"}
 
 
 def serve(holder: Holder, sock: Any) -> None:
     """Answer requests until the peer goes. OSError."""
     data = b""
+    sock.settimeout(_REQUEST_S)
     while True:
         while b"\r\n\r\n" not in data:
             more = sock.recv(_GULP)

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    if options.quiet:
+    if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: what this command prints is its result", "write it into a file")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -100,7 +100,12 @@ def _add_common(above: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
-                below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
+                own = [one for one in below._actions if "--quiet" in one.option_strings]
+                for one in own:  # it has a meaning of its own there
+                    one.default = argparse.SUPPRESS
+                    below.set_defaults(own_quiet=True)
+                if not own:
+                    below.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=_QUIET)
                 _add_common(below)
 
 
@@ -115,12 +120,12 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
     about = "show a parallel program on a mesh of its own, and leave nothing behind"
     demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
-    demo.set_defaults(command=_lazily("demo", "demo"))
+    demo.set_defaults(command=_lazily("demo", "demo"), result=True)
     about = "open the documentation in a browser; nothing is fetched"
     docs = commands.add_parser("docs", help=about, description=f"{about.capitalize()}.")
     docs.add_argument("page", metavar="PAGE", nargs="?", default="index", help="like tutorial, yod, troubleshooting")
     docs.add_argument("--print", dest="print_only", action="store_true", help="print the address; open nothing")
-    docs.set_defaults(command=_lazily("docs", "docs"))
+    docs.set_defaults(command=_lazily("docs", "docs"), result=True)
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -343,6 +348,10 @@ def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
     migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
     release = what.add_parser("release", help="say that the mesh of this database is lost for good")
     release.add_argument("mesh", metavar="MESH", help="its name, as the refusal of mesh up has it")
+    told = (
+        "also where the mesh uses its database, or may: its processes run on, and their processors are given out again"
+    )
+    release.add_argument("--force", action="store_true", help=told)
     release.set_defaults(command=_lazily("database", "release"))
 
 
@@ -411,6 +420,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
         elif name == "resume":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
+            one.add_argument("--json", action="store_true", help="for programs: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
         if name not in ("purge", "fetch", "watch", "serve", "move", "resume"):
@@ -436,7 +446,9 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
                         " JOB:any: when it has ended; may be given again")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
     submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
+    submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor
     submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
+    submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
     submit.add_argument("--json", action="store_true", help="for programs")
     submit.add_argument("words", metavar="-- PROGRAM", nargs=argparse.REMAINDER, help="program and arguments of each"
                         " task; {} is the task's line or number")  # fmt: skip
@@ -444,7 +456,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     queue = commands.add_parser("queue", help="jobs that have not ended", description="Jobs that have not ended.")
     queue.add_argument("--all", action="store_true", help="also jobs that have ended")
     queue.add_argument("--json", action="store_true", help="for programs")
-    queue.set_defaults(command=_lazily("queue", "show_queue"))
+    queue.set_defaults(command=_lazily("queue", "show_queue"), result=True)
     for name, about in (
         ("wait", "return when jobs have ended; status 0 when every task is done"),
         ("cancel", "end jobs"),
@@ -455,8 +467,12 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     ):
         one = commands.add_parser(name, help=about, description=f"{about.capitalize()} (docs/jobs.md).")
         one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
+        if name == "wait":
+            one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "purge":
             one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+        if name == "wait":
+            one.add_argument("--json", action="store_true", help="for programs: each job as mesh queue has it")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
 
 

@@ -16,6 +16,7 @@ from db.schema.accounts import Account, at
 from db.schema.grants import check_may_grant, crowding, grants, printed, run_grants
 from db.schema.migrate import create_database, migrate
 from db.store.url import WHOLE, in_database, mysql_options, sqlite_path, without_password
+from redmesh.text import counted
 
 _OF_A_USER = 10  # connections that one user's own account may have at once
 
@@ -143,17 +144,17 @@ def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
-    """Write into the database that a mesh is gone whose state directory is lost, so that no ``mesh down`` can."""
+    """Write into the database that a mesh is gone whose state directory is lost, so that no ``mesh down`` can.
+
+    Without ``--force`` only when nothing used the database for some seconds.
+    """
     from console.deploy.personal import schema
 
     if options.mesh == settings.mesh and lifecycle.is_up(settings):
         raise ConsoleError(f"mesh {options.mesh} is up here: nothing was changed", "mesh down")
-    url = cpa_url(settings)
-    if not schema.release(url, options.mesh):
-        raise ConsoleError(
-            f"the database {without_password(url)} is not that of mesh {options.mesh!r}", "mesh up names it"
-        )
-    print(f"mesh {options.mesh} is taken for gone: nothing of it is up, and its launchers have ended")
+    launchers = schema.release(cpa_url(settings), options.mesh, force=options.force)
+    ended = f"{counted(launchers, 'launcher')} ended in the database; processes were not touched"
+    print(f"mesh {options.mesh} is taken for gone: {ended}")
     return 0
 
 

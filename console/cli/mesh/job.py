@@ -12,10 +12,11 @@ from typing import Any
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, find, opened, places, summary, uuids
+from console.launch.daemons.connect import login_name
 from console.settings import Settings
-from console.tracker.source import source
+from console.tracker.source import Proxy, source
 from redmesh.sanitise import clean
-from redmesh.state import SUFFIX, job_path, owned
+from redmesh.state import job_path, owned
 
 _WIDTH = 200
 
@@ -115,7 +116,7 @@ def _task_row(task: dict[str, Any]) -> tuple[str, ...]:
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
     """Ask the object itself, in SQL, reading only."""
-    db = opened(find(settings, options.job))
+    db = opened(_here(settings, options.job))
     try:
         rows = db.execute(options.query)
         names = [column[0] for column in rows.description or ()]
@@ -152,7 +153,7 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
     """Copy a job's object whole, also while its owner writes: the copy is of one moment."""
-    db = opened(find(settings, options.job))
+    db = opened(_here(settings, options.job))
     aside = f"{options.file}.part"
     try:
         if os.path.lexists(options.file):
@@ -195,7 +196,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     from console.jobs.web import server
 
     try:
-        made, token = server(directory_of(settings.state_dir), options.port)
+        made, token = server(directory_of(settings.state_dir), options.port, Proxy(settings).ask)
     except OSError as error:
         raise ConsoleError(
             f"port {options.port} cannot be listened on: {error.strerror}", "--port 0 takes any"
@@ -203,7 +204,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     address = f"http://127.0.0.1:{made.server_address[1]}"
     print(f"{address}/?token={token}", flush=True)
     for uuid in options.jobs:
-        name = os.path.basename(find(settings, uuid)).removesuffix(SUFFIX)
+        name = source(settings, uuid).uuid
         print(f"{address}/job/{name}/page?token={token}", flush=True)
     try:
         made.serve_forever()
@@ -212,6 +213,17 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     finally:
         made.server_close()
     return 0
+
+
+def _here(settings: Settings, text: str) -> str:
+    """The path of an object that has to be on this host. ConsoleError."""
+    found = source(settings, text)
+    if not found.path:
+        raise ConsoleError(
+            f"job {found.uuid} is on {found.node}; this needs its object here",
+            f"mesh job move {found.uuid} {login_name(settings)} brings it", exit_status=1,
+        )  # fmt: skip
+    return found.path
 
 
 def _lost_or_not(job: dict[str, Any]) -> dict[str, Any]:

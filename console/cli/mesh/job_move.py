@@ -7,10 +7,13 @@ from typing import Any
 
 from agents.link.client import Client
 from agents.pct.objects.holder import Holder
+from agents.pct.objects.receiver import fetch
 from agents.pct.objects.sender import move as send
+from agents.pct.objects.states import State
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of
+from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.source import Source, address_of, report, source
 from redmesh.state import StateError
@@ -27,6 +30,8 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
         found = Source(found.uuid, address=address_of(settings, here))
     if not found.path:
         found.job()  # follows it to where it is
+    if options.node == login_name(settings):
+        return _fetched(settings, found)
     address = address_of(settings, options.node)
     if found.node == options.node:
         raise ConsoleError(f"job {found.uuid} is on {options.node} already", "mesh job show", exit_status=1)
@@ -41,23 +46,46 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
+    _report(settings, found, options.node, told["counter"])
+    print(f"job {found.uuid} is on {options.node} (move {told['counter']}, {told['paused_s']:.3f} s)")
+    return 0
+
+
+def _fetched(settings: Settings, found: Source) -> int:
+    """Bring the object to this login processor, where its job can be gone on with."""
+    if found.path:
+        raise ConsoleError(f"job {found.uuid} is on {login_name(settings)} already", "mesh job show", exit_status=1)
+    holder = Holder(directory_of(settings.state_dir), login_name(settings))
     try:
-        report(settings, found.uuid, found.node or settings.login, options.node, told["counter"])
+        counter = fetch(holder, found.uuid, found.address, found.node)
+    except (AgentError, StateError) as error:
+        raise ConsoleError(
+            f"job {found.uuid} is not here yet: {error.message}", "mesh job move again: it goes on", exit_status=1
+        ) from None
+    _report(settings, found, login_name(settings), counter)
+    print(f"job {found.uuid} is on {login_name(settings)} (move {counter})")
+    return 0
+
+
+def _report(settings: Settings, found: Source, node: str, counter: int) -> None:
+    try:
+        report(settings, found.uuid, found.node or login_name(settings), node, counter)
     except (AgentError, ConsoleError) as error:
         print(
-            f"mesh: job {found.uuid} is on {options.node}, but the tracker does not know it yet: {error.message}"
+            f"mesh: job {found.uuid} is on {node}, but the tracker does not know it yet: {error.message}"
             f" (mesh job show {found.uuid} tells it, within 10 minutes)",
             file=sys.stderr,
         )
-    print(f"job {found.uuid} is on {options.node} (move {told['counter']}, {told['paused_s']:.3f} s)")
-    return 0
 
 
 def _sent(settings: Settings, found: Source, node: str, address: str) -> dict[str, Any]:
     if not found.path:
         with Client(found.address, "object", _LONGEST_S) as client:
             return client.call({"op": "move", "uuid": found.uuid, "node": node, "address": address})
-    holder = Holder(directory_of(settings.state_dir), settings.login)
+    holder = Holder(directory_of(settings.state_dir), login_name(settings))
+    entry = holder.entry(found.uuid)
+    if entry.place.state is State.DOUBT:
+        raise StateError(holder.why_not(entry), "mesh job show asks again")
     if holder.path(found.uuid) != found.path:
         raise ConsoleError(
             f"{found.path} is not an object of this mesh's login processor", "name the job by its UUID", exit_status=1

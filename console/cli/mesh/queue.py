@@ -14,7 +14,7 @@ from typing import Any
 from agents.job.dependencies import Unmet, unmet
 from agents.job.description import META, Description
 from agents.job.description import read as read_description
-from agents.job.start import start_dependents, start_owner
+from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, summary, uuids
@@ -28,6 +28,8 @@ from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, State
 
 _LOOK_S = 0.5
 _WIDTH = 200
+#: Characters of a task's line: what Linux takes as one argument of a program has 128 KiB.
+_LONGEST = 32_000
 
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
@@ -35,7 +37,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if options.array and options.tasks:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
-    if not words and not options.tasks:
+    if not words and not options.tasks and not options.functions:
         raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
@@ -50,11 +52,14 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
+    if options.functions:
+        described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
     path = submit(settings, described, () if inputs is not None else ranges, inputs, user=user(), hold=options.hold)
     uuid = os.path.basename(path)[:36]
     if options.json:
-        print(json.dumps({"uuid": uuid, "path": path}), flush=True)
+        told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
+        print(json.dumps(told), flush=True)
     else:
         print(uuid, flush=True)
     if not options.wait:
@@ -86,9 +91,11 @@ def _lines(name: str) -> Iterator[str]:
 
 def _stripped(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        text = line.rstrip("\n")
+        text = line.rstrip("\n").encode("utf-8", "replace").decode()
+        if len(text) > _LONGEST:
+            raise UsageError(f"--tasks: a line of {len(text):,} characters", "a program takes no longer argument")
         if text.strip():
-            yield text.encode("utf-8", "replace").decode()
+            yield text
 
 
 # the queue
@@ -153,7 +160,7 @@ def _state(job: dict[str, Any], described: dict[str, Any]) -> str:
     if job.get("held"):
         return "held"
     if not job.get("owner_lost"):
-        return str(job["state"])
+        return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
     if _waits(job, described):
         return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
@@ -194,7 +201,11 @@ def _time(seconds: float | None) -> str:
 
 def wait(settings: Settings, options: argparse.Namespace) -> int:
     """Wait for the end of jobs; 0 when every task of all of them is done."""
-    return max(_wait(find(settings, name), quiet=options.quiet) for name in options.jobs)
+    paths = [find(settings, name) for name in options.jobs]
+    status = max(_wait(path, quiet=options.quiet or options.json) for path in paths)
+    if options.json:
+        print(json.dumps([_row(summary(path)) for path in paths]))
+    return status
 
 
 def _wait(path: str, *, quiet: bool) -> int:
@@ -307,11 +318,10 @@ def _retry(path: str, job: dict[str, Any]) -> None:
 def resume(settings: Settings, options: argparse.Namespace) -> int:
     """Go on with jobs whose owner was lost: with all of them where none is named."""
     found = resumable(settings)
-    if not options.jobs and not found:
+    if not options.jobs and not found and not options.json:
         print("no job can be resumed", file=sys.stderr)
-        return 0
     named = {find(settings, name) for name in options.jobs}
-    status = 0
+    status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
             why = "has ended" if job["state"] in ENDED else "is owned by a process that runs"
@@ -319,7 +329,11 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             status = 1
             continue
         start_owner(job["path"])
-        print(job["uuid"])
+        resumed.append(job["uuid"])
+    if options.json:
+        print(json.dumps(resumed))
+    elif resumed:
+        print("\n".join(resumed))
     return status
 
 

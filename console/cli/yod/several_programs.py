@@ -47,7 +47,7 @@ def implied_load_file(
     except UsageError as error:
         told = f"{clean(rest[0])} is not executable, and no load file: {error.message}"
         hint = f"chmod +x makes it a program; -load {clean(rest[0])} says that it is a load file"
-        raise ConsoleError(told, hint, exit_status=126) from None
+        raise UsageError(told, hint) from None
     try:
         return load_file(rest[0], rest[1:], given, wanted)
     except ConsoleError as error:

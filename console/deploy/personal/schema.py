@@ -4,11 +4,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from db.machine.nodes import NodeSpec, define_machine, refuse_another_mesh, release_mesh, shut_down
+from console.deploy.personal.evidence_of_life import lock_is_held
+from db.errors import Invalid
+from db.machine.nodes import NodeSpec, define_machine, name_of, refuse_another_mesh, release_mesh, shut_down
+from db.machine.signs_of_life import launchers_alive, signs_of_life
 from db.schema.migrate import migrate, version
 from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
-from db.store.url import sqlite_path
+from db.store.url import sqlite_path, without_password
 from db.views.deployment_reads import node_sizes
 from redmesh.text import counted
 
@@ -47,10 +50,25 @@ def _spec(node: dict[str, Any]) -> NodeSpec:
     return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)
 
 
-def release(url: str, mesh: str) -> bool:
-    """Write into the database that ``mesh`` is gone; False where the database is another mesh's. StoreError."""
+def release(url: str, mesh: str, *, force: bool = False) -> int:
+    """Write into the database that ``mesh`` is gone; how many launchers have ended by that. StoreError.
+
+    Invalid where the database is another mesh's, and, without ``force``, where the mesh shows a sign of life.
+    """
+    beside = os.path.dirname(sqlite_path(url) or "")
     with open_store(url) as store:
-        return release_mesh(store, mesh)
+        if name_of(store) != mesh:
+            raise Invalid(f"the database {without_password(url)} is not that of mesh {mesh!r}", "mesh up names it")
+        sign = "" if force else signs_of_life(store, url, lambda: lock_is_held(beside))
+        if sign:
+            raise Invalid(
+                f"mesh {mesh} uses the database {without_password(url)} ({sign}): nothing was changed",
+                "end that mesh where it is up (mesh down); --force ends its launchers in the database alone: their"
+                " processes run on, and others may be given the same processors",
+            )
+        launchers = launchers_alive(store)
+        release_mesh(store, mesh)
+        return launchers
 
 
 def close_down(url: str, boot_id: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
 RETRIES = 3
+ENDING_S = 10.0  # from the end of its time until its processors are free, at most where its ranks end at SIGKILL
 
 
 #: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
@@ -194,6 +195,8 @@ class Request:
             message["most"] = where.most
         if self.run is not None:
             message.update(self.run.allocation())
+        if self.output is not None and self.output.limit_s is not None:
+            message["time_s"] = self.output.limit_s + ENDING_S
         if where.gpus_per_task:
             message["per_task"] = {"gpu": where.gpus_per_task}
         if self.program.segments is not None and not where.overcommit:  # then all lines share what there is

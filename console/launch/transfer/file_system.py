@@ -330,9 +330,10 @@ class FileSystem:
         return 0, b""
 
     def _release(self, key: Key, _offset: int, _length: int, data: memoryview) -> Reply:
-        fd = self._open.pop((key, HANDLE.unpack(data)[0]), None)
-        if fd is not None:
-            os.close(fd)
+        for (handle,) in HANDLE.iter_unpack(data):
+            fd = self._open.pop((key, handle), None)
+            if fd is not None:
+                os.close(fd)
         return 0, b""
 
     def _reserve(self, key: Key, offset: int, _length: int, data: memoryview) -> Reply:

@@ -6,6 +6,7 @@ Small ones go down the control tree behind their announcement; larger ones the n
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import shutil
@@ -18,6 +19,7 @@ from agents.pct.images.chunks import PIECE, piece
 from agents.pct.images.digests import Digests
 from agents.pct.images.fetch import SENDING
 from agents.pct.images.store import RAM_DISK, ImageError
+from agents.pct.ranks.process_tracking import system_life
 from agents.wire.control import control
 from agents.wire.errors import AgentError
 from console.launch.plan import identity
@@ -210,7 +212,7 @@ class Images:
             except OSError as error:
                 self._refuse(
                     f"{node}: {message}; nor can it go by the parallel file system: {error.filename}: {error.strerror}",
-                    "PARALLEL_FILE_SYSTEM names a directory that every node has",
+                    "make room there, or let PARALLEL_FILE_SYSTEM name a directory that every node has",
                 )
                 return
             self._say(f"{node}: {message}: {file.name} goes by the parallel file system, {where}")
@@ -222,8 +224,7 @@ class Images:
         sweep(where)
         if not self._folder:
             pid = os.getpid()
-            name = f"redmesh-{os.geteuid()}-{os.uname().nodename}-{pid}-{processes.start_time(pid)}"
-            folder = os.path.join(where, name)
+            folder = os.path.join(where, f"{_prefix()}{pid}-{processes.start_time(pid)}")
             os.mkdir(folder, 0o700)
             self._folder = folder
         path = os.path.join(self._folder, file.name)
@@ -279,9 +280,18 @@ def digests() -> Digests:
         return Digests()  # without a RAM disk here each launch computes anew
 
 
+def _prefix() -> str:
+    # Machines and containers may share a name: a pid means something in one boot of one pid namespace alone.
+    life = hashlib.sha256(system_life().encode("ascii")).hexdigest()[:16]
+    return f"redmesh-{os.geteuid()}-{os.uname().nodename}-{life}-"
+
+
 def sweep(where: str) -> list[str]:
-    """Remove what dead yods of this user and machine left in the parallel file system; the directories' names."""
-    prefix = f"redmesh-{os.geteuid()}-{os.uname().nodename}-"
+    """Remove what dead yods of this user left in the parallel file system, in this boot and pid namespace.
+
+    The names of their directories.
+    """
+    prefix = _prefix()
     removed = []
     for name in os.listdir(where):
         pid, _, started = name.removeprefix(prefix).partition("-")

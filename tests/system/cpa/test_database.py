@@ -139,6 +139,8 @@ def test_who_was_granted_by_a_transaction_whose_end_was_lost_is_told(two: Daemon
     ending.finish(two.store, holder["launcher"], holder["cookie"], 0)
     me = Demand(head, os.getuid(), "ada", "login1", os.getpid(), first["pid_started"], "x", 8)
     granted = allocate(two.store, Machine(), me, lambda free, count: free[:count])
+    server.kill()
+    server.start()
     for cpa in ("cpa-0", "cpa-1"):
         two.kill(cpa, signal.SIGCONT)
     mine = waits[[first["key"], second["key"]].index(head)]

@@ -1,5 +1,6 @@
 """A personal mesh over a real MariaDB, with the two accounts that ``mesh db init`` makes."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -125,13 +126,24 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     name = refused.stderr.partition("that of mesh ")[2].split()[0]
     assert "is up here" in first.run("mesh", "db", "release", name).stderr
     assert "is not that of mesh" in second.run("mesh", "db", "release", "0000").stderr
+    living = second.run("mesh", "db", "release", name)
+    assert living.returncode == 125 and "connection" in living.stderr and "--force" in living.stderr, living
+    assert first.json("showmesh")["states"]["busy"] == 2, "a mesh that uses its database is not lost"
     first.run("mesh", "down", "--force", check=True)
     yod.wait(20)
     second.up()  # the first one was taken down
     assert second.json("showmesh")["states"]["free"] == 2
     again = first.run("mesh", "up").stderr
-    second.run("mesh", "db", "release", again.partition("mesh db release ")[2].strip(" )\n"))  # refused: it is up there
+    own = again.partition("mesh db release ")[2].strip(" )\n")
+    assert "is up here" in second.run("mesh", "db", "release", own).stderr
     assert second.json("showmesh")["states"]["free"] == 2
+    yod = second.start("yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE)
+    wait_until(lambda: second.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    for pid in [*second.processes(), yod.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    gone = first.run("mesh", "db", "release", own, check=True)
+    assert "1 launcher ended" in gone.stdout, "silence for some seconds is evidence enough"
 
 
 def test_a_database_that_does_not_answer_is_named(mesh: MakeMesh) -> None:

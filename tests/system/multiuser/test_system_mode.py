@@ -81,6 +81,25 @@ def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
         assert not cgroup.parent_directory() or said[-1].startswith("0::/redmesh-launch-"), "and in its control group"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="the kernel has no FUSE here")
+def test_mounted_files_are_the_users_and_only_over_what_is_the_users(mesh: SystemMesh) -> None:
+    data = mesh.home / "ada" / "data"
+    data.mkdir()
+    (data / "in").write_text("of ada\n")
+    for path in (data, data / "in"):
+        os.chown(path, 21001, 21001)
+    script = (
+        f"cd {data} && cat in && echo out > out && stat -c '%u %g' in out && id -u && grep CapEff /proc/self/status"
+    )
+    done = mesh.as_user("ada", "yod", "-io", str(data), "-w", "h1", "-sz", "1", "sh", "-c", script)
+    assert done.stdout.split("\n") == [
+        "of ada", "21001 21001", "21001 21001", "21001", "CapEff:\t0000000000000000", "",
+    ], done.stderr  # fmt: skip
+    assert (data / "out").stat().st_uid == 21001
+    done = mesh.as_user("ada", "yod", "-io", "/etc:ro", "-w", "h1", "-sz", "1", "sh", "-c", "grep -c fuse /proc/mounts")
+    assert done.stdout == "0\n" and "the directory there is another user's" in done.stderr
+
+
 def test_limits_are_those_of_the_users_shell(mesh: SystemMesh) -> None:
     shell = "ulimit -S -c 0 -s 4096 -n 200 -f 100000; yod -sz 2 sh -c 'ulimit -S -c; ulimit -s; ulimit -n; ulimit -f'"
     done = mesh.as_user("ada", "bash", "-c", shell, check=True)

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from http.client import HTTPSConnection
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -78,6 +79,22 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     assert get(mesh, "n2", f"/job/{job}/log", secret)[0] == 200
     assert get(mesh, "n2", f"/job/{job}/log", "x" * 48)[0] == 403
     assert get(mesh, "n2", f"/job/{job}?wait=x", secret)[0] == 400
+    # a browser of the login processor asks its own machine, which asks the node
+    serve = mesh.start("mesh", "job", "serve", job, stdout=subprocess.PIPE, text=True)
+    assert serve.stdout is not None
+    lines = [serve.stdout.readline(), serve.stdout.readline()]
+    try:
+        with urlopen(lines[1].replace("/page?", "/log?"), timeout=patience(20.0)) as reply:
+            assert json.load(reply)["log"][0]["text"] == "done"
+    finally:
+        serve.send_signal(2)
+        assert serve.wait() == 0
+    # back to where its job can be gone on with
+    keeper = json.loads((mesh.home / "state" / "redmesh" / "keeper.json").read_text())
+    mesh.run("mesh", "job", "move", job, keeper["login"], check=True)
+    assert hidden.parents[1].joinpath(hidden.name).exists() and not hidden.exists()
+    assert mesh.json("mesh", "job", "show", job)["counter"] == 4
+    assert mesh.run("mesh", "job", "move", job, "n1", check=True).stdout.count("(move 5,")
 
 
 def test_watch_wakes_when_the_owner_commits(mesh: TlsMesh, job: str) -> None:

@@ -11,15 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from db.schema.install import migrate
 
 from agents.link import trust
 from agents.link.client import Client
 from agents.linux import processes
 from agents.pct.objects.answers import Question
 from agents.pct.objects.holder import Holder
+from agents.pct.objects.receiver import fetch
+from agents.pct.objects.sender import move
+from agents.pct.objects.states import State
 from agents.wire.errors import AgentError
 from db.jobs import locations
+from db.schema.migrate import migrate
 from db.store.store import open_store
 from redmesh.state import StateError, StateObject, new_uuid
 from tests.support.bad_network import BadNetwork
@@ -97,6 +100,37 @@ def machine() -> Iterator[Machine]:
         yield made
     finally:
         made.close()
+
+
+def test_a_login_processor_fetches_under_cuts_and_sends_back(machine: Machine, tmp_path: Path) -> None:
+    login, node, uuid = Holder(str(tmp_path), "login"), machine.holders["n0"], machine.uuid
+    network = machine.networks["n0"]
+
+    def live() -> list[str]:
+        return [one.node for one in (login, node) if os.path.exists(one.path(uuid))]
+
+    for bad in (0, 80, 80):
+        network.bad = bad
+        for _ in range(20 if bad else 0):
+            with suppress(AgentError, OSError, StateError):
+                fetch(login, uuid, machine.address("n0"), "n0")
+            assert len(live()) <= 1
+            if live() == ["login"]:
+                break
+        network.bad = 0
+        if live() != ["login"] or node.entry(uuid).place.state is State.DOUBT:
+            fetch(login, uuid, machine.address("n0"), "n0")
+        assert (live(), login.doubtful(), node.doubtful()) == (["login"], [], [])
+        job = StateObject(login.path(uuid))
+        job.set("count", str(int(job.get("count") or 0) + 1))
+        job.close()
+        assert move(login, uuid, "n0", machine.address("n0")).live
+        wait_until(lambda: live() == ["n0"], "the object is on the node")
+    job = StateObject(node.path(uuid))
+    try:
+        assert job.get("count") == "3"
+    finally:
+        job.close()
 
 
 class Worker:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import pwd
 import signal
 import subprocess
 import time
@@ -138,14 +139,44 @@ def test_processors_are_reserved_for_a_user_and_free_again(yods: PrivateMesh) ->
     assert [row[2] for row in rows(yods, "n3")] == ["free"] * 2
 
 
+def test_words_of_the_original_that_are_refused_say_what_to_do(yods: PrivateMesh) -> None:
+    for words, instead in (
+        (("-nicekill",), "yod -wait-for-nodes"),
+        (("-Scan",), "mesh doctor"),
+        (("-nid", "3"), "-config FILE"),
+        (("-pid", "4"), "-config FILE"),
+        (("-PBSsupport", "on"), "mesh partition create"),
+        (("-PBSupdate", "off"), "mesh partition list"),
+        (("-PBSinteractive", "4"), "mesh mode interactive"),
+        (("-PBSlist",), "mesh partition list"),
+        (("-Debug",), "mesh status"),
+    ):
+        done = yods.run("pingd", *words)
+        assert done.returncode == 2 and done.stderr.startswith(f"pingd: {words[0]}: ") and instead in done.stderr
+
+
+def test_a_reservation_takes_a_uid(yods: PrivateMesh) -> None:
+    for uid, name in ((str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name), ("54321", "54321")):
+        assert yods.run("pingd", "0", "-reserve", uid, NO_QUESTION).returncode == 0
+        assert yods.json("pingd", "0")["processors"][0]["reserved_for"] == name
+    assert yods.run("pingd", "0", "-unreserve", NO_QUESTION).returncode == 0
+    assert "no account is called" in yods.run("pingd", "0", "-reserve", "no-such-user", NO_QUESTION).stderr
+
+
 def test_batch_jobs_are_named(yods: PrivateMesh) -> None:
     made = yods.run("mesh", "partition", "create", "--batch-job", "4242.pbs", "-sz", "2", check=True).stdout
     inside = dict(line.split("=", 1) for line in made.splitlines())
     process = yods.start("yod", "sleep", "60", env=inside)
     try:
-        wait_until(lambda: "PBS # 4242.pbs" in yods.run("pingd", "-mine").stdout, "it is named")
+        wait_until(lambda: "PBS # 4242" in yods.run("pingd", "-mine").stdout, "it is named")
         wait_until(lambda: rows(yods, "-pbsjob", "4242")[0][4] != "-", "its launch is there")
-        assert yods.run("pingd", "-pbsjob", "4242").stdout.splitlines()[0].endswith("  PBS # 4242.pbs")
+        listed = yods.run("pingd", "-pbsjob", "4242").stdout.splitlines()
+        assert listed[0].endswith("  PBS # 4242"), "the leading number, as the original has it"
+        assert listed[-1] == "Launchers: 1   partitions: 1"
+        assert yods.run("pingd", "n3").stdout.splitlines()[-1] == "Launchers: 0   partitions: 0", "of what is listed"
+        told = yods.json("pingd", "-pbsjob", "4242")
+        assert told["totals"]["busy"] + told["totals"]["pending"] + told["totals"]["free"] == 2
+        assert {row["batch_job"] for row in told["processors"]} == {"4242.pbs"}
         assert [row[0] for row in rows(yods, "-pbsjob", "4242.pbs")] == ["0", "1"]
         assert rows(yods, "-pbsjob", "42") == []
         assert yods.run("pingd", "-pbsjob", "4242", "-interrupt", NO_QUESTION).returncode == 0

@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     "load file, arguments": (["jobs", "x"], 2, [], "jobs is a load file and takes no arguments"),
     "no load file": (
         ["text"],
-        126,
+        2,
         [],
         "text is not executable, and no load file: text:2: the quote .* -load text says",
     ),

@@ -121,6 +121,7 @@ def test_completion_lines_go_to_a_file(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-sz", "4", "-f", "done", "sh", "-c", "exit $YOD_RANK")
     assert done.returncode == 3 and done.stderr == ""
     lines = text(yods, "done").splitlines()
+    assert lines.pop(0) == "yod -sz 4 -f done sh -c 'exit $YOD_RANK'"
     assert len(lines) == 4 and all(
         re.fullmatch(rf"rank {rank} on n{rank // 2}: exit {rank}, \d+\.\d{{3}} s", lines[rank]) for rank in range(4)
     )
@@ -237,7 +238,7 @@ def test_kill_on_bad_exit(yods: PrivateMesh, word: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["-gather", "-json"], ["-gather", "-output", "x"], ["-d", "nix"], ["-time", "x"], ["-time", "1:2:3:4"],
+        ["-gather", "-json"], ["-gather", "-output", "x"], ["-time", "x"], ["-time", "1:2:3:4"],
         ["-output", "{nix}"], ["-output", "{rank"], ["-stdin", "{rank}", "-input", "0"], ["-spool", "drop"],
         ["-detach", "-spool-limit", "1k"], ["-time"],
     ],

@@ -20,7 +20,8 @@ NO_FACTS = {
     "mesh console", "mesh record", "mesh serve", "mesh debug", "mesh partition destroy", "mesh mode", "mesh reserve",
     "mesh unreserve", "mesh drain", "mesh resume", "mesh side set", "mesh completion", "mesh demo", "mesh docs",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
-    "mesh job purge",
+    "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
+    "mesh retry", "mesh wait",
 }  # fmt: skip
 
 
@@ -50,6 +51,13 @@ def test_every_subcommand_that_prints_facts_has_json() -> None:
 def test_quiet_does_not_swallow_a_result() -> None:
     done = subprocess.run([BIN / "mesh", "completion", "bash", "--quiet"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "") and "--quiet does not fit" in done.stderr
+
+
+def test_a_subcommand_may_have_a_quiet_of_its_own() -> None:
+    for words in (["submit", "--quiet", "true"], ["--quiet", "submit", "true"]):
+        given = parser().parse_args(words)
+        assert given.quiet and given.own_quiet, "what it prints is not swallowed"
+    assert not parser().parse_args(["submit", "true"]).quiet
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "mesh"])

@@ -1,0 +1,74 @@
+"""The functions that a program has called through ``redmesh.Executor``: their data on the way to workers and back.
+
+Nothing is unpickled here: what a call is, only the program and its workers know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+
+from agents.wire.errors import WireError
+from agents.wire.frames import FILE, frame
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
+
+    from agents.link.link import Link
+
+#: A call: number, length of its data. A result: number, whether it failed, length. docs/protocol.md, *Workers*.
+_CALL, _RESULT = struct.Struct("!II"), struct.Struct("!IBI")
+#: How a call ended: with a result, with an exception, or without either, for the reason that follows.
+RETURNED, RAISED, LOST = 0, 1, 2
+_MOST = 512 << 10  # bytes of results in one frame, but for one that is larger alone
+
+
+class Calls:
+    """The calls of one program, while its connection lasts."""
+
+    def __init__(self) -> None:
+        self.client: Optional[Link] = None
+        self.open = True  # more calls may come
+        self.inputs: Dict[int, str] = {}  # base64, until they have ended
+        self._results: List[bytes] = []
+        self._size = 0
+
+    def add(self, payload: bytes) -> Tuple[int, int]:
+        """Take the calls of a frame, numbered one after another: the first and the last number."""
+        at = 0
+        numbers = []
+        while at < len(payload):
+            try:
+                number, length = _CALL.unpack_from(payload, at)
+            except struct.error:
+                raise WireError("not a call of a function") from None
+            at += _CALL.size
+            self.inputs[number] = base64.b64encode(payload[at : at + length]).decode()
+            at += length
+            numbers.append(number)
+        if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))) or at > len(payload):
+            raise WireError("calls of functions are numbered one after another")
+        return numbers[0], numbers[-1]
+
+    def ended(self, number: int, status: int, cause: str, data: str) -> None:
+        """A call has ended; :meth:`flush` sends it."""
+        self.inputs.pop(number, None)
+        try:
+            told = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            told = b""
+        kind = LOST if not told else RAISED if status else RETURNED
+        told = told or (cause or f"status {status}").encode()
+        self._results.append(_RESULT.pack(number, kind, len(told)) + told)
+        self._size += len(told)
+        if self._size > _MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send results to the program."""
+        if self._results and self.client is not None:
+            self.client.send_raw(frame(FILE, b"".join(self._results)))
+        self._results.clear()
+        self._size = 0

@@ -1,0 +1,39 @@
+"""Hears of the end of processes that are nobody's children here, without looking again and again."""
+
+import os
+from typing import Callable, Dict, Tuple
+
+from agents.link.loop import READ, Loop
+from agents.linux.processes import alive
+
+
+class ProcessEnds:
+    """Calls ``on_end(pid, started)`` once for each process that was watched: at once where it has ended already."""
+
+    def __init__(self, loop: Loop, on_end: Callable[[int, int], None]) -> None:
+        self._loop, self._on_end = loop, on_end
+        self._handles: Dict[Tuple[int, int], int] = {}
+
+    def watch(self, pid: int, started: int) -> None:
+        """Watch the process that began at ``started`` (as in /proc/PID/stat)."""
+        who = (pid, started)
+        if who in self._handles:
+            return
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            handle = -1
+        if handle < 0 or not alive(pid, started):  # the number may be another one's by now
+            if handle >= 0:
+                os.close(handle)
+            if not alive(pid, started):
+                self._loop.after(0, lambda: self._on_end(pid, started))
+            return
+        self._handles[who] = handle
+        self._loop.watch(handle, READ, lambda _events: self._ended(who))
+
+    def _ended(self, who: Tuple[int, int]) -> None:
+        handle = self._handles.pop(who)
+        self._loop.unwatch(handle)
+        os.close(handle)
+        self._on_end(*who)

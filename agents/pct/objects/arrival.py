@@ -1,0 +1,50 @@
+"""The bytes of an object on their way into a file: beside the others, under a name that nobody looks at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from agents.pct.objects.holder import PART, Holder
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from redmesh.state import LIMIT, SUFFIX, is_uuid, note_arrival
+
+
+class Arrival:
+    """The bytes of an object that are coming in."""
+
+    def __init__(self, holder: Holder, message: Message) -> None:
+        self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
+        self.sender, self._left = str(message["sender"]), int(message["size"])
+        if not is_uuid(self.uuid) or not 0 < self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
+            raise AgentError("that is no offer of a state object", code="invalid")
+        os.makedirs(holder.directory, 0o700, exist_ok=True)
+        self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. AgentError for more than were offered; OSError."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise AgentError("more bytes came than were offered", code="invalid")
+        self._digest.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def finish(self, message: Message, node: str) -> None:
+        """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
+        if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
+            raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
+        note_arrival(self.path, self.counter, node)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Forget what has not been kept."""
+        os.close(self._fd)
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass

@@ -1,0 +1,68 @@
+"""Fetching an object from the node that holds it, for a login processor: nobody can connect to it to send. Blocking.
+
+The same steps and the same table as a move that the sender begins; where a connection ends between them, the next
+fetch goes on.
+"""
+
+from __future__ import annotations
+
+from agents.link.client import Client
+from agents.pct.objects.arrival import Arrival
+from agents.pct.objects.holder import Holder
+from agents.pct.objects.sender import ANSWER_S, ROLE
+from agents.pct.objects.states import Action
+from agents.wire.control import Message, decode
+from agents.wire.errors import AgentError, WireError
+from agents.wire.frames import CONTROL, FILE
+
+_LONGEST_S = ANSWER_S * 6
+
+
+def fetch(holder: Holder, uuid: str, address: str, sender: str) -> int:
+    """Have the object at ``address``, the node ``sender``, live in ``holder``: its counter. AgentError, StateError."""
+    while True:
+        with Client(address, ROLE, _LONGEST_S) as client:
+            reply = _given(client, holder, uuid, sender)
+            counter = int(reply["doubt"])  # the node has stopped for it: now it is ours, or never will be
+            taken = holder.take(uuid, counter) in (Action.ADOPT, Action.SAY_TAKEN)
+            client.call({"op": "answer", "uuid": uuid, "counter": counter, "taken": taken})
+            if taken:
+                holder.settled(uuid, counter)
+                return counter
+
+
+def _given(client: Client, holder: Holder, uuid: str, sender: str) -> Message:
+    """The node's word that it has stopped, after the bytes are on our disk, or from an earlier time."""
+    client.tell({"op": "give", "id": 0, "uuid": uuid, "receiver": holder.node})
+    message, arrival = client.receive(), None
+    try:
+        while True:
+            if "error" in message:
+                raise AgentError.from_message(message["error"])
+            if "doubt" in message:
+                return message
+            if message.get("op") == "offer" and arrival is None:
+                arrival = Arrival(holder, {**message, "sender": sender})
+            elif "digest" in message and arrival is not None:
+                arrival.finish(message, holder.node)
+                if holder.store(uuid, arrival.counter, arrival.path, sender) is not Action.KEEP:
+                    raise AgentError(f"a later state of job {uuid} is known here", "mesh job show", code="state")
+                return client.call({"op": "confirm", "uuid": uuid, "counter": arrival.counter})
+            else:
+                raise WireError("neither an object nor a word about it")
+            message = _bytes(client, arrival)
+    finally:
+        if arrival is not None:
+            arrival.close()
+
+
+def _bytes(client: Client, arrival: Arrival) -> Message:
+    """Write what comes, until a message does."""
+    while True:
+        kind, payload = client.receive_frame()
+        if kind == FILE:
+            arrival.write(payload)
+        elif kind == CONTROL:
+            return decode(payload)
+        else:
+            raise WireError(f"a frame of kind {kind} where an object was expected")

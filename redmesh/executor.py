@@ -1,0 +1,316 @@
+"""``redmesh.Executor``: functions on the processors of a mesh, as ``concurrent.futures`` has them (docs/python.md).
+
+Calls are tasks of a job (docs/jobs.md). A thread sends them to the job's owner and takes results. Only this process and
+the workers unpickle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor as _Base
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from redmesh.errors import RedmeshError
+from redmesh.start_command import start_command
+
+_CONTROL, _FILE = 0, 6
+_FRAME, _CALL, _RESULT = struct.Struct("!BI"), struct.Struct("!II"), struct.Struct("!IBI")
+_RETURNED, _RAISED = 0, 1
+_INLINE, _IN_FILE = b"\0", b"\1"
+#: Bytes of a call, or of its result, above which it travels as a file; bytes of calls in one frame.
+_LARGE, _MOST = 128 << 10, 512 << 10
+#: Calls sent ahead of results: so many at first, at most, and for so many seconds. Others can be cancelled.
+_FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
+_BEGIN_S = 60.0
+_BUFFER = 256 << 10
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a function's exception, as text: the exception's ``__cause__``."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+class Executor(_Base):
+    """Calls functions on at most ``max_workers`` processors of the mesh (None: as many as there are and are needed).
+
+    Without a mesh a personal one is started. ``options`` are further words of ``mesh submit``.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        name: str = "",
+        retries: int = 0,
+        env: Mapping[str, str] | None = None,
+        options: Iterable[str] = (),
+    ) -> None:
+        try:
+            import cloudpickle  # type: ignore[import-untyped]
+        except ImportError:
+            raise RedmeshError("redmesh.Executor needs cloudpickle: pip install cloudpickle") from None
+        self._dumps: Callable[[Any], bytes] = cloudpickle.dumps
+        told = {
+            "python": sys.executable,
+            "minor": f"{sys.version_info[0]}.{sys.version_info[1]}",
+            "cloudpickle": cloudpickle.__version__,
+            "path": [os.path.abspath(entry) for entry in sys.path],
+        }
+        words = ["--functions", json.dumps(told), "--name", name or "redmesh.Executor", "--retries", str(retries)]
+        if max_workers is not None:
+            if max_workers < 1:
+                raise ValueError("max_workers is at least 1")
+            words += ["--limit", str(max_workers)]
+        job = _submitted([*words, *options], env)
+        self.uuid: str = job["uuid"]
+        self._directory: str = job["directory"]
+        self._lock = threading.Lock()
+        self._more = threading.Condition(self._lock)
+        self._waiting: deque[tuple[Future[Any], bytes]] = deque()
+        self._sent: dict[int, Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._window = _FIRST
+        self._closed = False
+        self._broken = ""
+        self._sock = _connected(job["socket"])
+        self._send_control({"op": "functions", "id": 1})
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send_calls, self._take_results)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have ``fn(*args, **kwargs)`` called; RuntimeError after :meth:`shutdown`."""
+        return self._submit(self._dumps(fn), args, kwargs, chunk=False)
+
+    def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> Future[Any]:
+        data = pickle.dumps((function, self._dumped(args), self._dumped(kwargs) if kwargs else b"", chunk), 5)
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._broken:
+                raise BrokenProcessPool(self._broken)
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._waiting.append((future, data))
+            self._more.notify()
+        return future
+
+    def _dumped(self, value: Any) -> bytes:
+        try:
+            return pickle.dumps(value, pickle.HIGHEST_PROTOCOL) if _plain(value) else self._dumps(value)
+        except Exception:
+            return self._dumps(value)
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Results of ``fn`` in the order of the arguments; ``chunksize`` calls travel as one task."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        until = None if timeout is None else time.monotonic() + timeout
+        function = self._dumps(fn)
+        arguments = zip(*iterables, strict=False)
+        futures: deque[Future[Any]] = deque()
+        while chunk := tuple(itertools.islice(arguments, chunksize)):
+            futures.append(self._submit(function, chunk, {}, chunk=True))
+        return self._results(futures, until)
+
+    @staticmethod
+    def _results(futures: deque[Future[Any]], until: float | None) -> Iterator[Any]:
+        try:
+            while futures:
+                left = None if until is None else until - time.monotonic()
+                yield from futures.popleft().result(left)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the job once every call has ended; ``cancel_futures``: those that no worker has are cancelled."""
+        with self._lock:
+            self._closed = True
+            if cancel_futures:
+                for future, _ in self._waiting:
+                    future.cancel()
+            self._more.notify_all()
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    # threads
+
+    def _send_calls(self) -> None:
+        try:
+            while True:
+                with self._lock:
+                    while not (self._waiting and len(self._sent) < self._window) and not self._broken:
+                        if self._closed and not self._waiting:
+                            break
+                        self._more.wait()
+                    if self._broken:
+                        return
+                    batch = self._batch()
+                    ends = self._closed and not self._waiting
+                if batch:
+                    self._sock.sendall(_FRAME.pack(_FILE, len(batch)) + batch)
+                if ends:
+                    self._send_control({"op": "close", "id": 2})
+                    return
+        except OSError as error:
+            self._break(f"the job's owner has exited: {error}")
+
+    def _batch(self) -> bytes:
+        parts, size = [], 0
+        while self._waiting and len(self._sent) < self._window and size < _MOST:
+            future, data = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            number = next(self._numbers)
+            self._sent[number] = future
+            told = self._packed(number, data)
+            parts.append(_CALL.pack(number, len(told)) + told)
+            size += len(told)
+        return b"".join(parts)
+
+    def _packed(self, number: int, data: bytes) -> bytes:
+        if len(data) <= _LARGE:
+            return _INLINE + data
+        path = os.path.join(self._directory, f"call-{number}")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+        return _IN_FILE + os.fsencode(path)
+
+    def _take_results(self) -> None:
+        source = self._sock.makefile("rb", _BUFFER)
+        began, count = time.monotonic(), 0
+        try:
+            while head := source.read(_FRAME.size):
+                kind, length = _FRAME.unpack(head)
+                payload = source.read(length)
+                if kind != _FILE:
+                    if json.loads(payload).get("re") == 2 and not self._sent:
+                        break
+                    continue
+                for number, how, data in _results(payload):
+                    self._ended(number, how, data)
+                    count += 1
+                with self._lock:
+                    rate = count / max(time.monotonic() - began, 1e-3)
+                    self._window = int(min(max(rate * _AHEAD_S, self._window, _FIRST), _AHEAD))
+                    self._more.notify()
+                    if self._closed and not self._waiting and not self._sent:
+                        break
+        except (OSError, struct.error, ValueError):
+            pass
+        if self._sent or self._waiting or not self._closed:
+            self._break("the job's owner has exited: mesh job log says more")
+        self._sock.close()
+        source.close()
+
+    def _ended(self, number: int, how: int, data: bytes) -> None:
+        future = self._sent.pop(number)
+        _remove(os.path.join(self._directory, f"call-{number}"))
+        if how not in (_RETURNED, _RAISED):
+            future.set_exception(BrokenProcessPool(data.decode("utf-8", "replace")))
+            return
+        try:
+            if data[:1] == _IN_FILE:
+                path = os.fsdecode(data[1:])
+                with open(path, "rb") as file:
+                    data = b"\0" + file.read()
+                _remove(path)
+            value = pickle.loads(memoryview(data)[1:])
+        except Exception as error:
+            future.set_exception(error)
+            return
+        if how == _RETURNED:
+            future.set_result(value)
+        else:
+            raised, text = value
+            raised.__cause__ = RemoteTraceback(text)
+            future.set_exception(raised)
+
+    def _break(self, reason: str) -> None:
+        with self._lock:
+            if self._broken:
+                return
+            self._broken = reason
+            left = [*self._sent.values(), *(future for future, _ in self._waiting)]
+            self._sent.clear()
+            self._waiting.clear()
+            self._more.notify_all()
+        for future in left:
+            if not future.done():
+                future.set_exception(BrokenProcessPool(reason))
+
+    def _send_control(self, message: dict[str, Any]) -> None:
+        payload = json.dumps(message).encode()
+        self._sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
+
+
+def _plain(value: Any) -> bool:
+    """Whether pickle alone is enough: numbers, texts and the like, which are most arguments."""
+    return isinstance(value, (int, float, str, bytes, type(None))) or (
+        type(value) in (tuple, list) and len(value) < 10_000 and all(map(_plain, value))
+    )
+
+
+def _results(payload: bytes) -> Iterator[tuple[int, int, bytes]]:
+    at = 0
+    while at < len(payload):
+        number, how, length = _RESULT.unpack_from(payload, at)
+        at += _RESULT.size
+        yield number, how, payload[at : at + length]
+        at += length
+
+
+def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+    done = subprocess.run(
+        [*start_command("mesh"), "submit", "--json", *words],
+        env={**os.environ, **env} if env else None, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        message = done.stderr.strip().rpartition("\n")[2].partition(": ")[2]
+        raise RedmeshError(message or f"mesh submit exited with {done.returncode}", exit_status=done.returncode)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def _connected(path: str) -> socket.socket:
+    deadline = time.monotonic() + _BEGIN_S
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+                return sock
+            except OSError as error:
+                sock.close()
+                if time.monotonic() > deadline:
+                    raise RedmeshError(f"the owner of the job does not answer at {path}: {error}") from None
+                time.sleep(0.01)  # it is starting
+    finally:
+        os.close(directory)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,76 @@
+"""redmesh.Executor on a real mesh: results, exceptions, lost processes, large arguments, cancellation."""
+
+import json
+import subprocess
+import sys
+
+from tests.support.mesh import PrivateMesh
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+PROGRAM = """
+import json, os, sys, time
+from concurrent.futures import CancelledError, as_completed
+import redmesh
+
+def square(n):
+    return n * n
+
+def refuse(n):
+    raise LookupError(n)
+
+told = {}
+with redmesh.Executor(2, name="test") as executor:
+    told["submit"] = executor.submit(pow, 2, exp=10).result()
+    told["map"] = list(executor.map(square, range(300)))
+    told["chunks"] = list(executor.map(lambda a, b: a + b, range(10), range(10), chunksize=4))
+    told["completed"] = sorted(one.result() for one in as_completed([executor.submit(square, n) for n in range(5)]))
+    try:
+        executor.submit(refuse, 3).result()
+    except LookupError as error:
+        told["error"] = [repr(error), "in refuse" in str(error.__cause__)]
+    told["large"] = len(executor.submit(lambda data: data + b"y", b"x" * 2_000_000).result())
+    try:
+        executor.submit(os._exit, 5).result()
+    except Exception as error:
+        told["lost"] = str(error)
+    told["after"] = executor.submit(square, 9).result()
+    slow = [executor.submit(time.sleep, 0.001) for _ in range(20_000)]
+    told["cancelled"] = sum(one.cancel() for one in slow) > 5000
+told["uuid"] = executor.uuid
+try:
+    executor.submit(square, 1)
+except RuntimeError as error:
+    told["shut"] = str(error)
+print(json.dumps(told))
+"""
+
+
+def test_functions_are_called_on_the_mesh(yods: PrivateMesh) -> None:
+    (yods.work / "program.py").write_text(PROGRAM)
+    process = yods.start(sys.executable, "program.py", stdout=subprocess.PIPE, text=True)
+    out, _ = process.communicate(timeout=100)
+    told = json.loads(out)
+    uuid = told.pop("uuid")
+    assert told == {
+        "submit": 1024,
+        "map": [n * n for n in range(300)],
+        "chunks": [2 * n for n in range(10)],
+        "completed": [0, 1, 4, 9, 16],
+        "error": ["LookupError(3)", True],
+        "large": 2_000_001,
+        "lost": "its process ended with status 5",
+        "after": 81,
+        "cancelled": True,
+        "shut": "cannot schedule new futures after shutdown",
+    }
+    job = next(one for one in yods.json("mesh", "queue", "--all") if one["uuid"] == uuid)
+    assert (job["name"], job["state"], job["failed"]) == ("test", "failed", 2)
+
+
+def test_the_job_ends_with_its_program(yods: PrivateMesh) -> None:
+    program = "import os, redmesh, time; e = redmesh.Executor(1); e.submit(pow, 2, 2).result()"
+    program += "; e.submit(time.sleep, 1000); print(e.uuid, flush=True); time.sleep(0.5); os._exit(0)"
+    uuid = yods.run(sys.executable, "-c", program, check=True).stdout.strip()
+    assert yods.run("mesh", "wait", uuid).returncode == 130

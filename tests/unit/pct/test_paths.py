@@ -1,0 +1,20 @@
+"""The files of a launch in RUN: who removes which."""
+
+from pathlib import Path
+
+from agents.pct.launch.paths import clear_files, launch_socket, pmix_directory, rank_map
+
+
+def test_a_pmix_server_keeps_its_files_while_a_launch_child_of_its_launch_is_left(tmp_path: Path) -> None:
+    """Ranks of n0 may connect to it after the launch child of n1 was killed."""
+    run = str(tmp_path)
+    server, other = Path(pmix_directory(run, 7, 0)), Path(pmix_directory(run, 71, 0))
+    for directory in (server, other):
+        directory.mkdir(parents=True)
+    for node in ("n0", "n1"):
+        for path in (launch_socket(run, node, 7), rank_map(run, node, 7)):
+            Path(path).touch()
+    clear_files(run, "n1", 7)
+    assert server.is_dir() and Path(rank_map(run, "n0", 7)).exists() and not Path(rank_map(run, "n1", 7)).exists()
+    clear_files(run, "n0", 7)
+    assert not server.exists() and other.is_dir()
