@@ -29,7 +29,7 @@ RAW = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE)\b[\s(`\"]")
 STATE_OBJECTS = (
     "redmesh/state.py",
     "agents/job/",
-    "agents/pct/objects/",
+    "agents/objects/",
     "agents/yodio/",
     "console/cli/mesh/job.py",
     "console/cli/mesh/sections.py",
