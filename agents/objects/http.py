@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import sqlite3
+import time
 
 from agents.job.http_query import Answer, refused
 from agents.objects.answers import LONGEST_WAIT_S, ask
@@ -26,9 +27,12 @@ _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad 
 def serve(holder: Holder, sock: Any) -> None:
     """Answer requests until the peer goes. OSError."""
     data = b""
-    sock.settimeout(_REQUEST_S)
     while True:
+        until = time.monotonic() + _REQUEST_S  # a request that comes byte by byte gets no longer
         while b"\r\n\r\n" not in data:
+            if (left_s := until - time.monotonic()) <= 0:
+                return
+            sock.settimeout(left_s)
             more = sock.recv(_GULP)
             if not more or len(data) + len(more) > _LONGEST:
                 return
@@ -39,6 +43,7 @@ def serve(holder: Holder, sock: Any) -> None:
         length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
         safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         lines += [f"{name}: {value}" for name, value in {**told.headers, **length, **safe}.items()]
+        sock.settimeout(_REQUEST_S)
         sock.sendall("\r\n".join((*lines, "", "")).encode("latin-1", "replace") + told.body)
 
 
