@@ -261,6 +261,7 @@ class TaskList:
         for number in range(first, last + 1):
             self._go(state, Event.AGAIN)
             self._tried[number] = _Tried(attempts)
+            self._avoids.pop(number, None)  # whoever asks for it has looked at the nodes
         self._list(first, last)
         self.cancelled = ""
 

@@ -262,6 +262,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
         ask(path, "cancel", reason="cancelled by mesh cancel")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             for first, last, before, _ in state.ranges():
                 if before in (WAITING, RUNNING):
                     state.change(first, last, CANCELLED, cause="mesh cancel")
@@ -279,6 +280,7 @@ def _hold(path: str, job: dict[str, Any]) -> None:
         ask(path, "hold")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             state.set_meta(held=1)
 
 
@@ -292,6 +294,7 @@ def _release(path: str, job: dict[str, Any]) -> None:
         ask(path, "release")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             state.set_meta(held=0)
             after = read_description(state).after
         begin(path, after)
@@ -379,6 +382,14 @@ def _each(
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
     return status
+
+
+def _refuse_ended(state: StateObject) -> None:
+    """A job may end while its owner is asked."""
+    ended = str(state.meta("state"))
+    if ended in ENDED:
+        told = f"job {state.uuid[:8]} has ended meanwhile: {ended}"
+        raise ConsoleError(told, "mesh retry tries its failed tasks again", exit_status=1)
 
 
 class _opened:
