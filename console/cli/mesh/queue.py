@@ -4,6 +4,7 @@ What a job is and how far is asked of its state object, or of its owner; the dat
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -80,6 +81,8 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _lines(name: str) -> Iterator[str]:
     if name == "-":
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")
         yield from _stripped(sys.stdin)
         return
     try:

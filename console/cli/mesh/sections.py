@@ -20,7 +20,7 @@ from console.sections.html_report import page
 from console.sections.job import changed, combined, facts, failures, is_sections, make, read_made
 from console.sections.job import resume as resume_job
 from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
-from console.sections.lists import sections_of, split_command
+from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
@@ -71,7 +71,7 @@ def _job(options: argparse.Namespace) -> SectionsJob:
     if not command:
         raise UsageError("no program to run", "mesh sections run -- program {} ::: a b c")
     if not rows and not sys.stdin.isatty():
-        rows = [[line] for line in sys.stdin.read().splitlines()]
+        rows = [[line] for line in read_list("-")]
     limits = Limits(
         retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
         same_node=bool(options.same_node),
