@@ -13,7 +13,7 @@ from agents.job.dependencies import ANY, OK, Unmet, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import directory_of, find, make_directory
+from console.jobs.objects import delete, directory_of, find, make_directory
 from console.settings import Settings
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
 
@@ -91,8 +91,8 @@ def submit(
         if described.functions is not None:
             described.functions["directory"] = beside(path, CALLS)
             os.mkdir(described.functions["directory"], 0o700)
-        job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
         try:
+            job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
             job.add_file(ENVIRONMENT, pack_environment(variables))
             for name, content in files.items():
                 job.add_file(name, content)
@@ -103,8 +103,7 @@ def submit(
             job.commit()
             job.close()
         except BaseException:
-            job.close()
-            os.unlink(path)
+            delete(path)  # on a full disk it may be there in part
             raise
         if not hold:
             begin(path, described.after)

@@ -80,7 +80,17 @@ def read_made(db: sqlite3.Connection, name: str) -> Made:
     outputs = []
     for one, parts in told["outputs"]:
         outputs.append((Output(**{**one, "command": tuple(one["command"]), "shape": tuple(one["shape"])}), parts))
-    return Made(told["ids"], told["words"], outputs, told["cwd"], told["fingerprints"])
+    words = [
+        [_with_parts(word, [parts[number] for _, parts in outputs]) for word in those]
+        for number, those in enumerate(told["words"])
+    ]
+    return Made(told["ids"], words, outputs, told["cwd"], told["fingerprints"])
+
+
+def _with_parts(word: str, parts: list[str]) -> str:
+    for place, name in enumerate(parts):
+        word = word.replace(_PLACE.format(place), name)
+    return word
 
 
 def is_sections(path: str) -> bool:

@@ -330,7 +330,11 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
-            why = "has ended" if job["state"] in ENDED else "is owned by a process that runs"
+            why = (
+                "has ended (mesh retry tries what is not done again)"
+                if job["state"] in ENDED
+                else "is owned by a process that runs"
+            )
             print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
             status = 1
             continue
