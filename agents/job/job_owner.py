@@ -131,7 +131,8 @@ class JobOwner:
         self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
-        self._await_left(left)
+        # by the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet
+        self._loop.after(0.0, lambda: self._await_left(left))
 
     def _await_left(self, left: List[List[int]]) -> None:
         """Launches of an owner that was lost end by themselves: a task is not started again before."""

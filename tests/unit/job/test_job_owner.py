@@ -54,3 +54,15 @@ def test_a_job_that_never_begins_has_its_tasks_cancelled(tmp_path: Path) -> None
     db = open_for_reading(path)
     assert db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state").fetchall() == [(CANCELLED, 5)]
     db.close()
+
+
+def test_a_job_with_nothing_left_to_do_ends_once_its_loop_runs(tmp_path: Path) -> None:
+    uuid, loop = new_uuid(), Loop()
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump()}
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    ended: list[bool] = []
+    JobOwner(loop, job, lambda: ended.append(True)).begin()
+    assert not ended, "its process would wait for ever in a loop that begins after its end"
+    while not ended:
+        loop.run_once(0.1)
+    loop.close()
