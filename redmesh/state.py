@@ -230,7 +230,7 @@ class StateObject:
         self._write_changes()  # in the order in which they happened
         self._write("INSERT INTO transition (at, state, cause) VALUES (?, ?, ?)", (time.time(), state, cause or None))
 
-    # moves between nodes (agents/pct/objects)
+    # moves between nodes (agents/objects)
 
     def departs(self, counter: int, sender: str, receiver: str) -> None:
         """An attempt to move the object begins: ``counter`` is its number. Whoever has the token it gets may read it

@@ -13,13 +13,13 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
+from agents.cpa.line.post_backs import PostBacks
+from agents.cpa.line.queue import Queue
+from agents.cpa.line.requests import Requests
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
-from agents.cpa.post_backs import PostBacks
 from agents.cpa.preemption_notices import GivingWay
-from agents.cpa.queue import Queue
-from agents.cpa.requests import Requests
 from agents.cpa.side_wiping import OP, Switching
 from agents.link import sockets, trust
 from agents.link.journal import Journal

@@ -215,7 +215,7 @@ PCT: Dict[str, Shape] = {
 }
 
 #: What a node is asked about the state objects of jobs, by a connection in the role ``object``
-#: (agents/pct/objects/courier.py). Bytes of an object follow ``offer`` in frames of kind FILE.
+#: (agents/objects/object_process.py). Bytes of an object follow ``offer`` in frames of kind FILE.
 OBJECT: Dict[str, Shape] = {
     "offer": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
     "sent": _shape(uuid=_str, counter=_int, digest=_str),

@@ -48,7 +48,7 @@ def uuids(directory: str) -> list[str]:
 
 
 def places(directory: str) -> list[str]:
-    """``directory``, and below it those of the nodes of this host (agents/pct/objects)."""
+    """``directory``, and below it those of the nodes of this host (agents/objects)."""
     try:
         with os.scandir(directory) as found:
             return [directory, *sorted(one.path for one in found if one.is_dir())]

@@ -11,10 +11,10 @@ from agents.job.changes import wait_for_change
 from agents.job.http_query import Answer, answer, refused
 from agents.link import trust
 from agents.link.client import Client
-from agents.pct.objects.answers import Question
-from agents.pct.objects.holder import Holder
-from agents.pct.objects.sender import ask_again
-from agents.pct.objects.states import State
+from agents.objects.answers import Question
+from agents.objects.holder import Holder
+from agents.objects.sender import ask_again
+from agents.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa

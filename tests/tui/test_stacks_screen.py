@@ -14,7 +14,7 @@ from console.tui.screens.launch import RunScreen
 from console.tui.screens.stacks import StacksScreen
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.output import OutputPane
-from console.tui.widgets.stack_tree import StackTree
+from console.tui.widgets.stacks.stack_tree import StackTree
 from tests.support.console import Keyboard, screen_text, until
 from tests.support.mesh import MakeMesh
 

@@ -257,7 +257,7 @@ class Pct:
             self._hosted.add_image_proxy(pid)
             self._image_proxies.add(line)
 
-    # state objects of jobs (agents/pct/objects)
+    # state objects of jobs (agents/objects)
 
     def fork_courier(self, sock: Any, *, known: bool) -> None:
         """Have a child serve a connection about state objects. ``known``: its peer is a daemon of this mesh; others,
@@ -265,18 +265,18 @@ class Pct:
         if self._config.system is not None:
             self._log.write("refused", reason="system_mode", message="a node of system mode holds no state objects")
         elif self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
-            from agents.pct.objects.courier import be_courier
+            from agents.objects.object_process import serve_connection
 
             holder = self._objects()
-            pid, line = self._fork_child(lambda _line: be_courier(holder, sock, self._log, known=known))
+            pid, line = self._fork_child(lambda _line: serve_connection(holder, sock, self._log, known=known))
             self._await_courier(pid, line)
         else:
             self._log.write("too many helpers")
         sock.close()
 
     def _objects(self) -> Any:
-        from agents.pct.objects.courier import directory_on
-        from agents.pct.objects.holder import Holder
+        from agents.objects.holder import Holder
+        from agents.objects.object_process import directory_on
 
         return Holder(directory_on(self._config.state, self._config.node), self._config.node)
 
@@ -304,7 +304,7 @@ class Pct:
         holder = self._objects()
         if not holder.doubtful():
             return
-        from agents.pct.objects.courier import be_settler
+        from agents.objects.object_process import be_settler
 
         self._prepare()
         pid, line = self._fork_child(lambda _line: be_settler(holder, self._log))

@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 from agents.link.client import Client
-from agents.pct.objects.holder import Holder
-from agents.pct.objects.receiver import fetch
-from agents.pct.objects.sender import move as send
-from agents.pct.objects.states import State
+from agents.objects.holder import Holder
+from agents.objects.receiver import fetch
+from agents.objects.sender import move as send
+from agents.objects.states import State
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of

@@ -20,9 +20,9 @@ from console.tui.model.stacks import Row
 from console.tui.screens.base import Framed
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.bars import set_subtitle, set_title
-from console.tui.widgets.beside_list import BesideList
 from console.tui.widgets.lines import LineList
-from console.tui.widgets.source_pane import SourcePane
+from console.tui.widgets.stacks.beside_list import BesideList
+from console.tui.widgets.stacks.source_pane import SourcePane
 
 
 class BesideScreen(Framed):

@@ -28,8 +28,8 @@ from console.tui.screens.dialogs import Entry
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
-from console.tui.widgets.source_pane import SourcePane
-from console.tui.widgets.stack_tree import StackTree
+from console.tui.widgets.stacks.source_pane import SourcePane
+from console.tui.widgets.stacks.stack_tree import StackTree
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 

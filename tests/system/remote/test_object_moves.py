@@ -15,11 +15,11 @@ import pytest
 from agents.link import trust
 from agents.link.client import Client
 from agents.linux import processes
-from agents.pct.objects.answers import Question
-from agents.pct.objects.holder import Holder
-from agents.pct.objects.receiver import fetch
-from agents.pct.objects.sender import move
-from agents.pct.objects.states import State
+from agents.objects.answers import Question
+from agents.objects.holder import Holder
+from agents.objects.receiver import fetch
+from agents.objects.sender import move
+from agents.objects.states import State
 from agents.wire.errors import AgentError
 from db.jobs import locations
 from db.schema.migrate import migrate

@@ -21,7 +21,8 @@ NO_FACTS = {
     "mesh unreserve", "mesh drain", "mesh resume", "mesh side set", "mesh completion", "mesh demo", "mesh docs",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
     "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
-    "mesh retry", "mesh wait",
+    "mesh retry", "mesh wait", "mesh sections init", "mesh sections watch", "mesh sections resume",
+    "mesh sections report", "mesh sections cancel",
 }  # fmt: skip
 
 

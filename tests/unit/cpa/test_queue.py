@@ -1,6 +1,6 @@
 """The allocates that wait at one CPA."""
 
-from agents.cpa.queue import Waiter, Waiters
+from agents.cpa.line.queue import Waiter, Waiters
 
 
 def waiter(key: str, session: str = "s", deadline: float = 10.0) -> Waiter:

@@ -29,9 +29,12 @@ RAW = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE)\b[\s(`\"]")
 STATE_OBJECTS = (
     "redmesh/state.py",
     "agents/job/",
+    "agents/objects/",
     "agents/yodio/",
     "console/cli/mesh/job.py",
+    "console/cli/mesh/sections.py",
     "console/jobs/",
+    "console/sections/",
     "console/launch/features/state.py",
 )
 MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py", *STATE_OBJECTS)

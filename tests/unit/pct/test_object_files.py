@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.objects.holder import REMEMBER_S, Entry, Holder
-from agents.pct.objects.states import Action, Event, State
+from agents.objects.holder import REMEMBER_S, Entry, Holder
+from agents.objects.states import Action, Event, State
 from redmesh.state import StateError, StateObject, new_uuid
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agents.pct.objects.states import TRANSITIONS, Action, Event, Place, State
+from agents.objects.states import TRANSITIONS, Action, Event, Place, State
 
 NODES = 3
 #: What a node says for an action, to whoever it is talking about.

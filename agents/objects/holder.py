@@ -1,4 +1,4 @@
-"""The state objects that one node holds, as files: what agents/pct/objects/states.py decides, made to last.
+"""The state objects that one node holds, as files: what agents/objects/states.py decides, made to last.
 
     UUID.job            live: its owner may open it
     UUID.job.arrived    whole, waits for the sender's word
@@ -16,7 +16,7 @@ import json
 import os
 import time
 
-from agents.pct.objects.states import Action, Event, Place, State
+from agents.objects.states import Action, Event, Place, State
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, open_for_reading, sync_directory
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory

@@ -8,7 +8,7 @@ import sqlite3
 import time
 
 from agents.job.http_query import Answer, refused
-from agents.pct.objects.answers import LONGEST_WAIT_S, ask
+from agents.objects.answers import LONGEST_WAIT_S, ask
 from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from redmesh.state import StateError, is_uuid, open_for_reading
@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Any, Dict, Tuple
 
-    from agents.pct.objects.holder import Holder
+    from agents.objects.holder import Holder
 
 _LONGEST, _GULP = 8192, 4096
 _REQUEST_S = 10.0  # for the next request: who is not known yet does not hold a process for longer

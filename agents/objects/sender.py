@@ -1,7 +1,7 @@
 """The sending side of a move: offers an object to another node, stops, and hears what became of it. Blocking.
 
-It is run by a process of its own on a node (agents/pct/objects/courier.py), and by ``mesh job move`` for objects of the
-login processor.
+It is run by a process of its own on a node (agents/objects/object_process.py), and by ``mesh job move`` for objects of
+the login processor.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import time
 
 from agents.link.client import Client
-from agents.pct.objects.holder import Holder, Offer
-from agents.pct.objects.states import Event, State
+from agents.objects.holder import Holder, Offer
+from agents.objects.states import Event, State
 from agents.wire.errors import AgentError
 from agents.wire.frames import FILE, frame
 from redmesh.state import StateError

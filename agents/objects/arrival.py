@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from agents.pct.objects.holder import PART, Holder
+from agents.objects.holder import PART, Holder
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from redmesh.state import LIMIT, SUFFIX, is_uuid, note_arrival

@@ -7,10 +7,10 @@ fetch goes on.
 from __future__ import annotations
 
 from agents.link.client import Client
-from agents.pct.objects.arrival import Arrival
-from agents.pct.objects.holder import Holder
-from agents.pct.objects.sender import ANSWER_S, ROLE
-from agents.pct.objects.states import Action
+from agents.objects.arrival import Arrival
+from agents.objects.holder import Holder
+from agents.objects.sender import ANSWER_S, ROLE
+from agents.objects.states import Action
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from agents.cpa.line.queue import Queue
+from agents.cpa.line.requests import Requests, shown
 from agents.cpa.operations import Operations
-from agents.cpa.queue import Queue
-from agents.cpa.requests import Requests, shown
 from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import Loop

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from agents.cpa.line.queue import MOST_WAITING, wait_of
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import user_name
-from agents.cpa.queue import MOST_WAITING, wait_of
 from agents.link.journal import Journal
 from agents.link.server import Session
 from agents.link.user_limits import Busy

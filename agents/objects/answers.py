@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in ever
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
-    from agents.pct.objects.holder import Holder
+    from agents.objects.holder import Holder
 
 #: Longest time that a watcher may wait for a change.
 LONGEST_WAIT_S = 60.0

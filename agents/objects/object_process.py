@@ -1,7 +1,7 @@
 """The process that serves one connection about state objects: it receives one, sends one, answers about one.
 
 The PCT forks it and stays out of the way of files and their synchronisation. Nothing about objects is in the PCT's
-memory: who is killed here leaves files, which the next one puts in order (agents/pct/objects/holder.py).
+memory: who is killed here leaves files, which the next one puts in order (agents/objects/holder.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import time
 
 from agents.linux import prctl
-from agents.pct.objects import http, sender
-from agents.pct.objects.answers import ask
-from agents.pct.objects.arrival import Arrival
-from agents.pct.objects.holder import Holder, Offer
-from agents.pct.objects.states import Action, Event, State
+from agents.objects import http, sender
+from agents.objects.answers import ask
+from agents.objects.arrival import Arrival
+from agents.objects.holder import Holder, Offer
+from agents.objects.states import Action, Event, State
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE, Decoder, frame
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Seconds without a word after which a connection is given up; that ``move`` waits for the receiver's word.
 STILL_S, MOVE_S = 90.0, 5.0
 _GULP = 256 << 10
-#: Seconds that a courier asks about objects in doubt before it leaves that to another.
+#: Seconds that an object process asks about objects in doubt before it leaves that to another.
 _SETTLE_S = 86400.0
 
 
@@ -41,7 +41,7 @@ def directory_on(state: str, node: str) -> str:
     return os.path.join(state, "jobs", node)
 
 
-class Courier:
+class ObjectProcess:
     """One connection: ``sock`` is a stream, blocking, whose peer may ask for anything that is in OBJECT."""
 
     def __init__(self, holder: Holder, sock: Any, log: Journal) -> None:
@@ -211,13 +211,13 @@ def settle(holder: Holder, log: Journal) -> None:
         pause_s = min(pause_s * 2, sender.LONGEST_AGAIN_S)
 
 
-def be_courier(holder: Holder, sock: Any, log: Journal, *, known: bool) -> NoReturn:
+def serve_connection(holder: Holder, sock: Any, log: Journal, *, known: bool) -> NoReturn:
     """In a forked process of the PCT: serve one connection, and exit. Who is not ``known`` speaks HTTP."""
     prctl.set_name(b"redmesh-object")
     sock.settimeout(STILL_S)
     try:
         if known:
-            Courier(holder, sock, log).serve()
+            ObjectProcess(holder, sock, log).serve()
         else:
             http.serve(holder, sock)
     except (OSError, AgentError, StateError) as error:

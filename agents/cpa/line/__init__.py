@@ -1,0 +1,1 @@
+"""Requests that wait for processors: put in line, served, posted back."""

@@ -1,0 +1,1 @@
+"""Merged stacks, their source lines, two of them side by side."""
