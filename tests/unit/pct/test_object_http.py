@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.pct.objects import http
-from agents.pct.objects.holder import Holder
+from agents.objects import http
+from agents.objects.holder import Holder
 from tests.support.waiting import patience
 
 
