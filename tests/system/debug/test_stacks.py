@@ -95,7 +95,8 @@ def test_ranks_that_cannot_be_read(yods: PrivateMesh, begin: Begin, places: str)
 
 def test_ranks_that_yod_itself_watches(yods: PrivateMesh, begin: Begin, places: str, tmp_path: Path) -> None:
     for word, why in (("-bt", "it is watched for faults (yod -bt)"), (f"-strace={tmp_path}", "it is traced by strace")):
-        launcher = begin(word, "-sz", "2", places)
+        both = ("-stracenodes", "all") if word.startswith("-strace") else ()
+        launcher = begin(word, *both, "-sz", "2", places)
         wait_until(lambda: why in yods.run("mesh", "stacks", launcher).stderr, "they are watched", 30)  # noqa: B023
         done = yods.run("mesh", "stacks", launcher, "--json")
         told = json.loads(done.stdout)

@@ -367,12 +367,12 @@ def test_urls_are_read_and_shown_without_password() -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
+    """A file system of 2 MiB: an empty database has 1."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
     place = tmp_path / "small"
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(place)]).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "small", str(place)]).returncode:
         pytest.skip("nothing can be mounted here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)

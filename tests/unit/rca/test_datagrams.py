@@ -1,18 +1,28 @@
 """Beats of nodes on other machines, from a real socket."""
 
 import socket
+import struct
 import time
 from pathlib import Path
 
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.rca.config import Config
-from agents.rca.datagrams import RemoteNode, RemoteNodes
+from agents.rca.datagrams import SO_TIMESTAMPNS, RemoteNode, RemoteNodes
 from agents.rca.nodes import Event
 from agents.wire import heartbeat, keys
 from tests.support.waiting import wait_until
 
 MASTER = b"m" * 32
+
+
+def is_stamped_on_arrival(sock: socket.socket) -> bool:
+    sock.sendto(b"", sock.getsockname())
+    sent = time.time()
+    wait_until(lambda: time.time() - sent > 0.05, "it waits in the socket")
+    _, ((_, _, stamp),), _, _ = sock.recvmsg(1, 64)
+    seconds, nanoseconds = struct.unpack("@ll", stamp)
+    return bool(seconds + nanoseconds / 1e9 < sent + 0.03)
 
 
 def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: Path) -> None:
@@ -31,7 +41,14 @@ def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: 
     far = RemoteNodes(
         loop, config, journal, lambda node, event, _why, at: seen.append((node, event, at)), lambda: (1, 0)
     )
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stamped,
+    ):
+        # the kernel begins to stamp what arrives a moment after the first socket has asked for it
+        stamped.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        stamped.bind(("127.0.0.1", 0))
+        wait_until(lambda: is_stamped_on_arrival(stamped), "the kernel stamps what arrives")
         node.connect(("127.0.0.1", port))
 
         def beat(sequence: int, epoch: int) -> None:
