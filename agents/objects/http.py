@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import sqlite3
+import time
 
 from agents.job.http_query import Answer, refused
 from agents.objects.answers import LONGEST_WAIT_S, ask
@@ -26,9 +27,10 @@ _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad 
 def serve(holder: Holder, sock: Any) -> None:
     """Answer requests until the peer goes. OSError."""
     data = b""
-    sock.settimeout(_REQUEST_S)
     while True:
+        until = time.monotonic() + _REQUEST_S
         while b"\r\n\r\n" not in data:
+            sock.settimeout(max(0.001, until - time.monotonic()))  # for all of it, not for each byte
             more = sock.recv(_GULP)
             if not more or len(data) + len(more) > _LONGEST:
                 return
@@ -37,6 +39,7 @@ def serve(holder: Holder, sock: Any) -> None:
         told = answer_request(holder, head)
         lines = [f"HTTP/1.1 {told.status} {_REASONS.get(told.status, 'Not Found')}"]
         length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
+        sock.settimeout(_REQUEST_S)
         safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         lines += [f"{name}: {value}" for name, value in {**told.headers, **length, **safe}.items()]
         sock.sendall("\r\n".join((*lines, "", "")).encode("latin-1", "replace") + told.body)
