@@ -21,6 +21,8 @@ from tests.support.hosts import PROJECT, NamespaceHost
 _ROOT = str(Path(__file__).parents[2])
 _PATH = [_ROOT, *site.getsitepackages()]
 INSTALLED = "/run/host/bin"
+#: Where a host has files of its own and does not see the machine's.
+_HIDDEN = ("/root", "/home", "/tmp", "/run", "/dev/shm")
 _COMMANDS = ("yod", "showmesh", "pingd", "mesh")
 _ASK = """
 import sys
@@ -93,9 +95,11 @@ def _required(name: str, found: set[str]) -> set[str]:
 
 
 def _python_on_host() -> str:
-    # hosts see our files below PROJECT, where everybody may look; the interpreter must stand where others may run it
+    # hosts see our files below PROJECT, where everybody may look; the interpreter must stand where others may run it,
+    # and where hosts see the machine's files: a Python below /root is none of theirs, even where all may look into it
     for python, prefix in _pythons():
-        if _others_run(os.path.realpath(python), prefix, [], ""):
+        hidden = any(Path(os.path.realpath(file)).is_relative_to(top) for file in (python, prefix) for top in _HIDDEN)
+        if not hidden and _others_run(os.path.realpath(python), prefix, [], ""):
             return python.replace(_ROOT, PROJECT)
     pytest.skip(f"hosts have neither {os.path.realpath(sys.executable)} nor a /usr/bin/python3 of its version")
 
