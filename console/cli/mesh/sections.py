@@ -22,6 +22,7 @@ from console.sections.job import resume as resume_job
 from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
 from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
+from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.text import counted
@@ -44,6 +45,8 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Make a job of sections, see it through to its end, and combine what it wrote."""
     job = _job(options)
+    if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
+        print("mesh: this mesh has one node: a failed section is not tried there again (--same-node)", file=sys.stderr)
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]
     print(
@@ -91,6 +94,17 @@ def _checked(job: SectionsJob) -> SectionsJob:
             "let the program of a section be yod -sz N program on a mesh that has processors left",
         )
     return job
+
+
+def _nodes(settings: Settings) -> int:
+    """How many nodes the mesh has; 0 where it is not up yet."""
+    from db.views.viewer import open_viewer
+
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            return len({processor.node for processor in viewer.read().processors})
+    except StoreError:
+        return 0
 
 
 def _see_through(path: str, *, quiet: bool) -> int:
