@@ -108,6 +108,9 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
         lifecycle.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
     lifecycle.spawn_keeper(config)
     lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
+    # a mesh of hosts has no node here to wait for: without this a launch right after found no CPA
+    cpas = [f"{config['run']}/{name}.sock" for name in daemons if name.startswith("cpa-")]
+    lifecycle.until(lambda: all(map(evidence_of_life.answers, cpas)), AGAIN_S, "the CPAs do not answer")
     with open_store(cpa_url(settings)) as store:
 
         def again() -> bool:
