@@ -588,6 +588,11 @@ class StateObject:
             self._writes = False
             self._changes.clear()
             self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+        if "full" in str(error) and self._used() < self.limit - (64 << 10):
+            return StateFull(
+                f"the disk of {os.path.dirname(self.path)} is full, or its quota is used up: job {self.uuid} cannot be"
+                " recorded", "make room, then: mesh retry (mesh sections resume)",
+            )  # fmt: skip
         if "full" in str(error):
             return StateFull(
                 f"the state object of job {self.uuid} is full: its limit is {self.limit >> 20} MiB",

@@ -28,6 +28,7 @@ from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError
+from redmesh.text import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _END_S, _LOOK_S = 10.0, 0.2
 _LOST_S = 5.0
 #: Where a request of a program goes that is not a worker's: agents/job/owner.py.
 _OWN = ("work", "worked", "tested", "report")
+#: Commands for which the owner has to know the tasks.
+_OF_TASKS = ("cancel", "hold", "release", "retry")
 #: Bytes kept of what a section that failed wrote last: a hundred lines, mostly.
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker when it has run this many times the mean, and at least this many seconds.
@@ -94,7 +97,8 @@ class JobOwner:
         self._workers: List[Worker] = []
         self._slots = 0
         self._waiters: List[Tuple[Connection, Any]] = []
-        self._ending = self._over = self._suspends = False
+        self._ending = self._over = self._suspends = self._taken_up = False
+        self._early: List[Tuple[Connection, Dict[str, Any]]] = []  # commands that came before the tasks were known
         self._path = beside(job.path, SOCKET)
         self._sock: Optional[socket.socket] = None
         self._acceptor: Optional[Acceptor] = None
@@ -127,12 +131,15 @@ class JobOwner:
         self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
-        self._await_left(left)
+        # by the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet
+        self._loop.after(0.0, lambda: self._await_left(left))
 
     def _await_left(self, left: List[List[int]]) -> None:
         """Launches of an owner that was lost end by themselves: a task is not started again before."""
+        if self._over:
+            return  # suspended meanwhile
         left = [one for one in left if alive(one[0], one[1])]
-        if left and not self._over:
+        if left:
             self._loop.after(_LOOK_S, lambda: self._await_left(left))
             return
         self._take_up()
@@ -150,6 +157,11 @@ class JobOwner:
         if not self._tasks.held:
             self._mark_running()
         self._job.commit()
+        self._taken_up = True
+        for connection, message in self._early:
+            if connection.link is not None:
+                self._command(connection, message)
+        self._early.clear()
         self._serve()
 
     def _mark_running(self) -> None:
@@ -210,8 +222,9 @@ class JobOwner:
         if self._tasks.running:
             return True
         left = ", ".join(f"{node} ({why})" for node, why in sorted(self._nodes.excluded().items())[:5])
-        told = f"; left out: {left}" if left else "; every section that is missing has failed on every node"
-        self._cancel(f"incomplete, no node is left for {self._tasks.waiting} sections{told}", fails=True)
+        told = f"; left out: {left}" if left else "; what is missing has failed on every node (--same-node allows more)"
+        missing = counted(self._tasks.waiting, "section")
+        self._cancel(f"incomplete, no node is left for {missing}{told}", fails=True)
         return False
 
     # connections
@@ -329,7 +342,7 @@ class JobOwner:
 
     def _serve(self) -> None:
         """Hand out tasks, let workers go that have none to expect, and end the job when all tasks have ended."""
-        if self._over:
+        if self._over or not self._taken_up:
             return
         if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
             self._end()
@@ -548,6 +561,9 @@ class JobOwner:
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(change.number, 1, change.cause, "")
         number, ended_at = change.number, None if change.state == WAITING else time.time()
+        if change.state == RUNNING:  # another copy of it runs on
+            self._owner.record(lambda job: job.log(f"a copy was given up: {change.cause}", task=number))
+            return
         self._owner.record(lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at))
 
     # what people want
@@ -558,6 +574,13 @@ class JobOwner:
         assert link is not None
         if op == "wait":
             self._waiters.append((connection, number))
+            return
+        if not self._taken_up and op in _OF_TASKS:
+            self._early.append((connection, message))
+            return
+        if self._ending and op in _OF_TASKS:
+            link.close()  # the job ends: whoever asks does it to the object then
+            connection.link = None
             return
         if op == "functions" and self._calls is not None and self._calls.client is None:
             self._calls.client, connection.client = link, True
@@ -652,8 +675,9 @@ class JobOwner:
 
     def fail(self, reason: str) -> None:
         """End the job before it began: nothing of it runs."""
-        for first, last in self._tasks.cancel(reason):
-            self._job.change(first, last, CANCELLED, cause=reason)
+        for first, last, state, _ in self._job.ranges():
+            if state == WAITING:
+                self._job.change(first, last, CANCELLED, cause=reason)
         self._finish(FAILED, reason)
 
 

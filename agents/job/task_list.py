@@ -170,7 +170,9 @@ class TaskList:
         """Give a worker on ``node`` a second copy of the first of these running tasks that has but one; its number and
         attempt. The first copy to succeed counts, the others become ``obsolete``."""
         for number in numbers:
-            runs = self._running.get(number, {})
+            runs, tried = self._running.get(number, {}), self._tried.get(number)
+            if tried is not None and (tried.failures > self._retries or tried.losses >= MOST_LOST):
+                continue  # else one copy would follow the other for ever: none of them is the last to fail
             if self.open and len(runs) == 1 and worker not in runs and node not in self._avoids.get(number, ()):
                 return number, self._start(worker, number, Event.COPY)
         return None
@@ -261,6 +263,7 @@ class TaskList:
         for number in range(first, last + 1):
             self._go(state, Event.AGAIN)
             self._tried[number] = _Tried(attempts)
+            self._avoids.pop(number, None)  # whoever asks for it has looked at the nodes
         self._list(first, last)
         self.cancelled = ""
 

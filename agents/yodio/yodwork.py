@@ -36,6 +36,8 @@ _FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
 _LINES = 4 << 10
 #: The same of a section (docs/sections.md): a hundred lines at most.
 _SECTION_LINES, _MOST_LINES = 32 << 10, 100
+#: Reads of 64 KiB from a task's pipe before anything else is looked at: a pipe holds 1 MiB at most by default.
+_PIECES = 16
 #: Seconds between SIGTERM and SIGKILL for a task that is over its time, or whose job is cancelled.
 _GRACE_S = 2.0
 #: Seconds between two looks at a task where the kernel has no pidfd_open (before Linux 5.3).
@@ -60,15 +62,16 @@ class Process:
         self.kept = _LINES
 
     def drain(self) -> bool:
-        """Read what it wrote; False at the end of its output."""
+        """Read what it wrote, not all of it where it never pauses; False at the end of its output."""
         try:
-            while True:
+            for _ in range(_PIECES):
                 data = os.read(self.pipe, 65536)
                 if not data:
                     return False
                 self.tail = (self.tail + data)[-self.kept :]
         except BlockingIOError:
-            return True
+            pass
+        return True
 
     def signal(self) -> None:
         """The next signal to its process group: SIGTERM, then SIGKILL."""
@@ -291,9 +294,11 @@ class Worker:
             process.pid = os.posix_spawnp(
                 words[0], words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTS
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a NUL in a word
             if process.pipe >= 0:
                 os.close(process.pipe)
+            if isinstance(error, ValueError):
+                raise
             raise OSError(error.errno, os.strerror(error.errno or 0), words[0]) from None
         finally:
             if writer >= 0:
@@ -350,7 +355,7 @@ class Worker:
             self._reports.end()
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told)
         cause = process.cause
-        wrong = process.settle(1 if process.error else status)
+        wrong = process.settle(1 if process.error or process.cause else status)
         if self._cancelled:
             cause = "killed"
         elif cause:

@@ -27,6 +27,9 @@ class NoOwner(ConsoleError):
 def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
     """The owner's answer to ``op``. NoOwner where the job has none; ConsoleError as it refuses."""
     answer = _exchange(path, {"op": op, "id": 1, **members}, _ANSWER_S)
+    if not answer:
+        _await_exit(path)
+        raise NoOwner(f"the owner of {path} has exited", "mesh job resume goes on with the job")
     if "error" in answer:
         raise ConsoleError(str(answer["error"]), "mesh job show tells the job's state", exit_status=1)
     return answer
@@ -35,6 +38,12 @@ def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
 def await_end(path: str) -> None:
     """Return when the owner has seen the job through to its end, or has exited. NoOwner where there is none."""
     _exchange(path, {"op": "wait", "id": 1}, None)
+
+
+def _await_exit(path: str) -> None:
+    deadline = time.monotonic() + _BEGIN_S
+    while owned(path) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
 
 
 def _exchange(path: str, message: dict[str, Any], limit_s: float | None) -> dict[str, Any]:

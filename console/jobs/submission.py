@@ -13,11 +13,13 @@ from agents.job.dependencies import ANY, OK, Unmet, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import directory_of, find, make_directory
+from console.jobs.objects import delete, directory_of, find, make_directory
 from console.settings import Settings
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
 
-_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
+#: Tasks of ranges with a step: each is a row of its own.
+_MOST_APART = 10_000_000
 _MOST = 1 << 40
 #: Variables of the launch that a submission came from: its tasks are of another one.
 _FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB")
@@ -26,7 +28,7 @@ _FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JO
 def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
     """``1-10,20,30-40:2%8`` as ranges of task numbers, and how many may run at once (0: no limit). UsageError."""
     body, percent, limit = text.partition("%")
-    if percent and not (limit.isascii() and limit.isdigit() and int(limit)):
+    if percent and not (limit.isascii() and limit.isdigit() and len(limit) < 14 and int(limit)):
         raise UsageError(f"--array {text[:60]}: behind % is how many tasks may run at once", "--array 1-10000%64")
     ranges: list[tuple[int, int]] = []
     for part in body.split(","):
@@ -38,6 +40,12 @@ def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
         first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
         if not first <= last < _MOST or not step:
             raise UsageError(f"--array {text[:60]}: {part[:30]!r} has no tasks", "the smaller number comes first")
+        apart = 0 if step == 1 else (last - first) // step + 1
+        if len(ranges) + apart > _MOST_APART:
+            raise UsageError(
+                f"--array {text[:60]}: more than {_MOST_APART:,} tasks with a step",
+                "a range without a step has no limit",
+            )
         ranges += [(first, last)] if step == 1 else [(number, number) for number in range(first, last + 1, step)]
     ranges.sort()
     for (_, last), (first, _) in pairwise(ranges):
@@ -83,8 +91,8 @@ def submit(
         if described.functions is not None:
             described.functions["directory"] = beside(path, CALLS)
             os.mkdir(described.functions["directory"], 0o700)
-        job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
         try:
+            job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
             job.add_file(ENVIRONMENT, pack_environment(variables))
             for name, content in files.items():
                 job.add_file(name, content)
@@ -95,8 +103,7 @@ def submit(
             job.commit()
             job.close()
         except BaseException:
-            job.close()
-            os.unlink(path)
+            delete(path)  # on a full disk it may be there in part
             raise
         if not hold:
             begin(path, described.after)

@@ -161,4 +161,6 @@ class Ranks:
 
         names = fold_names([self.node_name(at) for at, _ in nodes])
         ranks = sorted(rank for _, some in nodes for rank in some)
+        if not names:
+            return f"lost: {reason}"
         return f"lost {names} with rank {fold_ranks(ranks)}: {reason}" if ranks else f"lost {names}: {reason}"

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from redmesh.state import RUNNING
+from redmesh.state import CANCELLED, RUNNING
 
 
 class Attempt(NamedTuple):
@@ -28,17 +28,21 @@ class Attempt(NamedTuple):
 def attempts(db: sqlite3.Connection) -> list[Attempt]:
     """All of them, in the order in which they began."""
     exits = dict(db.execute("SELECT first, exit FROM task WHERE exit IS NOT NULL"))
-    last_of: dict[int, int] = {}  # section: the place of its last attempt in the list
+    last_of: dict[int, int] = {}  # section: the place in the list of the attempt that its last outcome is of
+    running: dict[int, list[int]] = {}  # section: the places of its copies that run
     found: list[Attempt] = []
     rows = db.execute("SELECT at, first, last, state, node, cause FROM transition WHERE first IS NOT NULL ORDER BY id")
     for at, first, last, state, node, cause in rows:
         for number in range(first, last + 1):
             if state == RUNNING:
-                last_of[number] = len(found)
+                running.setdefault(number, []).append(len(found))
                 found.append(Attempt(number, node or "", at, None, RUNNING, "", None))
-            elif number in last_of and found[last_of[number]].ended is None:
-                place = last_of[number]
-                found[place] = found[place]._replace(ended=at, state=state, cause=cause or "")
+            elif copies := running.pop(number, []):
+                its = next((place for place in copies if found[place].node == node), copies[-1])
+                for place in copies:
+                    found[place] = found[place]._replace(ended=at, state=CANCELLED, cause="another copy was first")
+                found[its] = found[its]._replace(state=state, cause=cause or "")
+                last_of[number] = its
     for number, place in last_of.items():
         found[place] = found[place]._replace(exit=exits.get(number))
     return found

@@ -7,6 +7,7 @@ renamed. Whoever is killed meanwhile begins anew; what a former attempt left is 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import os
 import subprocess
@@ -42,7 +43,9 @@ class Output:
 def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
     """Make the output at ``path`` out of ``parts``, in their order; its size in bytes. ConsoleError."""
     beside = f"{path}{_BESIDE}"
+    lock = -1
     try:
+        lock = _locked(beside)
         if output.how == "command":
             _by_command(output, beside, parts, cwd)
         elif output.how in ("sum", "mean"):
@@ -62,8 +65,26 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
             "mend that, then: mesh sections resume; nothing that is done runs again",
         ) from None
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
+        if lock >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            os.close(lock)
+
+
+def _locked(beside: str) -> int:
+    """A descriptor of the file beside the output, once no other process combines into it: ``mesh sections run`` and
+    ``watch`` of the same job both do. OSError."""
+    while True:
+        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.exists(beside) and os.path.samestat(os.fstat(fd), os.stat(beside)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # the other one has renamed it
 
 
 def _append(whole: IO[bytes], part: str, skip: int) -> None:
@@ -85,10 +106,19 @@ def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
         raise ConsoleError(
             f"output {output.name}: numpy knows no dtype {output.dtype!r}", '"float32", "<f8", "int64" …'
         ) from None
+    if dtype.kind not in "biufc":
+        raise ConsoleError(
+            f"output {output.name}: arrays of {output.dtype!r} cannot be added up", '"float32", "<f8", "int64" …'
+        )
     if output.shape:
         wanted = output.header + int(numpy.prod(output.shape)) * dtype.itemsize
     else:
         wanted = os.path.getsize(parts[0])
+        if (wanted - output.header) % dtype.itemsize or wanted < output.header:
+            raise ConsoleError(
+                f"{parts[0]} has {wanted} bytes: no header of {output.header} and whole values of {output.dtype}",
+                "dtype and header must be those of what the sections write",
+            )
     for part in parts:
         if os.path.getsize(part) != wanted:
             raise ConsoleError(

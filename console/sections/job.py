@@ -80,7 +80,17 @@ def read_made(db: sqlite3.Connection, name: str) -> Made:
     outputs = []
     for one, parts in told["outputs"]:
         outputs.append((Output(**{**one, "command": tuple(one["command"]), "shape": tuple(one["shape"])}), parts))
-    return Made(told["ids"], told["words"], outputs, told["cwd"], told["fingerprints"])
+    words = [
+        [_with_parts(word, [parts[number] for _, parts in outputs]) for word in those]
+        for number, those in enumerate(told["words"])
+    ]
+    return Made(told["ids"], words, outputs, told["cwd"], told["fingerprints"])
+
+
+def _with_parts(word: str, parts: list[str]) -> str:
+    for place, name in enumerate(parts):
+        word = word.replace(_PLACE.format(place), name)
+    return word
 
 
 def is_sections(path: str) -> bool:
@@ -110,6 +120,7 @@ def changed(path: str, job: SectionsJob | None) -> list[str]:
     """A line for everything that is not as it was when the job was made: inputs, and ``job`` where one is given."""
     db = opened(path)
     try:
+        read_made(db, path)  # refuses what is no job of sections
         row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
     finally:
         db.close()
@@ -133,6 +144,12 @@ def resume(path: str) -> int:
     job = summary(path)
     missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
     try:
+        if job["state"] not in ENDED:
+            try:
+                ask(path, "retry")
+                return missing
+            except NoOwner:
+                job = summary(path)  # it may have ended meanwhile
         if job["state"] in ENDED:
             state = StateObject(path)
             try:
@@ -143,12 +160,7 @@ def resume(path: str) -> int:
                 state.set_meta(ended_at=None, exit_status=None, held=0)
             finally:
                 state.close()
-            start_owner(path)
-        else:
-            try:
-                ask(path, "retry")
-            except NoOwner:
-                start_owner(path)
+        start_owner(path)
     except (StateError, OSError) as error:
         raise ConsoleError(getattr(error, "message", str(error)), getattr(error, "hint", "")) from None
     return missing

@@ -233,6 +233,11 @@ class _Reader:
         if not 0 < len(rows) <= MOST:
             raise self._error(f"a job has 1 to {MOST} sections, not {len(rows)}", "")
         ids = [row[0] for row in rows]
+        wrong = next((one for one in ids if not one or not one.isprintable()), None)
+        if wrong is not None:
+            raise self._error(
+                f"{wrong[:40]!r} is no id of a section", "an id is a text without control characters, of at least one"
+            )
         if len(set(ids)) < len(ids):
             twice = next(one for one in ids if ids.count(one) > 1) if len(ids) < 10_000 else "an id"
             raise self._error(f"{twice} stands for two sections", "give each section an id of its own")

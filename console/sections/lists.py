@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
 
 from console.errors import ConsoleError, UsageError
@@ -37,8 +38,10 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def read_list(name: str) -> list[str]:
-    """The lines of a file. ConsoleError when it cannot be read."""
+    """The lines of a file, or of standard input (``-``). ConsoleError when it cannot be read."""
     try:
+        if name == "-":
+            return sys.stdin.buffer.read().decode(errors="surrogateescape").splitlines()
         with open(name, encoding="utf-8", errors="surrogateescape") as file:
             return file.read().splitlines()
     except OSError as error:

@@ -146,14 +146,18 @@ def _nodes(there: _Tasks, among: list[int], count: int, choose: Choose, *, liste
 
 
 def not_enough(
-    machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = ""
+    machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = "", beside: str = ""
 ) -> NotEnough:
-    """What somebody is told who finds ``there`` too little; ``source``: the line that asked, if one did."""
+    """What somebody is told who finds ``there`` too little; ``source``: the line that asked, if one did.
+
+    ``beside``: what else has a part of the processors by the same request.
+    """
     room = sum(map(len, there.values()))
     what = "a processor" if shape.each == 1 else counted(shape.each, "processor")
     what += "".join(f" and {amount} {name}" for name, amount in shape.per_task.items())
     over = f" on {counted(shape.nodes, 'node')}" if shape.nodes is not None else ""
     left = f"room for {room} on {counted(len(there), 'node')}" if room else "no room"
+    left += f" beside {beside}" if beside else ""
     message = f"{source and source + ': '}{counted(tasks, 'rank')}{over} with {what} each asked for, there is {left}"
     return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each, left=left)
 

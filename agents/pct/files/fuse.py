@@ -5,6 +5,7 @@ Source: include/uapi/linux/fuse.h, protocol 7.31 (Linux 5.4) or later; native by
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
@@ -94,6 +95,18 @@ class FuseDevice:
         self._buffer = bytearray(LARGEST + (64 << 10))
         self._view = memoryview(self._buffer)
 
+    def begin(self) -> None:
+        """Agree with the kernel on the protocol: its first request waits as soon as it has mounted. OSError."""
+        request = self.next()
+        operation, unique = HEADER.unpack_from(request)[1:3] if request is not None else (0, 0)
+        if request is None or operation != INIT:
+            raise OSError(errno.EPROTO, "the kernel has not begun to speak FUSE")
+        try:
+            self.reply(unique, init_reply(request[HEADER.size :]))
+        except ValueError as error:
+            self.fail(unique, errno.EPROTO)
+            raise OSError(errno.EPROTO, str(error)) from None
+
     def next(self) -> "Union[memoryview, None]":
         """The next request, valid until the next call, or None when none waits. OSError ENODEV: unmounted."""
         while True:
@@ -139,7 +152,8 @@ def init_reply(body: memoryview) -> bytes:
     """The reply to INIT. ValueError when the kernel is too old."""
     major, minor, readahead, flags = _INIT.unpack_from(body)
     if major != 7 or minor < _OLDEST_MINOR:
-        raise ValueError(f"the kernel's FUSE protocol is {major}.{minor}")
+        needed = f"7.{_OLDEST_MINOR} (Linux 5.4) is needed"
+        raise ValueError(f"the kernel's FUSE protocol is {major}.{minor}, {needed}")
     return _INIT_REPLY.pack(
         7, _OLDEST_MINOR, readahead, flags & _WANTED, 32, 24, LARGEST, 1, LARGEST // _BLOCK, 0, 0, 0, *[0] * 6
     )

@@ -71,11 +71,15 @@ class _Listing:
 
 
 class MountedDirectory:
-    """Serves one mount until :meth:`close`. ``place`` is its number among the directories of ``--io``."""
+    """Serves one mount until :meth:`close`. ``place`` is its number among the directories of ``--io``.
 
-    def __init__(self, loop: Loop, files: Application, fd: int, place: int, owner: Owner) -> None:
+    OSError when the kernel speaks no FUSE that is known here; ``device`` is the caller's then.
+    """
+
+    def __init__(self, loop: Loop, files: Application, device: FuseDevice, place: int, owner: Owner) -> None:
         self._loop, self._files, self._owner, self._place = loop, files, owner, PLACE.pack(place)
-        self.device = FuseDevice(fd)
+        device.begin()
+        self.device = device
         self._channel = files.channel()
         self._number = 0
         self._inodes = Inodes()
@@ -89,7 +93,6 @@ class MountedDirectory:
         self._asked: "Dict[int, Answer]" = {}
         self._lost = self._closed = False
         self._do: "Dict[int, Callable[[int, int, memoryview], None]]" = {
-            fuse.INIT: self._init,
             fuse.LOOKUP: self._lookup,
             fuse.FORGET: self._forget,
             fuse.BATCH_FORGET: self._forget_many,
@@ -120,7 +123,7 @@ class MountedDirectory:
             fuse.ACCESS: self._access,
             fuse.FALLOCATE: self._fallocate,
         }
-        loop.watch(fd, READ, self._on_ready)
+        loop.watch(device.fd, READ, self._on_ready)
 
     def _on_ready(self, _events: int) -> None:
         for _ in range(_BATCH):
@@ -146,9 +149,6 @@ class MountedDirectory:
             do(unique, inode, request[fuse.HEADER.size :])
         except (KeyError, TypeError):
             self.device.fail(unique, errno.ESTALE)
-        except ValueError as error:
-            self.device.fail(unique, errno.EPROTO)
-            raise OSError(errno.EPROTO, str(error)) from None
 
     # to yod
 
@@ -247,9 +247,6 @@ class MountedDirectory:
 
     def _name(self, inode: Inode, name: bytes = b"") -> bytes:
         return self._place + self._inodes.path(inode, name)
-
-    def _init(self, unique: int, _inode: int, body: memoryview) -> None:
-        self.device.reply(unique, fuse.init_reply(body))
 
     def _lookup(self, unique: int, number: int, body: memoryview) -> None:
         parent, name = self._inodes[number], fuse.names(body)[0]

@@ -15,6 +15,7 @@ import struct
 from agents.link.lean import signal, socket
 from agents.link.loop import READ
 from agents.linux import namespaces, prctl
+from agents.pct.files.fuse import FuseDevice
 from agents.pct.files.mounted import MountedDirectory, Owner
 from agents.wire.control import to_bytes
 
@@ -36,8 +37,10 @@ class Mounts:
         self._launch, self._files = launch, files
         self._hidden = [os.path.realpath(path) for path in (launch.run, ram_disk)]
         self._mounted: "List[MountedDirectory]" = []
+        self._paths: "List[str]" = []  # of those
         self._made: "List[bytes]" = []
         self._refused: "Dict[str, List[str]]" = {}
+        self._unheard: "Dict[int, bytes]" = {}  # what is to be mounted, until its helper says what became of it
         self._helper = 0
         #: Descriptors of namespaces with their kinds, in the order in which ranks enter them.
         self.namespaces: "List[Tuple[int, int]]" = []
@@ -54,6 +57,7 @@ class Mounts:
         if not places:
             then()
             return
+        self._unheard = {place: path for place, path, _ in places}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._helper = os.fork()
@@ -82,14 +86,30 @@ class Mounts:
     def _take(self, told: "Dict[str, Any]", fds: "List[int]") -> None:
         self._made += [to_bytes(name) for name in told.get("made", ())]
         if "error" in told:
-            self._refused.setdefault(told["error"], []).append(told["path"])
-        elif "place" in told:
-            owner = Owner(os.geteuid(), os.getegid(), alone=told["alone"])
-            self._mounted.append(MountedDirectory(self._launch.loop, self._files, fds[0], told["place"], owner))
+            path = _shown(self._unheard.pop(told["place"]))
+            self._refused.setdefault(told["error"], []).append(path)
+        elif "alone" in told:
+            self._serve(fds[0], told)
         else:
             self.namespaces = [(fd, told["kinds"][at]) for at, fd in enumerate(fds)]
 
+    def _serve(self, fd: int, told: "Dict[str, Any]") -> None:
+        place = told["place"]
+        device, owner = FuseDevice(fd), Owner(os.geteuid(), os.getegid(), alone=told["alone"])
+        path = _shown(self._unheard.pop(place))
+        try:
+            self._mounted.append(MountedDirectory(self._launch.loop, self._files, device, place, owner))
+            self._paths.append(path)
+        except OSError as error:
+            device.close()
+            self._refused.setdefault(str(error.strerror), []).append(path)
+
     def _tell(self) -> None:
+        if self._unheard:
+            why = "the process that mounts it ended"
+            self._refused.setdefault(why, []).extend(map(_shown, self._unheard.values()))
+        if self._paths and not self.namespaces:
+            self._refused.setdefault("the node cannot keep its mount namespace", []).extend(self._paths)
         if not self._mounted:
             self._close_namespaces()
         for why, paths in self._refused.items():
@@ -164,8 +184,8 @@ class _Helper:
         try:
             self._unshare()
         except OSError as error:
-            for _, path, _ in places:
-                self._say({"path": _shown(path), "error": f"no mount namespace: {error.strerror}"})
+            for place, _, _ in places:
+                self._say({"place": place, "error": f"no mount namespace: {error.strerror}"})
             return
         mounted = 0
         for place, path, writable in places:
@@ -179,7 +199,7 @@ class _Helper:
                 mounted += 1
             except OSError as error:
                 name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-                self._say({"path": _shown(path), "error": f"{name}{error.strerror}", "made": _latin(made)})
+                self._say({"place": place, "error": f"{name}{error.strerror}", "made": _latin(made)})
         if mounted:
             names = {namespaces.NEW_USERS: "user", namespaces.NEW_MOUNTS: "mnt"}
             fds = [os.open(f"/proc/self/ns/{names[kind]}", os.O_RDONLY | os.O_CLOEXEC) for kind in self._kinds]

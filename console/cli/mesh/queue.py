@@ -4,6 +4,7 @@ What a job is and how far is asked of its state object, or of its owner; the dat
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -80,6 +81,8 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _lines(name: str) -> Iterator[str]:
     if name == "-":
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")
         yield from _stripped(sys.stdin)
         return
     try:
@@ -262,6 +265,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
         ask(path, "cancel", reason="cancelled by mesh cancel")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             for first, last, before, _ in state.ranges():
                 if before in (WAITING, RUNNING):
                     state.change(first, last, CANCELLED, cause="mesh cancel")
@@ -279,6 +283,7 @@ def _hold(path: str, job: dict[str, Any]) -> None:
         ask(path, "hold")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             state.set_meta(held=1)
 
 
@@ -292,6 +297,7 @@ def _release(path: str, job: dict[str, Any]) -> None:
         ask(path, "release")
     except NoOwner:
         with _opened(path) as state:
+            _refuse_ended(state)
             state.set_meta(held=0)
             after = read_description(state).after
         begin(path, after)
@@ -324,7 +330,11 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
-            why = "has ended" if job["state"] in ENDED else "is owned by a process that runs"
+            why = (
+                "has ended (mesh retry tries what is not done again)"
+                if job["state"] in ENDED
+                else "is owned by a process that runs"
+            )
             print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
             status = 1
             continue
@@ -379,6 +389,14 @@ def _each(
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
     return status
+
+
+def _refuse_ended(state: StateObject) -> None:
+    """A job may end while its owner is asked."""
+    ended = str(state.meta("state"))
+    if ended in ENDED:
+        told = f"job {state.uuid[:8]} has ended meanwhile: {ended}"
+        raise ConsoleError(told, "mesh retry tries its failed tasks again", exit_status=1)
 
 
 class _opened:

@@ -20,10 +20,12 @@ from console.sections.html_report import page
 from console.sections.job import changed, combined, facts, failures, is_sections, make, read_made
 from console.sections.job import resume as resume_job
 from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
-from console.sections.lists import sections_of, split_command
+from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
+from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
+from redmesh.text import counted
 
 _SHOWN = 5  # failures whose last lines are printed
 _LOST_S = 10.0
@@ -43,10 +45,14 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Make a job of sections, see it through to its end, and combine what it wrote."""
     job = _job(options)
+    if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
+        print("mesh: this mesh has one node: a failed section is not tried there again (--same-node)", file=sys.stderr)
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]
     print(
-        json.dumps({"uuid": uuid, "path": path}) if options.json else f"job {uuid}: {len(job.sections)} sections",
+        json.dumps({"uuid": uuid, "path": path})
+        if options.json
+        else f"job {uuid}: {counted(len(job.sections), 'section')}",
         flush=True,
     )
     if options.detach:
@@ -71,7 +77,7 @@ def _job(options: argparse.Namespace) -> SectionsJob:
     if not command:
         raise UsageError("no program to run", "mesh sections run -- program {} ::: a b c")
     if not rows and not sys.stdin.isatty():
-        rows = [[line] for line in sys.stdin.read().splitlines()]
+        rows = [[line] for line in read_list("-")]
     limits = Limits(
         retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
         same_node=bool(options.same_node),
@@ -88,6 +94,17 @@ def _checked(job: SectionsJob) -> SectionsJob:
             "let the program of a section be yod -sz N program on a mesh that has processors left",
         )
     return job
+
+
+def _nodes(settings: Settings) -> int:
+    """How many nodes the mesh has; 0 where it is not up yet."""
+    from db.views.viewer import open_viewer
+
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            return len({processor.node for processor in viewer.read().processors})
+    except StoreError:
+        return 0
 
 
 def _see_through(path: str, *, quiet: bool) -> int:
@@ -242,7 +259,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             "--anyway goes on; mesh sections run begins a new job", exit_status=1,
         )  # fmt: skip
     if summary(path)["state"] != "done":
-        print(f"{resume_job(path)} sections are missing", file=sys.stderr)
+        print(f"mesh: {counted(resume_job(path), 'section')} to run", file=sys.stderr)
     return _see_through(path, quiet=False)
 
 

@@ -11,7 +11,7 @@ from redmesh.sanitise import clean
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, NoReturn
 
     from console.launch.options.request import TransferOptions
 
@@ -28,8 +28,10 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
     directories = []
     for text in given.get("io", ()):
         directory, writable = io_directory(text)
+        if text in ("", READ_ONLY):
+            raise UsageError("-io needs a directory, and its name is empty", "-io . is the current directory")
         if not os.path.isdir(directory):
-            raise UsageError(f"-io {clean(text)}: no such directory")
+            _refuse_directory(text, directory)
         directories.append(directory if writable else directory + READ_ONLY)  # now: a daemon may stand elsewhere later
     for text in given.get("stage-in", ()):
         stage_in(text)
@@ -37,6 +39,15 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
         stage_out(text)
     options.io = tuple(directories)
     options.stage_in, options.stage_out = tuple(given.get("stage-in", ())), tuple(given.get("stage-out", ()))
+
+
+def _refuse_directory(text: str, directory: str) -> NoReturn:
+    name, _, ending = text.rpartition(":")
+    if os.path.exists(directory):
+        raise UsageError(f"-io {clean(text)}: not a directory", f"-io {clean(os.path.dirname(text) or '.')}")
+    if name and os.path.isdir(name):
+        raise UsageError(f"-io {clean(text)}: no such directory", f"only :ro may follow a name, not :{clean(ending)}")
+    raise UsageError(f"-io {clean(text)}: no such directory")
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

@@ -69,6 +69,7 @@ class FileSystem:
     def __init__(self, roots: list[Root]) -> None:
         self._roots = roots
         self._open: dict[tuple[Key, int], int] = {}
+        self._read_only: set[int] = set()  # descriptors of files that are only to be read
         self._last = 0
         self._uid, self._gid = os.geteuid(), os.getegid()
         self._do: dict[int, Callable[[Key, int, int, memoryview], Reply]] = {
@@ -105,13 +106,18 @@ class FileSystem:
     def forget(self, key: Key) -> None:
         """A node's channel has ended."""
         for at in [at for at in self._open if at[0] == key]:
-            os.close(self._open.pop(at))
+            self._close(self._open.pop(at))
 
     def close(self) -> None:
         """The launch is over."""
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+        self._read_only.clear()
+
+    def _close(self, fd: int) -> None:
+        self._read_only.discard(fd)
+        os.close(fd)
 
     # names
 
@@ -224,6 +230,8 @@ class FileSystem:
         bits, handle, mode, uid, gid, size, atime, mtime = CHANGES.unpack_from(data, PLACE.size)
         if bits & SET_HANDLE:
             fd = self._of(key, handle)
+            if fd in self._read_only:  # the directory that the request names may be another one
+                raise _error(errno.EROFS)
             self._change(fd, bits, mode, (uid, gid), (size, atime, mtime))
             return 0, self._status(os.fstat(fd))
         directory, name, _ = self._parent(memoryview(bytes(data[: PLACE.size]) + data[PLACE.size + CHANGES.size :]))
@@ -297,6 +305,8 @@ class FileSystem:
             content = os.pread(fd, SMALL + 1, 0) if readable and 0 < found.st_size <= SMALL else b""
             if len(content) != found.st_size:
                 content = b""
+            if not root.writable:
+                self._read_only.add(fd)
             return self._add(key, fd), self._status(found) + content
         except BaseException:
             os.close(fd)
@@ -333,7 +343,7 @@ class FileSystem:
         for (handle,) in HANDLE.iter_unpack(data):
             fd = self._open.pop((key, handle), None)
             if fd is not None:
-                os.close(fd)
+                self._close(fd)
         return 0, b""
 
     def _reserve(self, key: Key, offset: int, _length: int, data: memoryview) -> Reply:

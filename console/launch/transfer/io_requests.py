@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from agents.pct.files.remote_io import (  # fmt: skip
+    ATTRIBUTES,
+    CHANGES,
     CLOSE,
+    CREATE_FILE,
+    LINK,
     LIST,
+    MAKE,
     OPEN,
+    OPEN_FILE,
     OWN,
+    PLACE,
     READ_AT,
+    READ_DIRECTORY,
+    READ_FILE,
+    READ_LINK,
+    REMOVE,
+    RENAME,
     REQUEST,
+    SET_ATTRIBUTES,
     STAGE_IN,
     STAGE_OUT,
     STAT,
     TRUNCATE,
     WRITE_AT,
+    WRITE_FILE,
 )
 from agents.wire.control import decode
 from agents.wire.errors import WireError
@@ -22,6 +36,10 @@ from redmesh.text import counted
 
 _NAMED = {OPEN: "open", STAT: "stat", LIST: "list", STAGE_IN: "stage in", STAGE_OUT: "stage out"}
 _DATA = {READ_AT: "read", WRITE_AT: "write"}
+_MOUNTED = {
+    OPEN_FILE: "open", CREATE_FILE: "create", MAKE: "make", REMOVE: "remove", RENAME: "rename", LINK: "link",
+    READ_DIRECTORY: "list", READ_LINK: "read link", SET_ATTRIBUTES: "change", ATTRIBUTES: "look at",
+}  # fmt: skip
 
 
 def described(payload: bytes) -> tuple[str, bool]:
@@ -31,6 +49,12 @@ def described(payload: bytes) -> tuple[str, bool]:
     channel = int.from_bytes(payload[4:8], "big")
     op, _number, offset, length = REQUEST.unpack_from(payload, 8)
     data = payload[8 + REQUEST.size :]
+    if op in (READ_FILE, WRITE_FILE):
+        return f"mount: {'read' if op == READ_FILE else 'write'} {counted(length, 'byte')} at {offset}", True
+    if op in _MOUNTED:
+        named = data[PLACE.size + (CHANGES.size if op == SET_ATTRIBUTES else 0) :].split(b"\0")
+        path = " as ".join(clean(name.decode("utf-8", "backslashreplace")) or "." for name in named)
+        return f"mount: {_MOUNTED[op]} {path}", op == ATTRIBUTES
     who = "staging" if channel >= OWN else f"file {channel}"
     if op in _DATA:
         return f"{who}: {_DATA[op]} {counted(length or len(data), 'byte')} at {offset}", True

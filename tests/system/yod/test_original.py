@@ -38,7 +38,7 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
         "text is not executable, and no load file: text:2: the quote .* -load text says",
     ),
     "no load file, said so": (["-load", "text"], 2, [], "text:2: the quote that begins here has no end"),
-    "load file, no room": (["twice"], 125, [], "twice:2: 1 rank with a processor each asked for, there is no room"),
+    "load file, no room": (["twice"], 125, [], "twice:2: 1 rank .* there is no room beside the other programs"),
     "-sz": (["-sz", "3", "echo", "x"], 0, ["x", "x", "x"], ""),
     "-sz, default": (["echo", "x"], 0, ["x"], ""),
     "-sz too large": (["-sz", "99999999999", "true"], 2, [], "-sz 99999999999: the number is too large"),

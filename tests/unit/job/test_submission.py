@@ -15,7 +15,23 @@ def test_an_array_is_ranges_and_a_limit() -> None:
     assert parse_array("7,1-3,10-14:2") == ([(1, 3), (7, 7), (10, 10), (12, 12), (14, 14)], 0)
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-1", "1-3,2", "1-3%", "1-3%0", "1-3:0", "-1", "1%x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "3-1",
+        "1-3,2",
+        "1-3%",
+        "1-3%0",
+        "1-3:0",
+        "-1",
+        "1%x",
+        "9" * 5000,
+        "1-9999999999999:2",
+        "1%" + "9" * 5000,
+    ],
+)
 def test_what_is_no_array_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--array"):
         parse_array(text)

@@ -121,3 +121,30 @@ def test_the_verdict_says_why() -> None:
     assert tasks.too_many_failed() == "1 tasks failed, 0 may (--max-fails)"
     assert tasks.cancel(tasks.too_many_failed(), fails=True) == [(2, 3)]
     assert tasks.verdict() == (FAILED, "1 tasks failed, 0 may (--max-fails)")
+
+
+def test_a_task_whose_copies_all_fail_comes_to_an_end() -> None:
+    tasks = TaskList(retries=2)
+    tasks.add(1, 1)
+    runs = [("a", *tasks.hand_out("a", 1)[0])]
+    for _ in range(20):
+        copied = tasks.copy("b" if runs and runs[0][0] == "a" else "a", "n1", [1])
+        if copied is not None:
+            runs.append(("b" if runs[0][0] == "a" else "a", *copied))
+        if not runs:
+            break
+        worker, number, attempt = runs.pop(0)
+        change = tasks.end(worker, number, attempt, failed=True)
+        if change is not None and change.state == WAITING:
+            runs.append((worker, *tasks.hand_out(worker, 1)[0]))
+    assert tasks.finished and tasks.counts[FAILED] == 1
+
+
+def test_a_section_that_is_tried_again_by_hand_may_run_where_it_failed() -> None:
+    tasks = TaskList()
+    tasks.add(1, 2)
+    for number, attempt in tasks.hand_out("a", 2, "n1"):
+        tasks.end("a", number, attempt, failed=True)
+        tasks.avoid(number, "n1")
+    tasks.again(FAILED, 1, 2, 1)
+    assert tasks.hand_out("a", 2, "n1") == [(1, 2), (2, 2)]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.pct.files.fuse import SET_HANDLE, SET_MODE
 from agents.pct.files.remote_io import (  # fmt: skip
     ATTRIBUTES,
+    CHANGES,
     CREATE_FILE,
     HANDLE,
     LINK,
@@ -20,6 +22,7 @@ from agents.pct.files.remote_io import (  # fmt: skip
     RELEASE_FILE,
     REMOVE,
     RENAME,
+    SET_ATTRIBUTES,
     STATUS,
 )  # fmt: skip
 from console.launch.transfer.file_system import FileSystem
@@ -74,6 +77,14 @@ def test_a_read_only_directory_is_not_changed(served: FileSystem) -> None:
         assert refused.value.errno == errno.EROFS
     with pytest.raises(OSError) as refused:
         served.serve(OPEN_FILE, KEY, os.O_RDWR, 0, name("d", 1))
+    assert refused.value.errno == errno.EROFS
+
+
+def test_a_file_that_is_only_read_is_not_changed_by_the_name_of_another_directory(served: FileSystem) -> None:
+    handle, _ = served.serve(OPEN_FILE, KEY, os.O_RDONLY, 0, name("d", 1))
+    changes = CHANGES.pack(SET_HANDLE | SET_MODE, handle, 0o777, 0, 0, 0, 0, 0)
+    with pytest.raises(OSError) as refused:
+        served.serve(SET_ATTRIBUTES, KEY, 0, 0, memoryview(PLACE.pack(0) + changes))
     assert refused.value.errno == errno.EROFS
 
 

@@ -239,3 +239,7 @@ def test_a_long_row_is_cut_and_counted() -> None:
     assert short.startswith("rank 0,2,4,6,") and ",… (100 ranks) on n0-n99: exit 0, 1.0 s" in short
     assert len(short) < 120
     assert ",196,198 on n0-n99" in completion_rows(ranks, whole=True)[0]
+
+
+def test_a_loss_of_no_node_names_none() -> None:
+    assert Ranks().lost_line([], "n0 (the launch's root): the connection ended").startswith("lost: n0")

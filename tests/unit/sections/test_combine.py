@@ -2,6 +2,7 @@
 
 import array
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,21 @@ def test_a_missing_part_leaves_nothing_behind(tmp_path: Path) -> None:
         combine(Output("o", "p"), f"{tmp_path}/o", [*parts_in(tmp_path, b"x"), f"{tmp_path}/p9"], "/")
     assert "resume" in caught.value.hint
     assert os.listdir(tmp_path) == ["p0"]
+
+
+def test_two_processes_that_combine_at_once_leave_a_whole_output(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path, b"one\n", b"two\n")
+    slow = Output("o", "p", "command", ("sh", "-c", 'echo begun; sleep 0.5; cat "$@"', "sh", "{parts}"))
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(combine, slow, f"{tmp_path}/o", parts, "/") for _ in range(2)]
+        assert [one.result() for one in both] == [14, 14]
+    assert (tmp_path / "o").read_bytes() == b"begun\none\ntwo\n"
+    assert sorted(os.listdir(tmp_path)) == ["o", "p0", "p1"]
+
+
+@pytest.mark.parametrize("dtype, part", [("O", b"12345678"), ("S0", b"1234"), ("float64", b"12345")])
+def test_arrays_that_cannot_be_added_up_are_named(tmp_path: Path, dtype: str, part: bytes) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, part)
+    with pytest.raises(ConsoleError, match=r"cannot be added up|whole values"):
+        combine(Output("o", "p", "sum", dtype=dtype), f"{tmp_path}/o", parts, "/")

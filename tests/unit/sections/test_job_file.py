@@ -64,6 +64,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "x"', "would write the whole output"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "add"', "concatenate or sum"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "sum"', "sum needs dtype"),
+        (HEAD + '[sections]\nids = ["a\\nb"]', "is no id of a section"),
         (HEAD + '[sections]\ntable = "none.csv"', "none.csv: No such file"),
     ),
 )

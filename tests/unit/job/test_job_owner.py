@@ -1,0 +1,68 @@
+"""The owner of a job as it begins: what people want is done to all of its tasks, or not yet."""
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from agents.job.description import META, Description
+from agents.job.job_owner import JobOwner
+from agents.link.loop import Loop
+from agents.linux.processes import start_time
+from agents.wire.control import control
+from redmesh.state import CANCELLED, StateObject, job_path, new_uuid, open_for_reading
+
+
+def test_a_job_that_waits_for_launches_of_a_lost_owner_is_cancelled_as_a_whole(tmp_path: Path) -> None:
+    uuid, loop = new_uuid(), Loop()
+    path = job_path(str(tmp_path), uuid)
+    left = subprocess.Popen(["sleep", "1000"])
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump(), "yods": f"[[{left.pid}, {start_time(left.pid)}]]"}
+    job = StateObject.create(path, meta, durable=False)
+    job.add_array(1, 5)
+    ended: list[bool] = []
+    JobOwner(loop, job, lambda: ended.append(True)).begin()
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(f"{tmp_path}/{uuid}.sock")
+            sock.sendall(control({"op": "cancel", "id": 1}))
+            until = time.monotonic() + 1.0
+            while time.monotonic() < until:
+                loop.run_once(0.1)
+            assert not ended
+            left.kill()
+            left.wait()
+            until = time.monotonic() + 60
+            while not ended and time.monotonic() < until:
+                loop.run_once(0.1)
+    finally:
+        left.kill()
+        left.wait()
+        loop.close()
+    db = open_for_reading(path)
+    assert db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state").fetchall() == [(CANCELLED, 5)]
+    db.close()
+
+
+def test_a_job_that_never_begins_has_its_tasks_cancelled(tmp_path: Path) -> None:
+    uuid, loop = new_uuid(), Loop()
+    path = job_path(str(tmp_path), uuid)
+    job = StateObject.create(path, {"uuid": uuid, META: Description(["true"], "/").dump()}, durable=False)
+    job.add_array(1, 5)
+    JobOwner(loop, job, loop.stop).fail("the job before it failed")
+    loop.close()
+    db = open_for_reading(path)
+    assert db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state").fetchall() == [(CANCELLED, 5)]
+    db.close()
+
+
+def test_a_job_with_nothing_left_to_do_ends_once_its_loop_runs(tmp_path: Path) -> None:
+    uuid, loop = new_uuid(), Loop()
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump()}
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    ended: list[bool] = []
+    JobOwner(loop, job, lambda: ended.append(True)).begin()
+    assert not ended, "its process would wait for ever in a loop that begins after its end"
+    while not ended:
+        loop.run_once(0.1)
+    loop.close()
