@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import time
@@ -324,7 +325,6 @@ class TestTheTree:
 NO_HELLO = {
     "2^31 bytes": bytes([CONTROL]) + (1 << 31).to_bytes(4, "big") + b"x" * 100,
     "an unknown kind": b"\xff\0\0\0\1x",
-    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
     "NaN": frame(CONTROL, b'{"op":"hello","protocol":NaN,"role":"launcher"}'),
     "infinite": frame(CONTROL, b'{"op":"hello","protocol":1e999,"role":"launcher"}'),
     "twice a key": frame(CONTROL, b'{"op":"hello","op":"hello","protocol":1,"role":"launcher"}'),
@@ -346,6 +346,36 @@ def test_a_connection_that_does_not_say_hello_is_refused(machine: FarMachine, wh
         talk.sock.sendall(NO_HELLO[what])
         talk.until("error")
         talk.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/", b"404 Not Found"), ("/job/63fd9951-3a0f-4f3b-9a39-5f1a0b8d3c11?token=x", b"403 Forbidden")],
+)
+def test_http_without_a_token_gets_a_refusal(machine: FarMachine, path: str, status: bytes) -> None:
+    sock = machine.visit(machine.trust())
+    sock.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    head, _, body = sock.recv(1 << 16).partition(b"\r\n\r\n")
+    sock.close()
+    assert head.startswith(b"HTTP/1.1 " + status) and set(json.loads(body)) == {"error", "hint"}
+
+
+def test_http_byte_by_byte_ends_in_time(machine: FarMachine) -> None:
+    sock = machine.visit(machine.trust())
+    sock.sendall(b"GET /")
+
+    def ended() -> bool:
+        try:
+            sock.settimeout(0.2)
+            sock.sendall(b"x")
+            return not sock.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    wait_until(ended, "the node has closed the connection", 20.0)
+    sock.close()
 
 
 @pytest.mark.parametrize("depth", [100_000])
