@@ -13,7 +13,7 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
-from agents.cpa.line.post_backs import PostBacks
+from agents.cpa.line.post_backs import PostBacks, checked
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
@@ -223,7 +223,7 @@ class Cpa:
             self.post_backs.post_all_unconfirmed()
         elif op == "granted":
             self.rights.need_daemon(session.peer.uid, op)
-            self.post_backs.receive(message["uid"], message["post_back"])
+            self.post_backs.receive(message["uid"], checked(message["post_back"]))
             session.reply(message, {})
         elif op == "allocate":
             self._allocate_now(session, message)

@@ -28,9 +28,11 @@ def serve(holder: Holder, sock: Any) -> None:
     """Answer requests until the peer goes. OSError."""
     data = b""
     while True:
-        until = time.monotonic() + _REQUEST_S
+        until = time.monotonic() + _REQUEST_S  # a request that comes byte by byte gets no longer
         while b"\r\n\r\n" not in data:
-            sock.settimeout(max(0.001, until - time.monotonic()))  # for all of it, not for each byte
+            if (left_s := until - time.monotonic()) <= 0:
+                return
+            sock.settimeout(left_s)
             more = sock.recv(_GULP)
             if not more or len(data) + len(more) > _LONGEST:
                 return
@@ -39,7 +41,6 @@ def serve(holder: Holder, sock: Any) -> None:
         told = answer_request(holder, head)
         lines = [f"HTTP/1.1 {told.status} {_REASONS.get(told.status, 'Not Found')}"]
         length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
-        sock.settimeout(_REQUEST_S)
         safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         lines += [f"{name}: {value}" for name, value in {**told.headers, **length, **safe}.items()]
         sock.sendall("\r\n".join((*lines, "", "")).encode("latin-1", "replace") + told.body)

@@ -80,9 +80,8 @@ class Requests:
             )
 
     def _check(self, message: Message, place: str) -> None:
-        uuid, count = message["uuid"], message["count"]
-        if len(uuid) != 32 or not set(uuid) <= set("0123456789abcdef"):
-            raise AgentError("request: a uuid is 32 hexadecimal digits", code="invalid")
+        _uuid_of(message)
+        count = message["count"]
         if not 1 <= count < 1 << 31:
             raise AgentError("request: count is at least 1", code="invalid")
         if place != CONNECTION:
@@ -112,14 +111,14 @@ class Requests:
 
     def posted(self, session: Session, message: Message) -> Answer:
         """A requester has a grant."""
-        uid, uuid, sequence = session.peer.uid, message["uuid"], message["sequence"]
+        uid, uuid, sequence = session.peer.uid, _uuid_of(message), message["sequence"]
         self._sent.discard((uuid, sequence))
         known = line.confirm(self._store, uuid, sequence, uid)
         return Answer({"news": known})
 
     def cancel(self, session: Session, message: Message) -> Answer:
         """A request waits no longer."""
-        missing, ended = line.cancel(self._store, message["uuid"], session.peer.uid)
+        missing, ended = line.cancel(self._store, _uuid_of(message), session.peer.uid)
         self._sessions.pop(message["uuid"], None)
         return Answer({"missing": missing, "ended": ended}, released=True)
 
@@ -129,6 +128,13 @@ class Requests:
         self._sent = {sent for sent in self._sent if sent[0] not in gone}
         for uuid in [uuid for uuid, held in self._sessions.items() if held is session]:
             del self._sessions[uuid]
+
+
+def _uuid_of(message: Message) -> str:
+    uuid: str = message["uuid"]
+    if len(uuid) != 32 or not set(uuid) <= set("0123456789abcdef"):
+        raise AgentError(f"{message['op']}: a uuid is 32 hexadecimal digits", code="invalid")
+    return uuid
 
 
 def shown(grant: line.Grant, placed: "list[dict[str, Any]]") -> Message:

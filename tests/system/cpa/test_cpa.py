@@ -104,7 +104,7 @@ def test_what_is_asked_for_is_what_is_got(one: Daemons, asked: Message, expected
         ({"size": 0}, "at least 1"),
         ({"size": -3}, "at least 1"),
         ({"size": 1, "cpus_per_task": 0}, "at least 1"),
-        ({"size": 1, "wanted": {"processors": [[0, 99]], "nodes": []}}, "no processor "),
+        ({"size": 1, "wanted": {"processors": [[90, 99]], "nodes": []}}, "no processor "),
         ({"size": 1, "wanted": {"processors": [], "nodes": ["n7"]}}, "no node 'n7'"),
         ({"size": 1, "wanted": {"processors": "all", "nodes": []}}, "list"),
         ({"size": 1, "wanted": {"processors": [[True, 2]], "nodes": []}}, "range"),
