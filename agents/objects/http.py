@@ -43,6 +43,7 @@ def serve(holder: Holder, sock: Any) -> None:
         length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
         safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         lines += [f"{name}: {value}" for name, value in {**told.headers, **length, **safe}.items()]
+        sock.settimeout(_REQUEST_S)
         sock.sendall("\r\n".join((*lines, "", "")).encode("latin-1", "replace") + told.body)
 
 
