@@ -32,7 +32,7 @@ from agents.linux.peer_alive import is_there
 from agents.linux.process_ends import ProcessEnds
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from agents.wire.messages import CPA
+from agents.wire.messages import CPA, check_post_back
 from db.allocation import finish, partitions, waiting_requests
 from db.allocation.line import Line
 from db.allocation.types import Live
@@ -223,6 +223,7 @@ class Cpa:
             self.post_backs.post_all_unconfirmed()
         elif op == "granted":
             self.rights.need_daemon(session.peer.uid, op)
+            check_post_back(message["post_back"])
             self.post_backs.receive(message["uid"], message["post_back"])
             session.reply(message, {})
         elif op == "allocate":
