@@ -13,7 +13,7 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
-from agents.cpa.line.post_backs import PostBacks, checked
+from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
@@ -32,7 +32,7 @@ from agents.linux.peer_alive import is_there
 from agents.linux.process_ends import ProcessEnds
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from agents.wire.messages import CPA
+from agents.wire.messages import CPA, check_post_back
 from db.allocation import finish, partitions, waiting_requests
 from db.allocation.line import Line
 from db.allocation.types import Live
@@ -223,7 +223,8 @@ class Cpa:
             self.post_backs.post_all_unconfirmed()
         elif op == "granted":
             self.rights.need_daemon(session.peer.uid, op)
-            self.post_backs.receive(message["uid"], checked(message["post_back"]))
+            check_post_back(message["post_back"])
+            self.post_backs.receive(message["uid"], message["post_back"])
             session.reply(message, {})
         elif op == "allocate":
             self._allocate_now(session, message)

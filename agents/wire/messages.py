@@ -45,6 +45,10 @@ def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Sh
 
 HELLO = _shape({"build": _str, "name": _str, "credential": _str, "mac": _str}, protocol=_int, role=_str)
 
+#: What is in a ``granted``, and in each of its ``placed``.
+POST_BACK = _shape({"error": _dict}, post_back=_str, sequence=_int, missing=_int, placed=_list)
+PLACED = _shape(launcher=_int, cookie=_str)
+
 #: What a CPA is asked. ``id`` numbers a request on its connection, the reply repeats it as ``re``.
 CPA: Dict[str, Shape] = {
     "allocate": _shape(
@@ -389,6 +393,14 @@ def check(table: Dict[str, Shape], message: Message) -> str:
         raise AgentError(f"no operation here is called {str(op)[:40]!r}", code="unknown_op")
     _check_keys(str(op), shape, message)
     return str(op)
+
+
+def check_post_back(post_back: Message) -> None:
+    """AgentError with code ``invalid`` unless this is what a CPA posts back."""
+    _check_keys("post_back", POST_BACK, post_back)
+    for placed in post_back["placed"]:
+        _check_type("post_back", "placed", _dict, placed)
+        _check_keys("placed", PLACED, placed)
 
 
 def _check_keys(op: str, shape: Shape, message: Message) -> None:

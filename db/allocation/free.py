@@ -180,12 +180,15 @@ class Machine:
         for node, name, total, in_use in t.rows(_resources_changed.bind(since=t.counter)) if devices else ():
             self._left.setdefault(node, {})[name] = total - in_use
 
-    def logins(self) -> list[tuple[int, int, bool]]:
-        """Every login processor: its id, its side, whether it is to change sides."""
+    def logins(self, *, service: bool = False) -> list[tuple[int, int, bool]]:
+        """Every login processor: its id, its side, whether it is to change sides.
+
+        ``service``: and every service node, for one may launch from there too.
+        """
         return [
             (number, node.side, node.reason == DRAINED_FOR_SIDES)
             for number, node in self._nodes.items()
-            if node.role == "login"
+            if node.role == "login" or (service and node.role == "service")
         ]
 
     def is_current(self, t: Transaction) -> bool:

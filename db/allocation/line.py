@@ -185,7 +185,7 @@ class Line:
             return
         self._machine.see_inside(t)
         sides: dict[tuple[int, bool], list[int]] = {}
-        for login, side, leaving in self._machine.logins():
+        for login, side, leaving in self._machine.logins(service=True):
             sides.setdefault((side, leaving), []).append(login)
         for logins in sides.values():
             self._serve_line(t, None, logins)

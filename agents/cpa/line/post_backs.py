@@ -23,20 +23,6 @@ AGAIN_S = (0.2, 1.0, 5.0)
 FIND_S = 1.0  # until the database is asked what became of a transaction of whose end it did not tell
 
 
-def checked(message: Message) -> Message:
-    """A post-back that another CPA sent, if it has the shape of one. AgentError with code ``invalid``."""
-    placed, sequence = message.get("placed"), message.get("sequence", 0)
-    if (
-        not isinstance(message.get("post_back"), str)
-        or not isinstance(placed, list)
-        or not all(isinstance(one, dict) for one in placed)
-        or type(sequence) is not int
-        or not isinstance(message.get("error", {}), dict)
-    ):
-        raise AgentError("a post-back has post_back, a text, and placed, a list of allocations", code="invalid")
-    return message
-
-
 class PostBacks:
     """Delivers what ``line`` granted. ``address``: where other CPAs reach this one."""
 

@@ -122,8 +122,16 @@ def test_an_attached_reader_that_stands_still_does_not_hold_the_job(yods: Privat
 
 
 def launcher_of(process: "subprocess.Popen[str]", yods: PrivateMesh) -> int:
-    name = wait_until(lambda: [n for n in os.listdir(yods.run_dir) if n.startswith("yod-")], "its socket is there")[0]
-    return int(name[4:-5])
+    def launchers() -> list[int]:
+        return [one["id"] for one in yods.json("showmesh")["launchers"] if one["pid"] == process.pid]
+
+    def listens() -> bool:  # its file is there a moment before it listens
+        with socket.socket(socket.AF_UNIX) as door:
+            return door.connect_ex(str(yods.run_dir / f"yod-{launcher}.sock")) == 0
+
+    (launcher,) = wait_until(launchers, "it has processors")
+    wait_until(listens, "its socket is there")
+    return launcher
 
 
 def test_an_observer_gets_the_stream(yods: PrivateMesh) -> None:
