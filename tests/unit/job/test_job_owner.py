@@ -1,6 +1,5 @@
 """The owner of a job as it begins: what people want is done to all of its tasks, or not yet."""
 
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from agents.job.description import META, Description
 from agents.job.job_owner import JobOwner
 from agents.link.loop import Loop
+from agents.link.sockets import connect
 from agents.linux.processes import start_time
 from agents.wire.control import control
 from redmesh.state import CANCELLED, StateObject, job_path, new_uuid, open_for_reading
@@ -23,8 +23,7 @@ def test_a_job_that_waits_for_launches_of_a_lost_owner_is_cancelled_as_a_whole(t
     ended: list[bool] = []
     JobOwner(loop, job, lambda: ended.append(True)).begin()
     try:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(f"{tmp_path}/{uuid}.sock")
+        with connect(f"{tmp_path}/{uuid}.sock", 5.0) as sock:  # the path may be too long for connect(2)
             sock.sendall(control({"op": "cancel", "id": 1}))
             until = time.monotonic() + 1.0
             while time.monotonic() < until:
