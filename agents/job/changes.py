@@ -73,7 +73,7 @@ def wait_for_change(path: str, known: str, seconds: float) -> None:
                 changes.wait(min(left, LOOK_S))
                 time.sleep(min(left, _PAUSE_S))  # an owner that commits every 20 ms is not followed commit by commit
             else:
-                time.sleep(min(left, LOOK_S / 4))
+                time.sleep(min(left, LOOK_S / 4))  # no inotify is left for this user: nothing else tells
     except StateError:
         pass  # gone: answered as what it is now
     finally:

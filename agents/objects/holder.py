@@ -128,7 +128,7 @@ class Holder:
                 while not job.seal():
                     if time.monotonic() > until:
                         raise StateError(f"job {uuid} cannot be sent: somebody reads it without end", "try again")
-                    time.sleep(_AGAIN_S)
+                    time.sleep(_AGAIN_S)  # SQLite tells nobody when a reader has gone; bounded by SEAL_S
             except BaseException:
                 if mine:
                     job.close()

@@ -213,7 +213,7 @@ def wait(settings: Settings, options: argparse.Namespace) -> int:
 
 def _wait(path: str, *, quiet: bool) -> int:
     try:
-        job = _ended(path)
+        job = ended(path)
     except KeyboardInterrupt:
         print(f"mesh: the job goes on (mesh wait {os.path.basename(path)[:8]})", file=sys.stderr)
         return 130
@@ -222,8 +222,8 @@ def _wait(path: str, *, quiet: bool) -> int:
     return int(job.get("exit_status") or 0)
 
 
-def _ended(path: str) -> dict[str, Any]:
-    """The summary of a job once it has ended. ConsoleError where its owner was lost."""
+def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
+    """The summary of a job once it has ended. ConsoleError, which names ``resume``, where its owner was lost."""
     lost_at = 0.0
     while True:
         try:
@@ -241,7 +241,7 @@ def _ended(path: str) -> dict[str, Any]:
             words = last_words(path)
             raise ConsoleError(
                 f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
-                f"mesh job resume {job['uuid'][:8]} goes on with it", exit_status=1,
+                f"{resume} {job['uuid'][:8]} goes on with it", exit_status=1,
             )  # fmt: skip
         time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)
 

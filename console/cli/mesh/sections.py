@@ -11,9 +11,9 @@ from typing import Any
 
 from console.cli.map.drawing import table
 from console.cli.mesh.queue import cancel as cancel_job
+from console.cli.mesh.queue import ended
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
-from console.jobs.owner_client import NoOwner, await_end, last_words
+from console.jobs.objects import directory_of, find, opened, summary, uuids
 from console.launch.daemons.connect import user
 from console.sections.attempts import attempts, joblog
 from console.sections.html_report import page
@@ -24,11 +24,10 @@ from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
 from db.errors import StoreError
 from redmesh.sanitise import clean
-from redmesh.state import job_path, owned
+from redmesh.state import job_path
 from redmesh.text import counted
 
 _SHOWN = 5  # failures whose last lines are printed
-_LOST_S = 10.0
 
 
 def init(settings: Settings, options: argparse.Namespace) -> int:
@@ -111,7 +110,7 @@ def _see_through(path: str, *, quiet: bool) -> int:
     """Wait for the job's end, show failures, combine; the exit status."""
     progress = _Progress(path) if not quiet and sys.stderr.isatty() else None
     try:
-        job = _ended(path)
+        job = ended(path, "mesh sections resume")
     except KeyboardInterrupt:
         print(f"mesh: the job goes on (mesh sections watch {os.path.basename(path)[:8]})", file=sys.stderr)
         return 130
@@ -149,29 +148,6 @@ class _Progress:
         self._stop.set()
         self._thread.join()
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def _ended(path: str) -> dict[str, Any]:
-    lost_at = 0.0
-    while True:
-        try:
-            await_end(path)
-        except NoOwner:
-            pass
-        job = summary(path)
-        if job["state"] in ENDED:
-            return job
-        if owned(path) or job.get("held"):
-            lost_at = 0.0
-        elif not lost_at:
-            lost_at = time.monotonic()  # its owner may just be starting
-        elif time.monotonic() - lost_at > _LOST_S:
-            words = last_words(path)
-            raise ConsoleError(
-                f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
-                f"mesh sections resume {job['uuid'][:8]} goes on with it", exit_status=1,
-            )  # fmt: skip
-        time.sleep(0.1)
 
 
 def _tell_failures(path: str, job: dict[str, Any]) -> None:
