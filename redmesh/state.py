@@ -686,7 +686,8 @@ def _check_there(path: str) -> None:
 def owned(path: str) -> bool:
     """Whether an owner process holds the object just now."""
     try:
-        fd = os.open(path + ".lock", os.O_RDWR | os.O_CLOEXEC)
+        # for reading alone: the closing of a file that was open for writing is what tells watchers of an owner's death
+        fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

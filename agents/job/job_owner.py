@@ -111,7 +111,7 @@ class JobOwner:
             words += ["-io", self._described.functions["directory"]]
         self._calls = Calls() if self._described.functions else None
         self._processors = Processors(
-            loop, [*words, "yodwork"], self._described.limit,
+            loop, [*words, "yodwork", *self._shown()], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
             on_hopeless=self._on_hopeless,
         )  # fmt: skip
@@ -120,6 +120,12 @@ class JobOwner:
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
         self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
         self._looks = False  # at excluded nodes and slow sections, after a pause
+
+    def _shown(self) -> List[str]:
+        """What the workers' launches are called in showmesh, pingd and the history: the job, and what it runs."""
+        described = self._described
+        what = described.name or " ".join(described.command)[:200]
+        return ["job", self._job.uuid[:8], *([what] if what else [])]
 
     # begin
 
