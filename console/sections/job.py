@@ -31,6 +31,7 @@ _PLACE = "\ue000{}\ue000"
 class Made(NamedTuple):
     """What a job's object says of its sections: their ids in order, and the outputs with their parts."""
 
+    name: str
     ids: list[str]
     words: list[list[str]]
     outputs: list[tuple[Output, list[str]]]
@@ -64,6 +65,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))]))
         inputs.append(json.dumps({"id": section.id, "words": words[-1], "parts": own}))
     kept = {
+        "name": job.name,
         "ids": ids,
         "words": words,
         "outputs": [[vars(output), those] for output, those in zip(job.outputs, parts, strict=True)],
@@ -87,7 +89,7 @@ def read_made(db: sqlite3.Connection, name: str) -> Made:
         [_with_parts(word, [parts[number] for _, parts in outputs]) for word in those]
         for number, those in enumerate(told["words"])
     ]
-    return Made(told["ids"], words, outputs, told["cwd"], told["fingerprints"])
+    return Made(told["name"], told["ids"], words, outputs, told["cwd"], told["fingerprints"])
 
 
 def _with_parts(word: str, parts: list[str]) -> str:

@@ -317,6 +317,10 @@ def keep(mesh: PrivateMesh, job: str, directory: Path, lines: list[str]) -> None
     for name, words in (("report.html", ()), ("joblog", ("--joblog",))):
         done: subprocess.CompletedProcess[Any] = mesh.run("mesh", "sections", "report", *words, uuid, check=True)
         (directory / name).write_text(done.stdout)
+    chart = (directory / "report.html").read_text().partition("<svg ")[2].partition("</svg>")[0]
+    style = "<style>svg{background:#fff}text{font:11px sans-serif}</style>"
+    chart = f'<svg xmlns="http://www.w3.org/2000/svg" {chart.replace(">", f">{style}", 1)}</svg>'
+    (directory / "chart.svg").write_text(chart + "\n")
     (directory / "faults.txt").write_text("\n".join(lines) + "\n")
 
 

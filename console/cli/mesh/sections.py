@@ -269,7 +269,7 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
         text = "".join(joblog(found, lambda number: " ".join(made.words[number])))
     else:
         names = dict(enumerate(made.ids))
-        title = f"Sections of {os.path.basename(made.cwd)}" if not job.get("name") else str(job["name"])
+        title = made.name or f"Sections of {os.path.basename(made.cwd)}"
         text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
     if options.file == "-":
         print(text, end="")
