@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 #: Bytes of inputs in one batch, at most: a frame has its limit.
 _BATCH_BYTES = 256 << 10
-#: Seconds for which launches may take to end by themselves at the end of the job, and between two looks at yods that
-#: an owner before this one has left.
-_END_S, _LOOK_S = 10.0, 0.2
+#: Seconds for which launches may take to end by themselves at the end of the job (of sections: a second copy may be on
+#: a node that is silent), and between two looks at yods that an owner before this one has left.
+_END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
 #: Seconds after which ranks of a yod that was killed have been ended by their nodes.
 _LOST_S = 5.0
 #: Where a request of a program goes that is not a worker's: agents/job/owner.py.
 _OWN = ("work", "worked", "tested", "report")
 #: Commands for which the owner has to know the tasks.
 _OF_TASKS = ("cancel", "hold", "release", "retry")
-#: Bytes kept of what a section that failed wrote last: a hundred lines, mostly.
+#: Bytes kept of what a section wrote last: a hundred lines of each of its two streams, mostly.
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker when it has run this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
@@ -601,7 +601,7 @@ class JobOwner:
             if op == "release":
                 self._owner.record(lambda _job: self._mark_running())
         elif op == "retry":
-            self._retry()
+            self._retry(message.get("tasks"))
         elif op == "suspend":
             self.suspend()
         else:
@@ -611,11 +611,14 @@ class JobOwner:
         link.send({"re": number})
         self._serve()
 
-    def _retry(self) -> None:
-        for first, last, state, attempts in self._job.ranges():
-            if state in (FAILED, CANCELLED):
-                self._tasks.again(state, first, last, attempts)
-                self._change(first, last, WAITING, "mesh retry")
+    def _retry(self, only: Optional[List[int]]) -> None:
+        for first, last, state, attempts in list(self._job.ranges()):
+            if state not in (FAILED, CANCELLED):
+                continue
+            own = [(first, last)] if only is None else [(number, number) for number in only if first <= number <= last]
+            for one in own:
+                self._tasks.again(state, *one, attempts)
+                self._change(*one, WAITING, "mesh retry")
 
     def _change(self, first: int, last: int, state: str, cause: str) -> None:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))
@@ -643,7 +646,10 @@ class JobOwner:
     def _end(self) -> None:
         self._ending = True
         self._processors.end(kill=False)
-        self._loop.after(_END_S, lambda: self._processors.end(kill=True))
+        pause = _END_S if self._nodes is None else _SECTIONS_END_S
+        self._loop.after(pause, lambda: self._processors.end(kill=True))
+        if self._nodes is not None:
+            self._loop.after(2 * pause, self._processors.abandon)
         self._end_if_free()
 
     def _end_if_free(self) -> None:

@@ -508,6 +508,7 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("status", "how far a job is, and which sections run or have failed"),
             ("watch", "see a running job through to its end"),
             ("resume", "run what is missing, and combine the outputs"),
+            ("retry", "run failed sections again, whatever their inputs are now, and combine the outputs"),
             ("report", "write one HTML file with when and where everything ran"),
             ("cancel", "end a job"),
         )
@@ -530,6 +531,7 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["status"].add_argument("--json", action="store_true", help="for programs")
     made["resume"].add_argument("--anyway", action="store_true", help="also when the command or an input has changed")
     made["resume"].add_argument("--file", metavar="JOB.toml", help="compare the job with this file too")
+    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this one; may be given again")
     made["report"].add_argument("--joblog", action="store_true", help="GNU parallel's job log instead")
     made["report"].add_argument("--file", metavar="FILE", default="-", help="where to (default: standard output)")
 
