@@ -84,7 +84,7 @@ def test_reports_at_once_end_at_the_highest(store: Store, machine: Machine, data
 def test_nothing_else_of_a_job_is_in_the_database(store: Store) -> None:
     store.connect()
     columns = {column.name for column in store.db.get_columns("state_location")}
-    assert columns == {"uuid", "url", "counter", "proxied", "uid"}
+    assert columns == {"uuid", "url", "counter", "proxied", "uid", "standby"}
     tables = set(store.db.get_tables())
     assert not tables & {"job", "task", "value", "log"}
 
